@@ -1,0 +1,135 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Arguments of requests, read by handlers: integers, IDs, option words. No state, no replies."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport UINT64_MAX
+from libc.string cimport strlen
+
+from streamd import entry_id
+from streamd.engine.ids cimport StreamID
+from streamd.errors import InvalidIDError, NotIntegerError
+
+__all__ = ["integer", "word"]
+
+
+cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
+    """Parse a strict ID into `out`; False when it is not one. The rule is `entry_id.parse_id`.
+
+    The canonical form, one to nineteen digits each side, is read here; anything else is left to the rule.
+    """
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef const char *end = p + PyBytes_GET_SIZE(text)
+    cdef const char *start = p
+    cdef unsigned long long ms = 0, seq = 0
+    while p < end and b'0' <= p[0] <= b'9':
+        ms = ms * 10 + <unsigned char>(p[0] - b'0')
+        p += 1
+    if 0 < p - start <= 19:
+        if p == end:
+            out.ms = ms
+            out.seq = missing_seq
+            return True
+        if p[0] == b'-':
+            p += 1
+            start = p
+            while p < end and b'0' <= p[0] <= b'9':
+                seq = seq * 10 + <unsigned char>(p[0] - b'0')
+                p += 1
+            if p == end and 0 < p - start <= 19:
+                out.ms = ms
+                out.seq = seq
+                return True
+    pair = entry_id.parse_id(text, missing_seq)
+    if pair is None:
+        return False
+    out.ms = pair[0]
+    out.seq = pair[1]
+    return True
+
+
+cdef int require_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
+    """As parse_id; raises InvalidIDError."""
+    if not parse_id(text, out, missing_seq):
+        raise InvalidIDError()
+    return 0
+
+
+cdef bint parse_int64(bytes text, long long *out) noexcept:
+    """Read the canonical decimal form of a signed 64-bit integer; False when it is anything else.
+
+    Canonical: no leading zero, no `+`, no `-0`, no white space, as Redis's own test for integers.
+    """
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
+    cdef bint negative = False
+    cdef unsigned long long value
+    cdef unsigned int digit
+    if n == 0 or n > 20:
+        return False
+    if n == 1 and p[0] == b'0':
+        out[0] = 0
+        return True
+    if p[0] == b'-':
+        negative = True
+        p += 1
+        n -= 1
+        if n == 0:
+            return False
+    if not b'1' <= p[0] <= b'9':
+        return False
+    value = <unsigned int>(p[0] - b'0')
+    p += 1
+    n -= 1
+    while n:
+        if not b'0' <= p[0] <= b'9':
+            return False
+        digit = <unsigned int>(p[0] - b'0')
+        if value > (UINT64_MAX - digit) / 10:
+            return False
+        value = value * 10 + digit
+        p += 1
+        n -= 1
+    if negative:
+        if value > (<unsigned long long>1 << 63):
+            return False
+        out[0] = <long long>(0 - value)
+    else:
+        if value >= (<unsigned long long>1 << 63):
+            return False
+        out[0] = <long long>value
+    return True
+
+
+cdef long long require_int64(bytes text) except? -1:
+    """As parse_int64; raises NotIntegerError."""
+    cdef long long value = 0
+    if not parse_int64(text, &value):
+        raise NotIntegerError()
+    return value
+
+
+cdef bint is_word(bytes text, const char *upper) noexcept:
+    """Whether `text` equals the upper-case word `upper` without regard to case."""
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
+    cdef Py_ssize_t i
+    cdef char c
+    if <Py_ssize_t>strlen(upper) != n:
+        return False
+    for i in range(n):
+        c = p[i]
+        if b'a' <= c <= b'z':
+            c -= 32
+        if c != upper[i]:
+            return False
+    return True
+
+
+def integer(bytes text not None):
+    """The signed 64-bit integer that `text` is the canonical form of; raises NotIntegerError."""
+    return require_int64(text)
+
+
+def word(bytes text not None):
+    """An option word in upper case, to compare with."""
+    return text.upper()

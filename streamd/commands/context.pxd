@@ -1,0 +1,22 @@
+# cython: language_level=3
+"""What a command handler may ask of the server. See context.pyx."""
+
+from streamd.engine.database cimport Database
+from streamd.protocol.reply cimport ReplyWriter
+
+
+cdef class Context:
+    cdef public Database db               # the selected database
+    cdef public list databases            # all databases, by index
+    cdef public ReplyWriter reply         # where the reply of this command goes
+    cdef public long long now_ms          # Unix time in ms, the same during one command
+    cdef public unsigned long long dirty  # changes to the data set so far; handlers add to it
+    cdef public object client             # the connection; families `connection` and `server` know more of it
+    cdef public object server
+    cdef public object config             # settings by attribute: ctx.config.stream_node_max_bytes
+    # Copies of settings that hot handlers need, kept up to date by CONFIG SET.
+    cdef public unsigned long long stream_node_max_bytes
+    cdef public unsigned long long stream_node_max_entries
+    cdef public unsigned long long stream_idmp_duration
+    cdef public unsigned long long stream_idmp_maxsize
+    cpdef block_on(self, object request)

@@ -1,0 +1,36 @@
+# cython: language_level=3
+"""Context: the whole list of what a handler may ask of the server.
+
+The server derives its own class from `Context` and fills the fields before each command, so that the arrow points inwards
+and compiled handlers reach the fields without a look-up. There is one context per server, not one per client: a handler
+must not keep it.
+"""
+
+__all__ = ["BlockRequest", "Context"]
+
+
+class BlockRequest:
+    """What a handler hands over when it has to wait.
+
+    keys         the keys whose change may serve it
+    args         the request to run again when one of them is ready; what was relative (`$`) is replaced by what it meant
+    timeout_ms   0: for ever
+    group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
+                 every reader without a group
+    ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM), or None
+    """
+
+    __slots__ = ("args", "group", "keys", "ready_at_ms", "timeout_ms")
+
+    def __init__(self, keys, args, timeout_ms, group=None, ready_at_ms=None):
+        self.keys = keys
+        self.args = args
+        self.timeout_ms = timeout_ms
+        self.group = group
+        self.ready_at_ms = ready_at_ms
+
+
+cdef class Context:
+    cpdef block_on(self, object request):
+        """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
+        raise NotImplementedError

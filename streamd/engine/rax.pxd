@@ -1,0 +1,44 @@
+# cython: language_level=3
+"""An ordered map from fixed-size byte keys to records, as an adaptive radix tree (C structs, no Python objects).
+
+A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare as numbers do); the tree
+holds pointers and never owns or frees a record. A key must not change while its record is in the tree.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+
+cdef struct Rax:
+    void *root            # tagged pointer to a record or an inner node; NULL when empty
+    size_t count          # records
+    size_t redis_nodes    # radix-tree-nodes as XINFO STREAM shows it; 1 when empty
+    size_t memory         # bytes malloc'ed for inner nodes
+    unsigned int key_len  # bytes of a key, at most 32
+
+
+cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil
+cdef void rax_clear(Rax *tree) noexcept nogil             # frees the inner nodes, not the records
+cdef int rax_insert(Rax *tree, void *record) except -1 nogil      # 1 inserted, 0 the key is there already (unchanged); MemoryError
+cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil   # the record, or NULL when it is not there
+cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil
+cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record <= key
+cdef void *rax_ceiling(const Rax *tree, const uint8_t *key) noexcept nogil  # smallest record >= key
+cdef void *rax_lower(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record < key
+cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil   # smallest record > key
+cdef void *rax_first(const Rax *tree) noexcept nogil
+cdef void *rax_last(const Rax *tree) noexcept nogil
+cdef int rax_check(const Rax *tree) except -1             # walks everything; AssertionError
+
+
+cdef inline void store_be64(uint8_t *p, uint64_t v) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        p[i] = <uint8_t>(v >> (56 - 8 * i))
+
+
+cdef inline uint64_t load_be64(const uint8_t *p) noexcept nogil:
+    cdef uint64_t v = 0
+    cdef int i
+    for i in range(8):
+        v = (v << 8) | p[i]
+    return v

@@ -1,0 +1,111 @@
+"""Every error type of streamd, and every Redis error text that is used twice.
+
+    StreamdError
+     +- ProtocolError       the bytes are not a request: answered once, then the connection is closed
+     +- CommandError        answered with `-CODE text`, the connection goes on
+     |   +- WrongTypeError, NoSuchKeyError, SyntaxError_, NotIntegerError, InvalidIDError,
+     |   |  NoGroupError, BusyGroupError
+     +- ConfigError         names the setting, and the line when it came from a file
+     +- CorruptFileError    names the file, the offset, what was expected and what was there
+     +- ReplicationError    the link is dropped and tried again
+
+`str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BusyGroupError",
+    "CommandError",
+    "ConfigError",
+    "CorruptFileError",
+    "InvalidIDError",
+    "NoGroupError",
+    "NoSuchKeyError",
+    "NotIntegerError",
+    "OptionSyntaxError",
+    "ProtocolError",
+    "ReplicationError",
+    "StreamdError",
+    "WrongTypeError",
+    "printable",
+]
+
+
+def printable(text: bytes) -> str:
+    """User bytes as they may stand in an error line: CR and LF become blanks, nothing else changes.
+
+    Latin-1 maps every byte to one character and back, so the line on the wire has the bytes that came.
+    """
+    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("latin-1")
+
+
+class StreamdError(Exception):
+    """The root of all errors that streamd raises on purpose."""
+
+
+class ProtocolError(StreamdError):
+    """The bytes received are not a request. Answered once; then the connection is closed."""
+
+
+class CommandError(StreamdError):
+    """A request that cannot be served. Its text, code included, is the error reply."""
+
+
+class WrongTypeError(CommandError):
+    def __init__(self) -> None:
+        super().__init__("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+
+class NoSuchKeyError(CommandError):
+    def __init__(self) -> None:
+        super().__init__("ERR no such key")
+
+
+class OptionSyntaxError(CommandError):
+    """Redis's plain syntax error, for option lists."""
+
+    def __init__(self) -> None:
+        super().__init__("ERR syntax error")
+
+
+class NotIntegerError(CommandError):
+    def __init__(self) -> None:
+        super().__init__("ERR value is not an integer or out of range")
+
+
+class InvalidIDError(CommandError):
+    def __init__(self) -> None:
+        super().__init__("ERR Invalid stream ID specified as stream command argument")
+
+
+class NoGroupError(CommandError):
+    """A consumer group that is not there; the text differs by command, so it is given whole."""
+
+
+class BusyGroupError(CommandError):
+    def __init__(self) -> None:
+        super().__init__("BUSYGROUP Consumer Group name already exists")
+
+
+class ConfigError(StreamdError):
+    """A setting that cannot be taken.
+
+    setting  its name
+    reason   Redis's reason text, such as "argument must be 'yes' or 'no'"
+    line     (number, text) in the configuration file, or None
+    """
+
+    def __init__(self, setting: str, reason: str, line: tuple[int, str] | None = None) -> None:
+        super().__init__(reason)
+        self.setting = setting
+        self.reason = reason
+        self.line = line
+
+
+class CorruptFileError(StreamdError):
+    """A file that cannot be trusted: names the file, the offset, what was expected and what was there."""
+
+
+class ReplicationError(StreamdError):
+    """A replication link that failed; it is dropped and tried again."""
