@@ -1,21 +1,89 @@
 # cython: language_level=3
 """A database: keys, their values and expiries. Contract in database.pyx."""
 
+cimport cython
+from cpython.object cimport PyObject
 
+
+@cython.final
+@cython.no_gc
+cdef class Slot:
+    cdef readonly bytes key
+    cdef readonly object value              # Stream or bytes
+    cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
+    cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted
+    cdef readonly int encoding_hint         # of a string: what OBJECT ENCODING may answer; see ENCODING_* in database.pyx
+    cdef Py_ssize_t at                      # place in the dense list
+    cdef Py_ssize_t deadline_at             # place in the heap of deadlines; -1: has none
+
+
+cdef struct Deadline:
+    long long at_ms
+    PyObject *slot                          # borrowed: the dense list owns it
+
+
+@cython.final
 cdef class Database:
     cdef readonly int index               # as SELECT numbers it
     cdef public long long now_ms          # the time expiry goes by; set by the caller before each command
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: keys of `waiters` that changed; shared by all databases
+    cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
+    cdef public long long hits            # lookups for reading that found their key
+    cdef public long long misses          # ... and that did not
+    cdef public long long expired_keys    # keys removed because their time had come
+    cdef readonly object trash            # LazyFree: takes what is too big to be freed on the spot
+
+    cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
+    cdef list chunks                      # the dense list of slots, in lists of CHUNK
+    cdef Py_ssize_t count                 # slots
+    cdef Deadline *deadlines              # binary heap, earliest first; owned
+    cdef Py_ssize_t deadline_count
+    cdef Py_ssize_t deadline_room         # allocated, in elements
+    cdef object deadline_sum              # int: sum of all deadlines, for the average
 
     # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
+    cpdef object find_untouched(self, bytes key)    # as find, but is no access (TYPE, TTL, OBJECT)
     cpdef object find_for_write(self, bytes key)    # for changing: the value or None; counts nothing
+    cpdef object peek(self, bytes key)              # the value or None; neither counted nor an access
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
     cpdef bint delete(self, bytes key) except -1    # True when there was something; large values are freed elsewhere
+    cpdef int hint_encoding(self, bytes key, int hint) except -1
+    cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
+    cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
+    cpdef bint persist(self, bytes key) except -1
+    cpdef long long expire_due(self, long long limit) except -1      # removes at most `limit` keys; how many
+    cpdef bint rename(self, bytes key, bytes new_key) except -1
+    cpdef bint move(self, bytes key, Database target) except -1
+    cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1
+    cpdef int flush(self) except -1
+    cpdef int swap_with(self, Database other) except -1
     cdef inline int signal_ready(self, bytes key) except -1:
         """Tell that `key` changed in a way that may serve a waiting client. Costs a test when nobody waits."""
         if self.waiters and key in self.waiters:
             self.ready[(self, key)] = None
         return 0
+
+    cdef Slot lookup(self, bytes key)
+    cdef int insert(self, Slot slot) except -1
+    cdef int take_out(self, Slot slot) except -1
+    cdef int overwrite(self, Slot slot, object value) except -1
+    cdef int place(self, bytes key, Slot source, object value) except -1
+    cdef bint relocate(self, Slot slot, Database target, bytes key) except -1
+    cdef int expire(self, Slot slot) except -1
+    cdef int dispose(self, object value) except -1
+    cdef int signal_all(self) except -1
+    cdef int set_deadline(self, Slot slot, long long at_ms) except -1
+    cdef void drop_deadline(self, Slot slot) noexcept
+    cdef void sift_up(self, Py_ssize_t at) noexcept
+    cdef void sift_down(self, Py_ssize_t at) noexcept
+
+
+@cython.final
+@cython.no_gc
+cdef class Detached:
+    cdef list shards
+    cdef list chunks
+    cdef readonly Py_ssize_t count        # slots not yet released

@@ -1,0 +1,599 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""A database: its keys, their values, and when they expire.
+
+Every key is one Slot, which is found in three ways:
+
+    shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the lower
+               ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows; with many
+               small ones, no rebuild is long enough to be noticed.
+    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of slots is cut in pieces of CHUNK,
+               so that it too never moves as a whole. A slot that is taken out is replaced by the last one.
+    deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no slot;
+               each slot knows its place in the heap, so that an expiry changes or goes in O(log n).
+
+What must hold (check_invariants): every slot is in exactly one shard, under its key, and at its place of the dense list;
+it has a place in the heap exactly when it has an expiry; no parent in the heap is later than its child.
+
+SCAN needs no state in the server. It walks the dense list downwards; the cursor is the number of places that have not been
+visited, so the slots at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the first call to
+the last is returned at least once:
+
+    Claim: such a key, as long as it has not been returned, is at a place below the cursor.
+    At the start the cursor is `count`, all keys are below it. A call returns what is at cursor - n .. cursor - 1, and
+    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a slot changes its place only
+    when another is taken out, and then only from the last place to a lower one: from below the cursor it goes to a place
+    below the cursor (from above it may come below, and is returned twice, which SCAN allows). New keys go to the end and
+    move nobody. At the end the cursor is 0: no place is below it, so no key is left that was not returned.
+
+A cursor may be greater than `count` after deletions; the walk then starts at the end. The cursor falls with each call, so a
+scan ends even when keys are added all the time.
+
+Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it counts as
+missing then, and is removed by the first that meets it, or by expire_due.
+
+Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are told of every change made here
+that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject, PyObject_Hash
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+
+from random import randrange
+
+from streamd.engine.lazyfree import LazyFree
+
+__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Database", "Detached", "Slot"]
+
+cdef enum:
+    SHARD_BITS = 8
+    SHARDS = 1 << SHARD_BITS
+    CHUNK_BITS = 12
+    CHUNK = 1 << CHUNK_BITS
+
+# What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
+ENCODING_BY_VALUE = 0   # SET and its like: int when it reads as one, else by length
+ENCODING_BY_LENGTH = 1  # INCRBYFLOAT: embstr or raw, by length
+ENCODING_RAW = 2        # APPEND, SETRANGE: raw however short
+
+
+@cython.final
+@cython.no_gc
+cdef class Slot:
+    """One key of a database, with all that is known of it. Read-only for Python; owned by its database."""
+
+    def __cinit__(self):
+        self.expire_at_ms = -1
+        self.deadline_at = -1
+
+
+cdef inline Py_ssize_t shard_of(object key) except -1:
+    """Which shard a key belongs to."""
+    return <Py_ssize_t>(<uint64_t>PyObject_Hash(key) >> (64 - SHARD_BITS))
+
+
+@cython.final
+cdef class Database:
+    """The keys of one database.
+
+    index   as SELECT numbers it
+    ready   the dictionary of ready keys, shared by all databases of a server
+    trash   LazyFree for large values, shared likewise
+    """
+
+    def __cinit__(self):
+        self.deadlines = NULL
+
+    def __init__(self, int index=0, dict ready=None, trash=None):
+        self.index = index
+        self.waiters = {}
+        self.ready = {} if ready is None else ready
+        self.trash = LazyFree() if trash is None else trash
+        self.touch_on_access = True
+        self.shards = [None] * SHARDS
+        self.chunks = []
+        self.deadline_sum = 0
+
+    def __dealloc__(self):
+        free(self.deadlines)
+
+    # --- The heap of deadlines ---------------------------------------------------------------------------------
+
+    cdef void sift_up(self, Py_ssize_t at) noexcept:
+        """Move the element at `at` towards the root until its parent is not later."""
+        cdef Deadline moving = self.deadlines[at]
+        cdef Py_ssize_t parent
+        while at > 0:
+            parent = (at - 1) >> 1
+            if self.deadlines[parent].at_ms <= moving.at_ms:
+                break
+            self.deadlines[at] = self.deadlines[parent]
+            (<Slot>self.deadlines[at].slot).deadline_at = at
+            at = parent
+        self.deadlines[at] = moving
+        (<Slot>moving.slot).deadline_at = at
+
+    cdef void sift_down(self, Py_ssize_t at) noexcept:
+        """Move the element at `at` away from the root until no child is earlier."""
+        cdef Deadline moving = self.deadlines[at]
+        cdef Py_ssize_t child
+        while True:
+            child = 2 * at + 1
+            if child >= self.deadline_count:
+                break
+            if child + 1 < self.deadline_count and self.deadlines[child + 1].at_ms < self.deadlines[child].at_ms:
+                child += 1
+            if self.deadlines[child].at_ms >= moving.at_ms:
+                break
+            self.deadlines[at] = self.deadlines[child]
+            (<Slot>self.deadlines[at].slot).deadline_at = at
+            at = child
+        self.deadlines[at] = moving
+        (<Slot>moving.slot).deadline_at = at
+
+    cdef int set_deadline(self, Slot slot, long long at_ms) except -1:
+        """Let `slot` expire at `at_ms`, whether it had an expiry before or not."""
+        cdef Deadline *moved
+        cdef Py_ssize_t room
+        if slot.deadline_at >= 0:
+            self.deadline_sum += at_ms - slot.expire_at_ms
+            slot.expire_at_ms = at_ms
+            self.deadlines[slot.deadline_at].at_ms = at_ms
+            self.sift_up(slot.deadline_at)
+            self.sift_down(slot.deadline_at)
+            return 0
+        if self.deadline_count == self.deadline_room:
+            room = 16 if self.deadline_room == 0 else 2 * self.deadline_room
+            moved = <Deadline *>realloc(self.deadlines, room * sizeof(Deadline))
+            if moved is NULL:
+                raise MemoryError()
+            self.deadlines = moved
+            self.deadline_room = room
+        self.deadline_sum += at_ms
+        slot.expire_at_ms = at_ms
+        self.deadlines[self.deadline_count].at_ms = at_ms
+        self.deadlines[self.deadline_count].slot = <PyObject *>slot
+        self.deadline_count += 1
+        self.sift_up(self.deadline_count - 1)
+        return 0
+
+    cdef void drop_deadline(self, Slot slot) noexcept:
+        """Let `slot` never expire; it must have an expiry."""
+        cdef Py_ssize_t hole = slot.deadline_at
+        cdef Py_ssize_t last = self.deadline_count - 1
+        cdef Deadline *moved
+        self.deadline_sum -= slot.expire_at_ms
+        self.deadline_count = last
+        if hole != last:
+            self.deadlines[hole] = self.deadlines[last]
+            (<Slot>self.deadlines[hole].slot).deadline_at = hole
+            self.sift_up(hole)
+            self.sift_down(hole)
+        slot.expire_at_ms = -1
+        slot.deadline_at = -1
+        if self.deadline_room > 64 and last < self.deadline_room >> 2:
+            moved = <Deadline *>realloc(self.deadlines, (self.deadline_room >> 1) * sizeof(Deadline))
+            if moved is not NULL:  # when it cannot shrink, it stays
+                self.deadlines = moved
+                self.deadline_room >>= 1
+
+    # --- Slots -------------------------------------------------------------------------------------------------
+
+    cdef Slot lookup(self, bytes key):
+        """The slot of a key, or None; an expired key is removed."""
+        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
+        cdef PyObject *found
+        cdef Slot slot
+        if <object>shard is None:
+            return None
+        found = PyDict_GetItemWithError(<dict>shard, key)
+        if found is NULL:
+            return None
+        slot = <Slot>found
+        if 0 <= slot.expire_at_ms < self.now_ms:
+            self.expire(slot)
+            return None
+        return slot
+
+    cdef int insert(self, Slot slot) except -1:
+        """Give a new slot its places in shard and dense list; its key must be missing."""
+        cdef Py_ssize_t number = shard_of(slot.key)
+        cdef Py_ssize_t place = self.count & (CHUNK - 1)
+        shard = self.shards[number]
+        if shard is None:
+            shard = self.shards[number] = {}
+        elif PyDict_GetItemWithError(shard, slot.key) is not NULL:
+            raise KeyError(slot.key)
+        if place == 0:
+            self.chunks.append([])
+        (<list>self.chunks[self.count >> CHUNK_BITS]).append(slot)
+        PyDict_SetItem(shard, slot.key, slot)
+        slot.at = self.count
+        self.count += 1
+        return 0
+
+    cdef int take_out(self, Slot slot) except -1:
+        """Take a slot out of all three structures. The last one of the dense list moves to its place."""
+        cdef Slot last
+        cdef list tail
+        if slot.deadline_at >= 0:
+            self.drop_deadline(slot)
+        number = shard_of(slot.key)
+        shard = self.shards[number]
+        PyDict_DelItem(shard, slot.key)
+        if not shard:
+            self.shards[number] = None
+        tail = <list>self.chunks[(self.count - 1) >> CHUNK_BITS]
+        last = <Slot>tail.pop()
+        if not tail:
+            self.chunks.pop()
+        self.count -= 1
+        if last is not slot:
+            last.at = slot.at
+            (<list>self.chunks[last.at >> CHUNK_BITS])[last.at & (CHUNK - 1)] = last
+        slot.at = -1
+        return 0
+
+    cdef int dispose(self, object value) except -1:
+        """Free a value that has left the database."""
+        if type(value) is not bytes:
+            self.trash.release(value)
+        return 0
+
+    cdef int expire(self, Slot slot) except -1:
+        """Remove a key because its time has come."""
+        self.take_out(slot)
+        self.expired_keys += 1
+        self.signal_ready(slot.key)
+        self.dispose(slot.value)
+        return 0
+
+    cdef int overwrite(self, Slot slot, object value) except -1:
+        """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
+        old = slot.value
+        slot.value = value
+        slot.encoding_hint = 0
+        slot.accessed_ms = self.now_ms
+        self.signal_ready(slot.key)
+        if old is not value:
+            self.dispose(old)
+        return 0
+
+    cdef int signal_all(self) except -1:
+        """Tell everybody who waits in this database."""
+        for key in self.waiters:
+            self.ready[(self, key)] = None
+        return 0
+
+    # --- Keys and values -----------------------------------------------------------------------------------------
+
+    cpdef object find(self, bytes key):
+        """The value of a key for a command that reads it, or None. Counts a hit or a miss."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        if self.touch_on_access:
+            slot.accessed_ms = self.now_ms
+        return slot.value
+
+    cpdef object find_untouched(self, bytes key):
+        """As find, for commands that look at a key without using it: its access time stays."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        return slot.value
+
+    cpdef object find_for_write(self, bytes key):
+        """The value of a key for a command that may change it, or None. Counts neither hit nor miss."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            return None
+        if self.touch_on_access:
+            slot.accessed_ms = self.now_ms
+        return slot.value
+
+    cpdef object peek(self, bytes key):
+        """The value of a key, or None; nothing is counted and the access time stays."""
+        cdef Slot slot = self.lookup(key)
+        return None if slot is None else slot.value
+
+    cpdef int add(self, bytes key, object value) except -1:
+        """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
+        cdef Slot slot = Slot.__new__(Slot)
+        slot.key = key
+        slot.value = value
+        slot.accessed_ms = self.now_ms
+        self.insert(slot)
+        self.signal_ready(key)
+        return 0
+
+    cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
+        """Store a value under a key, whatever it held. An expiry goes, unless `keep_expiry`."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            return self.add(key, value)
+        if slot.deadline_at >= 0 and not keep_expiry:
+            self.drop_deadline(slot)
+        return self.overwrite(slot, value)
+
+    cpdef bint delete(self, bytes key) except -1:
+        """Remove a key; False when it is missing."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            return False
+        self.take_out(slot)
+        self.signal_ready(key)
+        self.dispose(slot.value)
+        return True
+
+    cpdef int hint_encoding(self, bytes key, int hint) except -1:
+        """Note how the string under `key` was made (ENCODING_*), until it is overwritten. KeyError when it is missing."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            raise KeyError(key)
+        slot.encoding_hint = hint
+        return 0
+
+    def slot(self, bytes key not None):
+        """The Slot of a key, or None; nothing is counted and the access time stays."""
+        return self.lookup(key)
+
+    def __len__(self):
+        """Keys, with those that have expired and that nobody has met yet, as DBSIZE counts them."""
+        return self.count
+
+    def __contains__(self, bytes key not None):
+        return self.lookup(key) is not None
+
+    # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
+
+    cdef int place(self, bytes key, Slot source, object value) except -1:
+        """Store `value` under `key` with expiry, access time and encoding of `source`, whatever `key` held."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            slot = Slot.__new__(Slot)
+            slot.key = key
+            slot.value = value
+            self.insert(slot)
+            self.signal_ready(key)
+        else:
+            self.overwrite(slot, value)
+        slot.accessed_ms = source.accessed_ms
+        slot.encoding_hint = source.encoding_hint
+        if source.expire_at_ms >= 0:
+            self.set_deadline(slot, source.expire_at_ms)
+        elif slot.deadline_at >= 0:
+            self.drop_deadline(slot)
+        return 0
+
+    cdef bint relocate(self, Slot slot, Database target, bytes key) except -1:
+        """Take a slot out and store its value, and what is known of it, under `key` of `target`."""
+        cdef long long expire_at_ms = slot.expire_at_ms
+        self.take_out(slot)
+        slot.expire_at_ms = expire_at_ms
+        self.signal_ready(slot.key)
+        target.place(key, slot, slot.value)
+        return True
+
+    cpdef bint rename(self, bytes key, bytes new_key) except -1:
+        """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            return False
+        if key == new_key:
+            return True
+        return self.relocate(slot, self, new_key)
+
+    cpdef bint move(self, bytes key, Database target) except -1:
+        """Move a key to another database; False when it is missing here or there already."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None or target.lookup(key) is not None:
+            return False
+        return self.relocate(slot, target, key)
+
+    cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1:
+        """Copy a key, with its expiry, over whatever is at `new_key` of `target`; False when it is missing.
+
+        The value copies itself (`value.copy()`). A key must not be copied to itself.
+        """
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            return False
+        target.place(new_key, slot, slot.value if type(slot.value) is bytes else slot.value.copy())
+        return True
+
+    # --- Expiry --------------------------------------------------------------------------------------------------
+
+    cpdef long long expiry(self, bytes key) except? -3:
+        """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing."""
+        cdef Slot slot = self.lookup(key)
+        return -2 if slot is None else slot.expire_at_ms
+
+    cpdef bint set_expiry(self, bytes key, long long at_ms) except -1:
+        """Let a key expire at a Unix time in ms (0 or later); False when it is missing."""
+        cdef Slot slot = self.lookup(key)
+        if at_ms < 0:
+            raise ValueError("an expiry is a Unix time in ms")
+        if slot is None:
+            return False
+        self.set_deadline(slot, at_ms)
+        return True
+
+    cpdef bint persist(self, bytes key) except -1:
+        """Take the expiry of a key away; False when it has none, or is missing."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None or slot.deadline_at < 0:
+            return False
+        self.drop_deadline(slot)
+        return True
+
+    cpdef long long expire_due(self, long long limit) except -1:
+        """Remove keys whose time has come, the longest overdue first, but at most `limit`; how many they were."""
+        cdef long long removed = 0
+        cdef Slot slot
+        while removed < limit and self.deadline_count and self.deadlines[0].at_ms < self.now_ms:
+            slot = <Slot>self.deadlines[0].slot
+            self.expire(slot)
+            removed += 1
+        return removed
+
+    @property
+    def expiring(self):
+        """Keys that have an expiry."""
+        return self.deadline_count
+
+    @property
+    def next_expiry_ms(self):
+        """The earliest expiry, as Unix time in ms; -1 when no key has one."""
+        return self.deadlines[0].at_ms if self.deadline_count else -1
+
+    @property
+    def avg_ttl(self):
+        """Average time to live, in ms, of the keys that have an expiry; 0 when there is none. Exact, and O(1)."""
+        if not self.deadline_count:
+            return 0
+        return max(0, self.deadline_sum // self.deadline_count - self.now_ms)
+
+    # --- All keys ------------------------------------------------------------------------------------------------
+
+    def keys(self):
+        """All keys that have not expired, in no order, as a list. O(n)."""
+        cdef Slot slot
+        cdef list found = []
+        for chunk in self.chunks:
+            for slot in <list>chunk:
+                if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
+                    found.append(slot.key)
+        return found
+
+    def random_key(self):
+        """Any key that has not expired, or None; each is as likely as the others."""
+        cdef Py_ssize_t at
+        cdef Slot slot
+        while self.count:
+            at = randrange(self.count)
+            slot = <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+            if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
+                return slot.key
+            self.expire(slot)
+        return None
+
+    def scan(self, unsigned long long cursor, long long limit):
+        """One step of a walk over all keys: the next cursor, and a list of at most `limit` slots.
+
+        cursor  0 to begin, then what the previous call gave; the walk is over when that is 0
+        limit   slots to look at, at least 1; those found expired are removed and not returned
+        What a walk promises, and why: head of this file.
+        """
+        cdef Py_ssize_t at = self.count
+        cdef Py_ssize_t end
+        cdef Slot slot
+        cdef list found = []
+        if limit < 1:
+            raise ValueError("limit must be positive")
+        if cursor != 0 and cursor < <unsigned long long>at:
+            at = <Py_ssize_t>cursor
+        end = at - <Py_ssize_t>limit if limit < at else 0
+        while at > end:
+            at -= 1
+            slot = <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+            if 0 <= slot.expire_at_ms < self.now_ms:
+                self.expire(slot)  # the slot that takes its place has been visited, if it is another one
+            else:
+                found.append(slot)
+        return end, found
+
+    cpdef int flush(self) except -1:
+        """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
+        cdef Detached remains = Detached.__new__(Detached)
+        remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
+        self.shards = [None] * SHARDS
+        self.chunks = []
+        self.count = 0
+        free(self.deadlines)
+        self.deadlines = NULL
+        self.deadline_count = 0
+        self.deadline_room = 0
+        self.deadline_sum = 0
+        self.signal_all()
+        self.trash.add(remains)
+        return 0
+
+    cpdef int swap_with(self, Database other) except -1:
+        """Exchange all keys with another database; clients stay where they wait, and are all told."""
+        self.shards, other.shards = other.shards, self.shards
+        self.chunks, other.chunks = other.chunks, self.chunks
+        self.count, other.count = other.count, self.count
+        self.deadlines, other.deadlines = other.deadlines, self.deadlines
+        self.deadline_count, other.deadline_count = other.deadline_count, self.deadline_count
+        self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
+        self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
+        self.signal_all()
+        if other is not self:
+            other.signal_all()
+        return 0
+
+    # --- Self-check ----------------------------------------------------------------------------------------------
+
+    def check_invariants(self):
+        """Walk everything and assert that the three structures agree."""
+        cdef Slot slot
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t expiring = 0
+        total = 0
+        assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
+        assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
+        for chunk in self.chunks:
+            assert at & (CHUNK - 1) == 0, "only the last chunk may be short"
+            for slot in <list>chunk:
+                assert slot.at == at, "a slot knows its place"
+                shard = self.shards[shard_of(slot.key)]
+                assert shard is not None and shard.get(slot.key) is slot, "a slot is in its shard"
+                assert slot.value is not None
+                at += 1
+                assert (slot.expire_at_ms >= 0) == (slot.deadline_at >= 0)
+                if slot.deadline_at >= 0:
+                    expiring += 1
+                    total += slot.expire_at_ms
+                    assert slot.deadline_at < self.deadline_count
+                    assert self.deadlines[slot.deadline_at].slot == <PyObject *>slot
+                    assert self.deadlines[slot.deadline_at].at_ms == slot.expire_at_ms
+        assert at == self.count
+        assert expiring == self.deadline_count <= self.deadline_room
+        assert total == self.deadline_sum
+        for at in range(1, self.deadline_count):
+            assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
+
+
+@cython.final
+@cython.no_gc
+cdef class Detached:
+    """The slots of a flushed database, given up a few at a time by LazyFree.step."""
+
+    def release_some(self, Py_ssize_t budget, trash):
+        """Give up at most `budget` slots; large values go on to `trash`. How many slots they were."""
+        cdef Py_ssize_t released = 0
+        cdef list tail
+        cdef Slot slot
+        while self.chunks and released < budget:
+            tail = <list>self.chunks[len(self.chunks) - 1]
+            while tail and released < budget:
+                slot = <Slot>tail.pop()
+                number = shard_of(slot.key)
+                PyDict_DelItem(self.shards[number], slot.key)
+                if not self.shards[number]:
+                    self.shards[number] = None
+                self.count -= 1
+                released += 1
+                if type(slot.value) is not bytes:
+                    trash.release(slot.value)
+            if not tail:
+                self.chunks.pop()
+        return released

@@ -1,0 +1,122 @@
+"""Freeing what takes long to free, without anybody waiting for it.
+
+Two kinds of work, told apart by who must hold the interpreter's lock:
+
+- The C memory of a large value (a stream of many nodes) is freed by a thread of our own, which needs the lock only to
+  fetch the next piece. `release` decides by the value's own estimate, `free_effort`; small values are freed at once.
+- The Python objects of a flushed database (keys, slots, dictionaries) can only be freed under the lock, so a thread
+  would stop the loop all the same. They are released in slices: `step(budget)` is called by the server, from a timer
+  while `has_slices` is true, and gives back after about `budget` objects.
+
+One LazyFree serves all databases of a process. Everything but `_run` is called from the thread of the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import Protocol
+
+__all__ = ["Detachable", "LazyFree", "Sliced", "THRESHOLD"]
+
+THRESHOLD = 64
+"""Values whose effort is at most this are freed at once: the hand-over would cost more."""
+
+
+class Remains(Protocol):
+    """The memory of a value, apart from the value."""
+
+    def free(self) -> None:
+        """Free it all, without the interpreter's lock for all that takes long."""
+
+
+class Detachable(Protocol):
+    """A value that may be work to free."""
+
+    def free_effort(self) -> int:
+        """About how many blocks of memory there are to free. O(1)."""
+
+    def detach(self) -> Remains:
+        """Empty the value and hand over what it owned. O(1)."""
+
+
+class Sliced(Protocol):
+    """Many Python objects that are given up a few at a time."""
+
+    @property
+    def count(self) -> int:
+        """Objects that are still there."""
+
+    def release_some(self, budget: int, trash: LazyFree) -> int:
+        """Give up at most `budget` objects; how many they were."""
+
+
+class LazyFree:
+    """What is unlinked and waits to be freed.
+
+    freed_objects    values and keys freed out of line since the start, or since it was set to 0
+    """
+
+    def __init__(self) -> None:
+        self._slices: deque[Sliced] = deque()
+        self._queue: SimpleQueue[Remains] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._handed_over = 0  # pieces given to the thread; written by the loop's thread only
+        self._done = 0  # pieces that the thread has freed; written by the thread only
+        self._done_at_reset = 0
+        self._sliced = 0
+
+    # --- For the databases ---------------------------------------------------------------------------------------
+
+    def release(self, value: Detachable) -> None:
+        """Free a value that nobody can reach any more: at once when it is small, else on the thread."""
+        if value.free_effort() > THRESHOLD:
+            self._handed_over += 1
+            self._queue.put(value.detach())
+            if self._thread is None or not self._thread.is_alive():  # a forked child has lost its thread
+                self._thread = threading.Thread(target=self._run, name="lazyfree", daemon=True)
+                self._thread.start()
+
+    def add(self, remains: Sliced) -> None:
+        """Take what is to be released in slices."""
+        if remains.count:
+            self._slices.append(remains)
+
+    # --- For the server ------------------------------------------------------------------------------------------
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._slices)
+
+    def step(self, budget: int) -> int:
+        """Release at most `budget` objects of flushed databases; how many they were. About 0.3 us each."""
+        released = 0
+        while self._slices and released < budget:
+            remains = self._slices[0]
+            released += remains.release_some(budget - released, self)
+            if not remains.count:
+                self._slices.popleft()
+        self._sliced += released
+        return released
+
+    @property
+    def pending_objects(self) -> int:
+        return self._handed_over - self._done + sum(remains.count for remains in self._slices)
+
+    @property
+    def freed_objects(self) -> int:
+        return self._done - self._done_at_reset + self._sliced
+
+    def reset_statistics(self) -> None:
+        """CONFIG RESETSTAT: count what is freed from here on."""
+        self._done_at_reset = self._done
+        self._sliced = 0
+
+    # --- The thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get().free()
+            self._done += 1
