@@ -2,7 +2,8 @@
 """An ordered map from fixed-size byte keys to records, as an adaptive radix tree (C structs, no Python objects).
 
 A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare as numbers do); the tree
-holds pointers and never owns or frees a record. A key must not change while its record is in the tree.
+holds pointers and never owns or frees a record. A key must not change while its record is in the tree, and the record's
+address must be even (any malloc'ed one is). A key handed to a function may be the one inside the record.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -10,6 +11,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 cdef struct Rax:
     void *root            # tagged pointer to a record or an inner node; NULL when empty
+    void *last            # the record with the greatest key, NULL when empty
     size_t count          # records
     size_t redis_nodes    # radix-tree-nodes as XINFO STREAM shows it; 1 when empty
     size_t memory         # bytes malloc'ed for inner nodes
@@ -18,7 +20,10 @@ cdef struct Rax:
 
 cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil
 cdef void rax_clear(Rax *tree) noexcept nogil             # frees the inner nodes, not the records
+cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil
+    # rax_clear that hands every record, in key order, to `release`, which may free it
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil      # 1 inserted, 0 the key is there already (unchanged); MemoryError
+cdef void *rax_replace(Rax *tree, void *record) noexcept nogil    # another record with the same key takes its place; the old one, or NULL: no such key
 cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil   # the record, or NULL when it is not there
 cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record <= key
