@@ -1,0 +1,18 @@
+"""The commands: one module per family, each declaring its commands in the table of `spec`."""
+
+from __future__ import annotations
+
+import importlib
+
+__all__ = ["FAMILIES", "load_all"]
+
+FAMILIES = (
+    "connection", "server", "command_info", "generic", "strings", "stream", "read", "group", "stream_info",
+)  # fmt: skip
+"""The modules that declare commands."""
+
+
+def load_all() -> None:
+    """Import every family, so that the command table is complete. A second call does nothing."""
+    for family in FAMILIES:
+        importlib.import_module(f"streamd.commands.{family}")

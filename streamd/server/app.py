@@ -1,0 +1,434 @@
+"""Server: wires listeners, clients, databases, configuration and time together, and runs them in one event loop.
+
+`run(config)` is the whole life of a server process and returns its exit code. A program that embeds a server uses `Server`
+inside its own loop (`await server.start()`, `await server.wait_closed()`), or `streamd.embedded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from streamd import REDIS_VERSION, __version__
+from streamd.commands import load_all
+from streamd.engine.database import Database
+from streamd.server.blocking import BlockedClients
+from streamd.server.client import Client
+from streamd.server.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from streamd.server.config import Config
+
+__all__ = ["ListenError", "Server", "run"]
+
+log = logging.getLogger("streamd")
+
+MAX_CLIENTS_ERROR = b"-ERR max number of clients reached\r\n"
+YOUNG_OBJECTS_LIMIT = 50_000
+"""Collectable objects made since the last collection that make the cron collect the young ones."""
+
+
+class ListenError(OSError):
+    """No address could be listened on; the reason has been logged."""
+
+
+class Server:
+    """A server in an event loop.
+
+    config      the settings (Config); CONFIG SET changes them while the server runs
+    databases   by index, as SELECT numbers them
+    dispatcher  runs requests; holds the clients and what is counted
+    blocked     clients that wait for keys
+    """
+
+    def __init__(self, config: Config) -> None:
+        load_all()
+        self.config = config
+        self.run_id = secrets.token_hex(20)
+        self.started_at = time.time()
+        self.started_monotonic = time.monotonic()
+        self.databases = [Database(index) for index in range(config.databases)]
+        self.active_expire = True
+        self.total_connections = 0
+        self.rejected_connections = 0
+        self.cron_loops = 0
+        self.ops_per_second = Rate()
+        self.input_rate = Rate()
+        self.output_rate = Rate()
+        self.peak_clients = 0
+        self.is_embedded = True
+        self.blocked: BlockedClients
+        self.dispatcher: Dispatcher
+        self._loop: asyncio.AbstractEventLoop
+        self._listeners: list[asyncio.AbstractServer] = []
+        self._addresses: list[tuple[str, int]] = []
+        self._cron_handle: asyncio.TimerHandle | None = None
+        self._pause_until = 0.0
+        self._pause_handle: asyncio.TimerHandle | None = None
+        self._postponed: dict[int, Client] = {}
+        self._stopped: asyncio.Event
+
+    # --- Life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen and serve. Raises ListenError when an address is not to be had."""
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self.blocked = BlockedClients(self._loop)
+        self.dispatcher = Dispatcher(self, self._loop, self.databases, self.blocked)
+        self.blocked.dispatcher = self.dispatcher
+        self.dispatcher.context.config = self.config
+        self.apply_all_settings()
+        await self._listen()
+        self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
+
+    async def wait_closed(self) -> None:
+        """Return when the server has stopped."""
+        await self._stopped.wait()
+
+    def request_shutdown(self) -> None:
+        """Stop: no new connections, unsent replies are given to the kernel, every client is closed."""
+        if self._stopped.is_set():
+            return
+        log.warning("User requested shutdown...")
+        for listener in self._listeners:
+            listener.close()
+        if self.config.unixsocket:
+            with suppress(OSError):
+                os.unlink(self.config.unixsocket)
+        for handle in (self._cron_handle, self._pause_handle):
+            if handle is not None:
+                handle.cancel()
+        for client in list(self.clients.values()):
+            client.shut_down()
+        self._stopped.set()
+
+    # --- Listening -------------------------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The TCP port that is listened on; 0 when there is none."""
+        return self._addresses[0][1] if self._addresses else 0
+
+    async def _listen(self) -> None:
+        config = self.config
+        if config.port != 0 or config.bind_any_port:
+            for address in config.bind:
+                await self._listen_tcp(address)
+            if not self._listeners:
+                log.warning("Failed listening on port %d (tcp), aborting.", config.port)
+                raise ListenError(f"cannot listen on port {config.port}")
+        if config.unixsocket:
+            await self._listen_unix(config.unixsocket, config.unixsocketperm)
+
+    async def _listen_tcp(self, address: str) -> None:
+        """Listen on one `bind` address: `*` all of IPv4, `::*` all of IPv6, a leading `-` if it may be missing."""
+        is_optional = address.startswith("-")
+        host = address.removeprefix("-")
+        port = self.port or self.config.port
+        host = {"*": "0.0.0.0", "::*": "::"}.get(host, host)  # noqa: S104
+        try:
+            listener = await self._loop.create_server(
+                lambda: Client(self.dispatcher), host, port, backlog=self.config.tcp_backlog, reuse_address=True
+            )
+        except (OSError, UnicodeError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            missing = isinstance(error, OSError) and not isinstance(error, PermissionError) and "in use" not in reason
+            if is_optional and missing:
+                return
+            log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
+            self._close_listeners()
+            log.warning("Failed listening on port %d (tcp), aborting.", port)
+            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
+        self._listeners.append(listener)
+        self._addresses += [sock.getsockname()[:2] for sock in listener.sockets]
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def _listen_unix(self, path: str, permissions: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        try:
+            listener = await self._loop.create_unix_server(
+                lambda: Client(self.dispatcher, is_unix=True), path, backlog=self.config.tcp_backlog
+            )
+            if permissions:
+                os.chmod(path, permissions)
+        except OSError as error:
+            log.warning("Failed opening Unix socket: bind: %s", error.strerror)
+            self._close_listeners()
+            raise ListenError(f"cannot listen on {path}") from error
+        self._listeners.append(listener)
+
+    # --- Clients ---------------------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> dict[int, Client]:
+        return self.dispatcher.clients
+
+    def client_connected(self, client: Client, sock: Any) -> None:
+        """Called by every new client: counts it, or turns it away when there are too many."""
+        if len(self.clients) > self.config.maxclients:
+            self.rejected_connections += 1
+            client.transport.write(MAX_CLIENTS_ERROR)
+            client.transport.close()
+            return
+        self.total_connections += 1
+        self.peak_clients = max(self.peak_clients, len(self.clients))
+        if sock is not None and not client.is_unix and self.config.tcp_keepalive:
+            set_keepalive(sock, self.config.tcp_keepalive)
+
+    def client_disconnected(self, client: Client) -> None:
+        """Called by every client whose connection is gone."""
+        self._postponed.pop(client.id, None)
+
+    def kill(self, client: Client) -> None:
+        """Close a connection now; the client that asks for its own end gets its reply first."""
+        if client is self.dispatcher.context.client:
+            client.close_after_reply = True
+        else:
+            client.close()
+
+    def select(self, client: Client, index: int) -> None:
+        """Select a database for a client; the index has been checked."""
+        client.select(self.databases[index])
+        self.dispatcher.context.db = self.databases[index]
+
+    def reset(self, client: Client) -> None:
+        """RESET: the connection is as it was when it was made."""
+        client.reset(needs_password=self.dispatcher.needs_password)
+        self.dispatcher.context.db = self.databases[0]
+
+    def unblock(self, client: Client, error: str | None) -> bool:
+        """End the wait of a client: with the null array, or with an error; False when it does not wait."""
+        if client.blocked is None:
+            return False
+        if error is None:
+            self.blocked.time_out(client.blocked)
+        else:
+            self.blocked.fail(client.blocked, error)
+        return True
+
+    # --- CLIENT PAUSE ----------------------------------------------------------------------------------------------
+
+    def pause(self, until: float, *, writes_only: bool) -> None:
+        """Let requests wait until a monotonic time. A pause is only ever made longer and stricter."""
+        self._pause_until = max(until, self._pause_until)
+        mode = 1 if writes_only else 2
+        self.dispatcher.pause = max(mode, self.dispatcher.pause)
+        if self._pause_handle is not None:
+            self._pause_handle.cancel()
+        delay = max(0.0, self._pause_until - time.monotonic())
+        self._pause_handle = self._loop.call_later(delay, self.unpause)
+
+    def unpause(self) -> None:
+        """End a pause; what waited is run in the order in which it came."""
+        if self._pause_handle is not None:
+            self._pause_handle.cancel()
+            self._pause_handle = None
+        self._pause_until = 0.0
+        self.dispatcher.pause = 0
+        self._loop.call_soon(self._run_postponed)
+
+    @property
+    def paused_reason(self) -> str:
+        return ("none", "client_pause", "client_pause")[self.dispatcher.pause]
+
+    @property
+    def paused_actions(self) -> str:
+        return ("none", "write", "all")[self.dispatcher.pause]
+
+    @property
+    def paused_timeout_ms(self) -> int:
+        return max(0, int((self._pause_until - time.monotonic()) * 1000)) if self.dispatcher.pause else 0
+
+    def postpone(self, client: Client) -> None:
+        """Remember that a client holds a request back."""
+        self._postponed[client.id] = client
+
+    def _run_postponed(self) -> None:
+        waiting = list(self._postponed.values())
+        self._postponed.clear()
+        for client in waiting:
+            self.dispatcher.run_postponed(client)
+
+    # --- Settings --------------------------------------------------------------------------------------------------
+
+    def apply_all_settings(self) -> None:
+        """Bring everything that keeps a copy of a setting up to date."""
+        config = self.config
+        context = self.dispatcher.context
+        context.stream_node_max_bytes = config.stream_node_max_bytes
+        context.stream_node_max_entries = config.stream_node_max_entries
+        context.stream_idmp_duration = config.stream_idmp_duration
+        context.stream_idmp_maxsize = config.stream_idmp_maxsize
+        self.dispatcher.needs_password = bool(config.requirepass)
+        self.dispatcher.max_bulk_len = config.proto_max_bulk_len
+        self.dispatcher.query_buffer_limit = config.client_query_buffer_limit
+        for client in self.clients.values():
+            client.parser.max_bulk_len = config.proto_max_bulk_len
+
+    # --- Time ------------------------------------------------------------------------------------------------------
+
+    def _cron(self) -> None:
+        """What is done `hz` times a second, each time a bounded amount."""
+        self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
+        self.cron_loops += 1
+        now_ms = int(time.time() * 1000)
+        if self.active_expire and not self.dispatcher.pause:
+            self._expire_due(now_ms)
+        self.dispatcher.cron(now_ms)
+        now = time.monotonic()
+        self.ops_per_second.sample(now, self.dispatcher.total_commands)
+        self.input_rate.sample(now, self.dispatcher.net_input_bytes)
+        self.output_rate.sample(now, self.dispatcher.net_output_bytes)
+        if not self.is_embedded and gc.get_count()[0] > YOUNG_OBJECTS_LIMIT:
+            # Nothing here is meant to become cyclic garbage; errors with their tracebacks may. Survivors are frozen, so
+            # that no collection ever looks at them again.
+            gc.collect(0)
+            gc.freeze()
+
+    def _expire_due(self, now_ms: int) -> None:
+        """Remove keys whose time has come, for at most a quarter of the time between two calls."""
+        limit = time.monotonic() + 0.25 / self.config.hz
+        for db in self.databases:
+            db.now_ms = now_ms
+            while db.expire_due(100) == 100 and time.monotonic() < limit:
+                pass
+
+
+class Rate:
+    """A counter's change per second, averaged over the last sixteen samples."""
+
+    SAMPLES = 16
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, int]] = []
+
+    def sample(self, now: float, value: int) -> None:
+        self._samples = [*self._samples[-self.SAMPLES :], (now, value)]
+
+    def per_second(self) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
+        return max(0.0, (v1 - v0) / (t1 - t0)) if t1 > t0 else 0.0
+
+
+def set_keepalive(sock: Any, idle_s: int) -> None:
+    """Have the kernel probe an idle connection after `idle_s` seconds, and give it up after three probes more."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+    if idle is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, idle, idle_s)
+    if hasattr(socket, "TCP_KEEPINTVL"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, idle_s // 3))
+    if hasattr(socket, "TCP_KEEPCNT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+# --- The process ---------------------------------------------------------------------------------------------------
+
+
+def run(config: Config) -> int:
+    """Serve until told to stop; returns the exit code of the process. Logging is set up already."""
+    log.warning("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
+    log.warning("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
+    if config.config_file:
+        log.warning("Configuration loaded")
+    else:
+        log.warning("Warning: no config file specified, using the default config.")
+    if config.dir:
+        try:
+            os.chdir(config.dir)
+        except OSError as error:
+            log.critical("Can't chdir to '%s': %s", config.dir, error.strerror)
+            return 1
+    if config.daemonize and not daemonize():
+        return 0
+    remove_pid_file = write_pid_file(config)
+    try:
+        return uvloop.run(_serve(config))
+    finally:
+        remove_pid_file()
+
+
+async def _serve(config: Config) -> int:
+    server = Server(config)
+    server.is_embedded = False
+    # Everything that exists now lives as long as the process: no collection needs to look at it.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        await server.start()
+    except ListenError:
+        return 1
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, server, number)
+    with suppress(ValueError, OSError):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    log.info("Running mode=standalone, port=%d.", server.port)
+    log.info("Server initialized")
+    if server.port:
+        log.info("Ready to accept connections tcp")
+    if config.unixsocket:
+        log.info("Ready to accept connections unix")
+    await server.wait_closed()
+    # One more turn, for the transports to close.
+    await asyncio.sleep(0)
+    log.warning("streamd is now ready to exit, bye bye...")
+    return 0
+
+
+def _on_signal(server: Server, number: int) -> None:
+    log.warning("Received %s scheduling shutdown...", signal.Signals(number).name)
+    server.request_shutdown()
+
+
+def daemonize() -> bool:
+    """Go on in the background; False in the process that is to end."""
+    if os.fork():
+        return False
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    return True
+
+
+def write_pid_file(config: Config) -> Any:
+    """Write the pid file when one is asked for (or daemonized); returns what removes it."""
+    path = config.pidfile or ("/var/run/redis.pid" if config.daemonize else "")
+    if not path:
+        return lambda: None
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+    except OSError as error:
+        log.warning("Failed to write PID file: %s", error.strerror)
+        return lambda: None
+
+    def remove() -> None:
+        log.warning("Removing the pid file.")
+        with suppress(OSError):
+            os.unlink(path)
+
+    return remove

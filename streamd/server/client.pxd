@@ -1,0 +1,49 @@
+# cython: language_level=3
+"""A connection and what the server keeps for it. See client.pyx."""
+
+from streamd.engine.database cimport Database
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.protocol.request cimport RequestParser
+
+
+cdef enum ReplyMode:
+    REPLY_ON
+    REPLY_OFF            # CLIENT REPLY OFF: until ON
+    REPLY_SKIP_ARMED     # CLIENT REPLY SKIP is running: its own silence, then the next command's
+    REPLY_SKIP           # the command that is skipped
+
+
+cdef class Client:
+    cdef readonly long long id
+    cdef readonly RequestParser parser
+    cdef readonly ReplyWriter reply
+    cdef Database db                       # the selected database
+    cdef object dispatcher                 # Dispatcher; typed as object because the two modules need each other
+    cdef public object transport           # None after the connection is lost
+    cdef int fd                            # -1: replies go through the transport (TLS)
+    cdef readonly bint is_unix
+    cdef readonly bint is_congested        # the peer does not read: the transport holds unsent bytes
+    cdef bint is_writer                    # in the dispatcher's list of clients with output
+    cdef public bint authenticated
+    cdef public bint close_after_reply     # close once all output is out
+    cdef public bint no_evict
+    cdef public bint no_touch
+    cdef public object blocked             # the Blocked record while waiting for keys, else None
+    cdef public list postponed             # the request that CLIENT PAUSE holds back, else None
+    cdef ReplyMode reply_mode
+    cdef public bytes name
+    cdef public bytes lib_name
+    cdef public bytes lib_ver
+    cdef public bytes user
+    cdef readonly double created_at        # monotonic seconds
+    cdef public double last_interaction    # monotonic seconds
+    cdef readonly long long total_net_in   # bytes
+    cdef readonly long long total_net_out  # bytes
+    cdef public long long total_commands
+    cdef public object last_command        # spec.Command or None
+    cdef str _address
+    cdef str _local_address
+
+    cdef bint can_run(self) noexcept
+    cdef int want_write(self) except -1
+    cdef int flush(self) except -1

@@ -1,0 +1,227 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Client: one connection, as the event loop's protocol object and as what commands see of it.
+
+Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once per
+turn of the event loop (`flush`), straight from that buffer with one `send`. What the kernel does not take is handed to the
+transport; until the transport has got rid of it the client is congested and its replies wait in `reply`, so that unsent
+bytes are held, and counted, in one place.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+
+import socket
+import time
+
+from streamd.engine.database cimport Database
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.protocol.request cimport RequestParser
+from streamd.server.dispatch cimport Dispatcher
+
+__all__ = ["Client"]
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+
+cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
+
+cdef double monotonic() except? -1:
+    return time.monotonic()
+
+
+cdef class Client:
+    """A connection. Made by the server's listeners; leaves `dispatcher.clients` when the connection is lost."""
+
+    def __cinit__(self, Dispatcher dispatcher, bint is_unix=False):
+        self.dispatcher = dispatcher
+        self.id = dispatcher.new_client_id()
+        self.parser = RequestParser()
+        self.parser.max_bulk_len = dispatcher.max_bulk_len
+        self.reply = ReplyWriter()
+        self.db = dispatcher.context.databases[0]
+        self.fd = -1
+        self.is_unix = is_unix
+        self.authenticated = not dispatcher.needs_password
+        self.parser.authenticated = self.authenticated
+        self.reply_mode = REPLY_ON
+        self.name = self.lib_name = self.lib_ver = b""
+        self.user = b"default"
+        self.created_at = self.last_interaction = monotonic()
+
+    # --- What the event loop calls -------------------------------------------------------------------------------
+
+    def connection_made(self, transport):
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("ssl_object") is None:
+            self.fd = sock.fileno()
+        # With a high-water mark of zero the transport says pause_writing as soon as it holds anything unsent.
+        transport.set_write_buffer_limits(high=0)
+        dispatcher.register(self, sock)
+
+    def data_received(self, bytes data):
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Py_ssize_t size = len(data)
+        self.total_net_in += size
+        dispatcher.net_input_bytes += size
+        self.last_interaction = monotonic()
+        self.parser.feed(data)
+        dispatcher.process(self)
+
+    def eof_received(self):
+        """The peer sends no more. What it asked before is answered, then the connection is closed."""
+        if self.blocked is not None:
+            return False
+        self.close_after_reply = True
+        self.want_write()
+        return True
+
+    def pause_writing(self):
+        self.is_congested = True
+
+    def resume_writing(self):
+        self.is_congested = False
+        if self.reply.length or self.close_after_reply:
+            self.want_write()
+
+    def connection_lost(self, exc):
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.transport = None
+        self.fd = -1
+        self.postponed = None
+        self.reply.release()
+        dispatcher.forget(self)
+
+    # --- Output --------------------------------------------------------------------------------------------------
+
+    cdef int want_write(self) except -1:
+        """Have `flush` called before the loop sleeps."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        if not self.is_writer:
+            self.is_writer = True
+            dispatcher.writers.append(self)
+            dispatcher.schedule()
+        return 0
+
+    cdef int flush(self) except -1:
+        """Send what has gathered in `reply`; close afterwards if that was asked for."""
+        cdef Dispatcher dispatcher
+        cdef ssize_t sent = 0
+        cdef size_t length = self.reply.length
+        self.is_writer = False
+        if self.transport is None or self.is_congested:
+            return 0
+        if length:
+            dispatcher = self.dispatcher
+            if self.fd >= 0:
+                sent = c_send(self.fd, self.reply.data, length, SEND_FLAGS)
+                if sent < 0:
+                    if errno != EAGAIN and errno != EINTR:
+                        self.reply.release()
+                        self.transport.abort()
+                        return 0
+                    sent = 0
+            self.total_net_out += length
+            dispatcher.net_output_bytes += length
+            if <size_t>sent == length:
+                self.reply.release()
+            else:
+                self.transport.write(self.reply.take()[sent:])
+        if self.close_after_reply:
+            self.transport.close()
+        return 0
+
+    # --- What commands see and do ---------------------------------------------------------------------------------
+
+    cdef bint can_run(self) noexcept:
+        """Whether the next request may be taken from the parser."""
+        return self.blocked is None and not self.close_after_reply and self.transport is not None \
+            and self.postponed is None
+
+    def set_reply_mode(self, bytes mode not None):
+        """CLIENT REPLY: b"ON", b"OFF" or b"SKIP"."""
+        if mode == b"ON":
+            self.reply_mode = REPLY_ON
+        elif mode == b"OFF":
+            self.reply_mode = REPLY_OFF
+        elif self.reply_mode != REPLY_OFF:
+            self.reply_mode = REPLY_SKIP_ARMED
+
+    def reset_reply_mode(self):
+        self.reply_mode = REPLY_ON
+
+    def set_authenticated(self, bint authenticated, bytes user=b"default"):
+        """Who the client is from now on; the parser's limits for strangers follow."""
+        self.authenticated = authenticated
+        self.parser.authenticated = authenticated
+        self.user = user
+
+    @property
+    def db_index(self):
+        return self.db.index
+
+    def select(self, Database db not None):
+        self.db = db
+
+    @property
+    def address(self):
+        """The peer as CLIENT LIST shows it: `ip:port`, `[ip]:port`, or `path:0`."""
+        if self._address is None:
+            self._address = self._format("peername", "sockname")
+        return self._address
+
+    @property
+    def local_address(self):
+        if self._local_address is None:
+            self._local_address = self._format("sockname", "sockname")
+        return self._local_address
+
+    def _format(self, kind, unix_kind):
+        if self.transport is None:
+            return "?:0"
+        name = self.transport.get_extra_info(unix_kind if self.is_unix else kind)
+        if isinstance(name, tuple):
+            return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        if isinstance(name, bytes):
+            name = name.decode("utf-8", "surrogateescape")
+        return f"{name or '?'}:0"
+
+    @property
+    def fileno(self):
+        return self.fd
+
+    @property
+    def query_buffer_size(self):
+        """Bytes received and not yet run."""
+        return self.parser.buffered
+
+    @property
+    def output_size(self):
+        """Bytes of replies not yet taken by the kernel."""
+        unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        return self.reply.length + unsent
+
+    def memory_usage(self):
+        """Bytes this client costs, buffers included; an estimate of the fixed part."""
+        return 1024 + self.parser.buffered + self.output_size
+
+    def reset(self, *, bint needs_password):
+        """RESET: forget everything that the peer has set."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.db = dispatcher.context.databases[0]
+        self.reply.resp = 2
+        self.name = b""
+        self.no_evict = self.no_touch = False
+        self.reply_mode = REPLY_ON
+        self.set_authenticated(not needs_password)
+
+    def shut_down(self):
+        """Send what is ready and close."""
+        self.close_after_reply = True
+        self.flush()
+
+    def close(self):
+        """Drop the connection at once; unsent replies are lost."""
+        self.close_after_reply = True
+        if self.transport is not None:
+            self.transport.abort()

@@ -1,0 +1,349 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Dispatcher: takes requests from clients, checks them, runs their handlers, and ends each turn of the event loop.
+
+One turn: the loop hands received bytes to clients, each runs what is complete (`process`), and the first one schedules
+`before_sleep`, which runs once, before the loop waits again:
+
+  1. clients that wait for a key that has changed are served, first come, first served, until no key is ready;
+  2. each client's replies leave, at most one write per client.
+
+What must hold: a handler answers exactly once, or raises CommandError (what it had written is dropped), or asks to wait
+(`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server lives.
+"""
+
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+import logging
+
+from streamd.commands.context cimport Context
+from streamd.commands.spec import table
+from streamd.errors import CommandError, ProtocolError, printable
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.server.client cimport REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
+
+__all__ = ["Dispatcher", "Entry", "ServerContext"]
+
+log = logging.getLogger("streamd")
+
+NAME_CACHE = 10_000
+"""Spellings of command names that are remembered (`xadd`, `XADD`, `XaDd`); beyond, each is folded again."""
+
+cdef long long clock_us(int clock) noexcept nogil:
+    cdef timespec t
+    clock_gettime(clock, &t)
+    return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
+cdef class Entry:
+    def __init__(self, command):
+        self.command = command
+        self.handler = command.handler
+        self.arity = command.arity
+        self.needs_auth = "no_auth" not in command.flags
+        self.is_write = "write" in command.flags or "may_replicate" in command.flags
+        if command.subcommands:
+            self.subcommands = {name.encode(): Entry(sub) for name, sub in command.subcommands.items()}
+
+    def leaves(self):
+        """This entry, or those of its subcommands: what can be run and is counted."""
+        return [self] if self.subcommands is None else list(self.subcommands.values())
+
+
+cdef class ServerContext(Context):
+    cpdef block_on(self, object request):
+        self.registry.block(self.client, self.db, request)
+
+
+cdef class Dispatcher:
+    """The server's inner loop. Made by `app.Server`, which fills `server`, the databases and the configuration."""
+
+    def __cinit__(self, server, loop, list databases, registry):
+        self.server = server
+        self.loop = loop
+        self.context = ServerContext()
+        self.context.server = server
+        self.context.databases = databases
+        self.context.registry = registry
+        self.blocked = registry
+        self.ready = {}
+        for db in databases:
+            db.ready = self.ready
+        self.clients = {}
+        self.errorstats = {}
+        self.writers = []
+        self.names = {}
+        self.entries = {}
+        self.max_bulk_len = 512 * 1024 * 1024
+        self.query_buffer_limit = 1024 * 1024 * 1024
+        self.load_table(table)
+
+    def load_table(self, commands):
+        """Take the command table: name -> spec.Command. Called again when commands are renamed."""
+        self.names.clear()
+        self.entries.clear()
+        for name, command in commands.items():
+            entry = Entry(command)
+            self.names[name.encode()] = self.names[name.lower().encode()] = entry
+            for leaf in entry.leaves():
+                self.entries[leaf.command.full_name] = leaf
+
+    def reset_stats(self):
+        """CONFIG RESETSTAT."""
+        for entry in self.entries.values():
+            entry.calls = entry.usec = entry.rejected_calls = entry.failed_calls = 0
+        self.errorstats.clear()
+        self.total_commands = self.total_error_replies = self.unexpected_errors = 0
+        self.net_input_bytes = self.net_output_bytes = 0
+
+    # --- Clients come and go --------------------------------------------------------------------------------------
+
+    cpdef long long new_client_id(self):
+        self.last_client_id += 1
+        return self.last_client_id
+
+    def register(self, Client client not None, sock):
+        self.clients[client.id] = client
+        self.server.client_connected(client, sock)
+
+    def forget(self, Client client not None):
+        if self.clients.pop(client.id, None) is not None:
+            self.blocked.drop(client)
+            self.server.client_disconnected(client)
+
+    # --- One turn of the loop -------------------------------------------------------------------------------------
+
+    cdef int schedule(self) except -1:
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.before_sleep)
+        return 0
+
+    def wake(self):
+        """Have `before_sleep` run in this turn: something outside a request made work for it."""
+        self.schedule()
+
+    def before_sleep(self):
+        """The end of a turn; see the head of this file."""
+        cdef Client client
+        cdef list writers
+        self.is_scheduled = False
+        if self.ready:
+            self.blocked.serve_ready(self.ready)
+        writers = self.writers
+        self.writers = []
+        for client in writers:
+            client.flush()
+
+    cdef int process(self, Client client) except -1:
+        """Run every complete request of a client, until it has to wait."""
+        cdef list args
+        while client.can_run():
+            try:
+                args = client.parser.next_request()
+            except ProtocolError as error:
+                self.refuse(client, str(error))
+                break
+            if args is None:
+                break
+            if args:
+                self.execute(client, args)
+        if client.reply.length or client.close_after_reply:
+            client.want_write()
+        elif self.ready:
+            self.schedule()
+        if client.parser.buffered > self.query_buffer_limit:
+            log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
+            client.close()
+        return 0
+
+    cdef int refuse(self, Client client, str text) except -1:
+        """Answer a protocol error, if it has a text, and close the connection."""
+        if text:
+            self.answer_error(client, text)
+        client.close_after_reply = True
+        return 0
+
+    def resume(self, Client client not None):
+        """Go on with the requests of a client that had to wait."""
+        self.process(client)
+
+    def run_postponed(self, Client client not None):
+        """Run the request that a pause held back, and what came after it."""
+        cdef list args = client.postponed
+        if args is not None:
+            client.postponed = None
+            self.execute(client, args)
+            self.process(client)
+
+    def cron(self, long long now_ms):
+        """What waits for time to pass rather than for a request."""
+        if self.ready:
+            self.schedule()
+
+    # --- One request ------------------------------------------------------------------------------------------------
+
+    cdef Entry look_up(self, list args):
+        """The entry for a request; raises CommandError for an unknown command or subcommand."""
+        cdef bytes name = <bytes>args[0]
+        cdef object found = self.names.get(name)
+        cdef Entry entry
+        if found is None:
+            found = self.names.get(name.upper())
+            if found is None:
+                raise CommandError(unknown_command(args))
+            if len(self.names) < NAME_CACHE:
+                self.names[name] = found
+        entry = <Entry>found
+        if entry.subcommands is not None and len(args) > 1:
+            name = <bytes>args[1]
+            found = entry.subcommands.get(name)
+            if found is None:
+                found = entry.subcommands.get(name.upper())
+                if found is None:
+                    if entry.handler is not None and not entry.command.has_strict_subcommands:
+                        return entry
+                    raise CommandError(
+                        f"ERR unknown subcommand '{printable(name[:128])}'. Try {entry.command.name} HELP."
+                    )
+                if len(entry.subcommands) < NAME_CACHE:
+                    entry.subcommands[name] = found
+            entry = <Entry>found
+        return entry
+
+    cdef int execute(self, Client client, list args) except -1:
+        """Check one request and run it."""
+        cdef Entry entry
+        cdef Py_ssize_t argc = len(args)
+        cdef size_t mark
+        try:
+            entry = self.look_up(args)
+        except CommandError as error:
+            mark = client.reply.length
+            self.answer_error(client, str(error))
+            return self.finish_reply(client, mark)
+        if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
+            return self.reject(
+                client, entry, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
+            )
+        if not client.authenticated and entry.needs_auth:
+            return self.reject(client, entry, "NOAUTH Authentication required.")
+        if self.pause and (self.pause == 2 or entry.is_write):
+            client.postponed = args
+            self.server.postpone(client)
+            return 0
+        return self.run(client, entry, args)
+
+    cdef int reject(self, Client client, Entry entry, str text) except -1:
+        """Refuse a request before its handler ran."""
+        cdef size_t mark = client.reply.length
+        entry.rejected_calls += 1
+        self.answer_error(client, text)
+        return self.finish_reply(client, mark)
+
+    cdef int run(self, Client client, Entry entry, list args) except -1:
+        """Run the handler of a checked request and count what it took."""
+        cdef ServerContext context = self.context
+        cdef ReplyWriter reply = client.reply
+        cdef size_t mark = reply.length
+        cdef long long started = clock_us(CLOCK_MONOTONIC)
+        context.client = client
+        context.db = client.db
+        context.reply = reply
+        context.now_ms = clock_us(CLOCK_REALTIME) // 1000
+        context.db.now_ms = context.now_ms
+        client.last_command = entry.command
+        client.total_commands += 1
+        if client.no_touch:
+            context.db.touch_on_access = False
+        try:
+            entry.handler(context, args)
+        except CommandError as error:
+            entry.failed_calls += 1
+            reply.truncate(mark)
+            self.answer_error(client, str(error))
+        except Exception as error:
+            entry.failed_calls += 1
+            self.answer_bug(client, mark, error)
+        if client.no_touch:
+            context.db.touch_on_access = True
+        entry.calls += 1
+        entry.usec += clock_us(CLOCK_MONOTONIC) - started
+        self.total_commands += 1
+        return self.finish_reply(client, mark)
+
+    def run_again(self, Client client not None, list args not None):
+        """Run the request of a client that waited; it may ask to wait again."""
+        cdef ServerContext context = self.context
+        cdef ReplyWriter reply = client.reply
+        cdef size_t mark = reply.length
+        cdef Entry entry = self.look_up(args)
+        context.client = client
+        context.db = client.db
+        context.reply = reply
+        context.now_ms = clock_us(CLOCK_REALTIME) // 1000
+        context.db.now_ms = context.now_ms
+        try:
+            entry.handler(context, args)
+        except CommandError as error:
+            entry.failed_calls += 1
+            reply.truncate(mark)
+            self.answer_error(client, str(error))
+        except Exception as error:
+            entry.failed_calls += 1
+            self.answer_bug(client, mark, error)
+
+    cdef int answer_bug(self, Client client, size_t mark, error) except -1:
+        log.exception("Unexpected error while running a command", exc_info=error)
+        self.unexpected_errors += 1
+        client.reply.truncate(mark)
+        if isinstance(error, MemoryError):
+            self.answer_error(client, "ERR out of memory")
+        else:
+            self.answer_error(client, "ERR internal error, see the log of the server")
+        return 0
+
+    cdef int answer_error(self, Client client, str text) except -1:
+        """Write an error reply and count it by its code."""
+        cdef str code = text.partition(" ")[0]
+        self.total_error_replies += 1
+        self.errorstats[code] = self.errorstats.get(code, 0) + 1
+        client.reply.error(text)
+        return 0
+
+    cdef int finish_reply(self, Client client, size_t mark) except -1:
+        """CLIENT REPLY: drop what the command wrote when nothing is to be sent."""
+        if client.reply_mode == REPLY_ON:
+            return 0
+        if client.blocked is None:
+            client.reply.truncate(mark)
+        if client.reply_mode == REPLY_SKIP_ARMED:
+            client.reply_mode = REPLY_SKIP
+        elif client.reply_mode == REPLY_SKIP and client.blocked is None:
+            client.reply_mode = REPLY_ON
+        return 0
+
+    def write_error(self, Client client not None, str text):
+        """As answer_error, for the registry of waiting clients."""
+        self.answer_error(client, text)
+
+    def finish_blocked(self, Client client not None, size_t mark):
+        """As finish_reply, for a reply that came after a wait."""
+        self.finish_reply(client, mark)
+        if client.reply.length:
+            client.want_write()
+
+
+def unknown_command(list args):
+    """Redis's text for a command that does not exist, with the beginning of its arguments."""
+    cdef str text = f"ERR unknown command '{printable(args[0][:128])}'"
+    if len(args) == 1:
+        return text
+    shown = []
+    used = 0
+    for arg in args[1:]:
+        if used >= 128:
+            break
+        part = arg[: 128 - used]
+        shown.append(f"'{printable(part)}' ")
+        used += len(part) + 3
+    return f"{text}, with args beginning with: {''.join(shown)}"
