@@ -200,8 +200,6 @@ cdef class Dispatcher:
             if found is None:
                 found = entry.subcommands.get(name.upper())
                 if found is None:
-                    if entry.handler is not None and not entry.command.has_strict_subcommands:
-                        return entry
                     raise CommandError(
                         f"ERR unknown subcommand '{printable(name[:128])}'. Try {entry.command.name} HELP."
                     )

@@ -1,0 +1,17 @@
+FROM python:3.13-slim AS build
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY . .
+RUN python -m venv /opt/streamd && /opt/streamd/bin/pip install --no-cache-dir .
+
+FROM python:3.13-slim
+COPY --from=build /opt/streamd /opt/streamd
+ENV PATH=/opt/streamd/bin:$PATH
+RUN useradd --system --home-dir /data streamd && mkdir -p /data && chown streamd /data
+USER streamd
+WORKDIR /data
+VOLUME /data
+EXPOSE 6379
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["streamd", "server"]
+CMD ["--bind", "*", "--port", "6379"]
