@@ -1,0 +1,164 @@
+"""Fixtures and rules shared by all tests.
+
+Markers (strict), and when the tests that carry them run:
+
+    (none)   always, with `pytest`
+    real     with `pytest`, when a real redis-server is found (support/servers.py says where); otherwise they are skipped
+             and the reason is printed. `real(since="7.0")` also runs against an older Redis; the default is 8.6.
+             STREAMD_REQUIRE_REDIS=1 turns the skips into failures; STREAMD_REQUIRE_REDIS=8.6 also those for its age.
+    slow     only with `pytest -m slow`
+    spark    only with `pytest -m spark`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.differential import Tally
+from support.servers import Server, find_oracle, start_redis, start_streamd, target_is_redis
+
+NEWEST_NEEDED = "8.6"
+
+_running: pytest.StashKey[list[Server]] = pytest.StashKey()
+_tally: pytest.StashKey[Tally] = pytest.StashKey()
+_log_marks: pytest.StashKey[dict[Server, int]] = pytest.StashKey()
+
+StartServer = Callable[..., Server]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_running] = []
+    config.stash[_tally] = Tally()
+
+
+# --- Tests that need a real Redis -----------------------------------------------------------------------------------
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_log_marks] = {server: server.log_mark() for server in item.config.stash[_running]}
+    marker = item.get_closest_marker("real")
+    if marker is not None:
+        check_oracle(str(marker.kwargs.get("since", NEWEST_NEEDED)))
+
+
+def check_oracle(since: str) -> None:
+    """Skip, or fail when that was asked for, unless there is a real Redis of at least the version `since`."""
+    required = os.environ.get("STREAMD_REQUIRE_REDIS", "")
+    oracle = find_oracle()
+    if oracle is None:
+        reason = "no redis-server: set STREAMD_REDIS_BIN to the folder that holds it"
+        pytest.fail(reason, pytrace=False) if required else pytest.skip(reason)
+    if oracle.version < _version(since):
+        reason = f"needs Redis {since}, found {'.'.join(map(str, oracle.version))} in {oracle.folder}"
+        demanded = "." in required and _version(required) > oracle.version
+        pytest.fail(reason, pytrace=False) if demanded else pytest.skip(reason)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+# --- Servers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Server]:
+    """The real Redis, one for the whole run. Who uses it empties it first and puts back what it configures."""
+    yield from _until_the_end(start_redis(tmp_path_factory.mktemp("redis")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def streamd_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Server]:
+    """streamd, one for the whole run. Who uses it empties it first and puts back what it configures."""
+    yield from _until_the_end(start_streamd(tmp_path_factory.mktemp("streamd")), pytestconfig)
+
+
+def _until_the_end(server: Server, config: pytest.Config) -> Iterator[Server]:
+    config.stash[_running].append(server)
+    try:
+        yield server
+        assert server.is_running, f"{server.name} has exited with {server.process.returncode}:\n{server.log()[-5000:]}"
+    finally:
+        config.stash[_running].remove(server)
+        server.stop()
+
+
+@pytest.fixture
+def new_streamd(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartServer]:
+    """Start a streamd of one's own: `new_streamd(requirepass="secret", ...)`."""
+    yield from _factory(start_streamd, tmp_path, pytestconfig)
+
+
+@pytest.fixture
+def new_redis(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartServer]:
+    """Start a real Redis of one's own: `new_redis(requirepass="secret", ...)`."""
+    yield from _factory(start_redis, tmp_path, pytestconfig)
+
+
+def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) -> Iterator[StartServer]:
+    started: list[Server] = []
+
+    def start_one(**directives: str) -> Server:
+        own = folder / f"{start.__name__}-{len(started)}"
+        own.mkdir()
+        server = start(own, directives)
+        started.append(server)
+        config.stash[_running].append(server)
+        return server
+
+    yield start_one
+    for server in started:
+        server.stop()
+        config.stash[_running].remove(server)
+    for server in started:
+        assert_no_traceback(server, 0)
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    return pytestconfig.stash[_tally]
+
+
+# --- What the servers said ------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        marks = item.stash.get(_log_marks, {})
+        for server in item.config.stash[_running]:
+            said = server.log_since(marks.get(server, 0))
+            if said.strip():
+                report.sections.append((f"output of {server.name} during the test", said[-5000:]))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def no_traceback_in_a_log(request: pytest.FixtureRequest) -> Iterator[None]:
+    """An exception that streamd had to log is a bug of streamd, whatever the reply was."""
+    yield
+    marks = request.node.stash.get(_log_marks, {})
+    for server in request.config.stash[_running]:
+        assert_no_traceback(server, marks.get(server, 0))
+
+
+def assert_no_traceback(server: Server, mark: int) -> None:
+    said = server.log_since(mark)
+    assert "Traceback (most recent call last)" not in said, f"{server.name} logged an exception:\n{said[-5000:]}"
+
+
+def pytest_report_header() -> str:
+    oracle = find_oracle()
+    found = "none found" if oracle is None else f"{'.'.join(map(str, oracle.version))} in {oracle.folder}"
+    second = ", standing in for streamd too" if target_is_redis() else ""
+    return f"real redis-server: {found}{second}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    tally = config.stash[_tally]
+    if tally:
+        terminalreporter.write_line(f"differential: {tally}")

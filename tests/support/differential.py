@@ -1,0 +1,178 @@
+"""The same script to two servers, the replies compared byte for byte.
+
+A *script* is a list of requests. `Pair.run` sends it to both servers and raises `Difference` at the first reply that is
+not the same; the text shows the script as redis-cli lines, so that it can be pasted and played with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .mask import mask, mask_tree_shape
+from .servers import Server
+from .wire import Argument, Reply, as_bytes, join_line, show, split_line
+
+__all__ = ["Difference", "Pair", "PairPool", "Tally", "parse_script"]
+
+Request = tuple[bytes, ...]
+
+RESET_SCRIPT: tuple[Request, ...] = (
+    (b"FLUSHALL",),
+    (b"SELECT", b"0"),
+    (b"CONFIG", b"SET", b"stream-node-max-entries", b"100", b"stream-node-max-bytes", b"4096"),
+    (b"CONFIG", b"SET", b"stream-idmp-duration", b"100", b"stream-idmp-maxsize", b"100"),
+)
+
+
+class Difference(AssertionError):
+    """Two servers answered differently."""
+
+
+@dataclass
+class Tally:
+    """How much was compared in this test run, for the summary at its end."""
+
+    scripts: int = 0
+    commands: int = 0
+    stories: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.scripts or self.stories)
+
+    def __str__(self) -> str:
+        return f"{self.scripts} scripts of {self.commands} commands and {self.stories} blocking stories compared"
+
+
+def parse_script(text: str) -> list[Request]:
+    """Lines as one types them into redis-cli; blank lines and lines starting with `#` are skipped."""
+    lines = (line.strip() for line in text.splitlines())
+    return [tuple(split_line(line)) for line in lines if line and not line.startswith("#")]
+
+
+class Pair:
+    """A connection to each of two servers, in the same protocol, both emptied at the start."""
+
+    def __init__(self, ours: Server, theirs: Server, protocol: int, tally: Tally) -> None:
+        self.servers = (ours, theirs)
+        self.protocol = protocol
+        self.tally = tally
+        self.wires = (ours.connect(protocol), theirs.connect(protocol))
+        self.reset()
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
+
+    def reset(self) -> None:
+        """Empty both servers and give them the default settings; the connections keep their protocol."""
+        for server, wire in zip(self.servers, self.wires, strict=True):
+            for request, reply in zip(RESET_SCRIPT, wire.pipeline(RESET_SCRIPT), strict=True):
+                assert reply == Reply("+", b"OK"), f"{server.name} answered {join_line(request)} with {reply}"
+
+    def run(self, script: Iterable[Sequence[Argument]], *, has_clock_ids: bool = False) -> list[Reply]:
+        """Send the script to both, whole; compare every reply; return the replies of the first server.
+
+        has_clock_ids   entries were added with `*`: the radix trees may differ
+        """
+        requests = [tuple(map(as_bytes, request)) for request in script]
+        replies = tuple(wire.pipeline(requests) for wire in self.wires)
+        self.tally.commands += len(requests)
+        for at, (request, ours, theirs) in enumerate(zip(requests, *replies, strict=True)):
+            ours_masked, theirs_masked = mask(request, ours), mask(request, theirs)
+            if has_clock_ids:
+                ours_masked, theirs_masked = mask_tree_shape(ours_masked), mask_tree_shape(theirs_masked)
+            if ours_masked != theirs_masked:
+                raise Difference(self._explain(requests[: at + 1], ours_masked, theirs_masked))
+        return replies[0]
+
+    def run_text(self, text: str) -> list[Reply]:
+        return self.run(parse_script(text))
+
+    def compare_script(
+        self, script: Sequence[Request], *, keys: Sequence[bytes], groups: Sequence[bytes], has_clock_ids: bool = False
+    ) -> None:
+        """Run a script on emptied servers, then compare everything that can be seen of the given keys and groups."""
+        self.reset()
+        self.tally.scripts += 1
+        self.run(script, has_clock_ids=has_clock_ids)
+        try:
+            self.run(state_requests(keys, groups), has_clock_ids=has_clock_ids)
+        except Difference as difference:
+            raise Difference(f"the state differs after:\n{_as_lines(script)}\n{difference}") from None
+
+    def _explain(self, requests: Sequence[Request], ours: Reply, theirs: Reply) -> str:
+        names = [server.name for server in self.servers]
+        width = max(map(len, names))
+        return (
+            f"different replies to the last line (RESP{self.protocol}) of:\n{_as_lines(requests)}\n"
+            f"  {names[0]:{width}}  {show(ours)}\n  {names[1]:{width}}  {show(theirs)}\n{_first_difference(ours, theirs)}"
+        )
+
+
+def _as_lines(requests: Sequence[Request]) -> str:
+    return "\n".join("    " + join_line(request) for request in requests)
+
+
+def _first_difference(ours: Reply, theirs: Reply, path: str = "reply") -> str:
+    nested = ours.kind in "*~>%" and theirs.kind == ours.kind and isinstance(ours.value, tuple)
+    if nested and isinstance(theirs.value, tuple):
+        for at, (mine, its) in enumerate(zip(ours.value, theirs.value, strict=False)):
+            if mine != its:
+                return _first_difference(mine, its, f"{path}[{at}]")
+        return f"  first difference: {path} has {len(ours.value)} elements, should have {len(theirs.value)}"
+    return f"  first difference: {path} is {show(ours)}, should be {show(theirs)}"
+
+
+def state_requests(keys: Sequence[bytes], groups: Sequence[bytes], databases: Sequence[int] = (1, 0)) -> list[Request]:
+    """Requests that show everything about some keys, in each of the databases; the last one is selected at the end."""
+    requests: list[Request] = []
+    for index in databases:
+        requests += [(b"SELECT", b"%d" % index), (b"DBSIZE",), (b"KEYS", b"*")]
+        for key in keys:
+            requests += _key_requests(key, groups)
+    return requests
+
+
+def _key_requests(key: bytes, groups: Sequence[bytes]) -> list[Request]:
+    requests: list[Request] = [
+        (b"TYPE", key),
+        (b"TTL", key),
+        (b"PEXPIRETIME", key),
+        (b"GET", key),
+        (b"XLEN", key),
+        (b"XRANGE", key, b"-", b"+"),
+        (b"XREVRANGE", key, b"+", b"-"),
+        (b"XINFO", b"STREAM", key),
+        (b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"),
+        (b"XINFO", b"GROUPS", key),
+    ]
+    for group in groups:
+        requests += [
+            (b"XINFO", b"CONSUMERS", key, group),
+            (b"XPENDING", key, group),
+            (b"XPENDING", key, group, b"-", b"+", b"1000"),
+        ]
+    return requests
+
+
+class PairPool:
+    """A pair per protocol, opened when first asked for and kept: opening one costs more than most scripts."""
+
+    def __init__(self, ours: Server, theirs: Server, tally: Tally) -> None:
+        self._arguments = (ours, theirs, tally)
+        self._pairs: dict[int, Pair] = {}
+
+    def get(self, protocol: int) -> Pair:
+        if protocol not in self._pairs:
+            ours, theirs, tally = self._arguments
+            self._pairs[protocol] = Pair(ours, theirs, protocol, tally)
+        return self._pairs[protocol]
+
+    def forget(self, protocol: int) -> None:
+        """Drop a pair whose connections are out of step."""
+        self._pairs.pop(protocol).close()
+
+    def close(self) -> None:
+        for protocol in list(self._pairs):
+            self.forget(protocol)

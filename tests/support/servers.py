@@ -1,0 +1,216 @@
+"""Servers as subprocesses: found, started on a free port, waited for, stopped, their output kept.
+
+    STREAMD_REDIS_BIN       the folder that holds redis-server and redis-cli
+    STREAMD_REQUIRE_REDIS   1: a missing redis-server is a failure, not a skip; 8.6: an older one is, too
+    STREAMD_TEST_TARGET     redis: tests meant for streamd run against a second redis-server, to prove the tests
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .wire import ConnectionClosed, Wire
+
+__all__ = ["Oracle", "Server", "eventually", "find_oracle", "start_redis", "start_streamd"]
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+# What every server of the tests is started with; a test's own directives come on top.
+BASE_DIRECTIVES: Mapping[str, str] = {
+    "bind": "127.0.0.1",
+    "save": "",
+    "enable-debug-command": "yes",
+    "loglevel": "notice",
+}
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
+    """Wait until `condition()` is true; fail when the deadline passes first."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {timeout_s} s")
+        time.sleep(0.002)
+
+
+class Oracle:
+    """A folder with the programs of a real Redis."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @functools.cached_property
+    def version(self) -> tuple[int, ...]:
+        text = subprocess.run([self.server, "--version"], capture_output=True, text=True, check=True).stdout
+        match = re.search(r"v=([0-9.]+)", text)
+        assert match is not None, text
+        return tuple(map(int, match[1].split(".")))
+
+    @property
+    def server(self) -> str:
+        return str(self.folder / "redis-server")
+
+    @property
+    def cli(self) -> str:
+        return str(self.folder / "redis-cli")
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.folder / "redis-benchmark")
+
+
+@functools.cache
+def find_oracle() -> Oracle | None:
+    """The real Redis: STREAMD_REDIS_BIN, then ~/.cache/streamd-oracle/bin, then PATH."""
+    named = os.environ.get("STREAMD_REDIS_BIN")
+    folders = [Path(named)] if named else [Path.home() / ".cache/streamd-oracle/bin"]
+    on_path = shutil.which("redis-server")
+    if on_path and not named:
+        folders.append(Path(on_path).parent)
+    for folder in folders:
+        if (folder / "redis-server").exists():
+            return Oracle(folder)
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A running server. `stop` ends it; `log_since(mark)` is what it has printed since `mark`."""
+
+    def __init__(self, name: str, argv: Sequence[str], port: int, folder: Path, env: Mapping[str, str]) -> None:
+        self.name = name
+        self.port = port
+        self.folder = folder
+        self.log_path = folder / "output.log"
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(argv), cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} exited with {self.process.returncode} at start:\n{self.log()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"{self.name} did not answer PING within {START_TIMEOUT_S} s:\n{self.log()}")
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        try:
+            with Wire(self.port, timeout_s=1.0) as wire:
+                reply = wire.call("PING")
+        except (OSError, ConnectionClosed):
+            return False
+        return reply.value == b"PONG" or reply.value.startswith(b"NOAUTH")
+
+    def connect(self, protocol: int = 2, timeout_s: float = 10.0) -> Wire:
+        wire = Wire(self.port, timeout_s=timeout_s)
+        if protocol == 3:
+            reply = wire.call("HELLO", "3")
+            assert reply.kind == "%", reply
+        return wire
+
+    def rss_kib(self) -> int:
+        """Resident memory of the process, in KiB."""
+        text = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self.process.pid)], capture_output=True, text=True, check=True
+        ).stdout
+        return int(text)
+
+    def log(self) -> str:
+        return self.log_since(0)
+
+    def log_mark(self) -> int:
+        return self.log_path.stat().st_size
+
+    def log_since(self, mark: int) -> str:
+        with self.log_path.open("rb") as log:
+            log.seek(mark)
+            return log.read().decode(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, SIGKILL when that does not help; return the exit status."""
+        if self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return int(self.process.returncode)
+
+
+def directive_arguments(directives: Mapping[str, str]) -> list[str]:
+    merged = {**BASE_DIRECTIVES, **{name.replace("_", "-"): value for name, value in directives.items()}}
+    return [word for name, value in merged.items() for word in (f"--{name}", *_values(name, value))]
+
+
+def _values(name: str, value: str) -> list[str]:
+    return value.split() if name == "client-output-buffer-limit" else [value]
+
+
+def start_redis(folder: Path, directives: Mapping[str, str] | None = None, name: str = "redis") -> Server:
+    oracle = find_oracle()
+    assert oracle is not None, "the caller must have checked that there is a redis-server"
+    port = free_port()
+    argv = [oracle.server, "--port", str(port), *directive_arguments(directives or {})]
+    return _started(Server(name, argv, port, folder, os.environ))
+
+
+def start_streamd(folder: Path, directives: Mapping[str, str] | None = None, name: str = "streamd") -> Server:
+    if target_is_redis():
+        return start_redis(folder, directives, name)
+    port = free_port()
+    argv = [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives or {})]
+    return _started(Server(name, argv, port, folder, python_environment()))
+
+
+def _started(server: Server) -> Server:
+    try:
+        server.wait_until_ready()
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def target_is_redis() -> bool:
+    return os.environ.get("STREAMD_TEST_TARGET") == "redis"
+
+
+def python_environment() -> dict[str, str]:
+    """The environment in which a Python subprocess finds the same streamd package as the tests do."""
+    env = dict(os.environ, PYTHONUNBUFFERED="1")
+    spec = importlib.util.find_spec("streamd")
+    if spec is not None and spec.submodule_search_locations:
+        parent = Path(next(iter(spec.submodule_search_locations))).parent
+    else:
+        parent = Path(__file__).parents[2]
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(parent), env.get("PYTHONPATH", "")]))
+    return env
