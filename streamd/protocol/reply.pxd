@@ -1,13 +1,21 @@
 # cython: language_level=3
-"""Replies, written as RESP2 or RESP3 bytes into one growing C buffer."""
+"""Replies, written as RESP2 or RESP3 bytes into one growing C buffer. See reply.pyx."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
+# Room that any header, integer or entry ID takes at most: marker, sign, 41 characters, two line ends, with a margin.
+cdef enum:
+    SMALL_REPLY = 64
 
+
+@cython.final
+@cython.no_gc
 cdef class ReplyWriter:
-    cdef char *data               # owned; NULL while empty (an idle connection holds no buffer)
+    cdef char *data               # first byte not yet taken; inside `block`; NULL while empty (an idle connection holds no buffer)
     cdef readonly size_t length   # bytes written and not yet taken
-    cdef size_t capacity
+    cdef size_t capacity          # bytes of the block from `data` on
+    cdef char *block              # the malloc'ed block; owned, or NULL
     cdef public int resp          # 2 or 3
 
     # Compiled callers. `raw_c` and all below may move `data`.
@@ -21,6 +29,10 @@ cdef class ReplyWriter:
     # is a guess of that number: a right number of digits saves moving the elements.
     cdef size_t open_array(self, int64_t expected) except? 0
     cdef int close_array(self, size_t opened, int64_t n) except -1
+    # Bytes for a direct send(2): data[0:length], then `consume` of as many as were sent.
+    cdef int consume(self, size_t n) except -1
+    cdef size_t memory(self) noexcept           # bytes malloc'ed
+    cdef void release(self) noexcept            # forget everything, give the buffer back
 
     # Python callers and compiled ones
     cpdef int integer(self, int64_t value) except -1
@@ -32,7 +44,21 @@ cdef class ReplyWriter:
     cpdef int set(self, int64_t n) except -1    # an array in RESP2
     cpdef int push(self, int64_t n) except -1   # an array in RESP2
     cpdef int ok(self) except -1
+    cpdef int simple(self, object text) except -1           # str or bytes
+    cpdef int error(self, str text) except -1               # the line after the `-`, code included
+    cpdef int double(self, double value) except -1
+    cpdef int verbatim(self, str fmt, bytes text) except -1
+    cpdef int boolean(self, bint value) except -1
+    cpdef int big_number(self, object value) except -1
+    cpdef int bulk_str(self, str text) except -1
+    cpdef int bulk_array(self, list values) except -1
+    cpdef int value(self, object value) except -1
+    cpdef int raw(self, bytes data) except -1   # bytes that are a reply already
     cpdef size_t mark(self)
     cpdef void truncate(self, size_t mark)      # drop what was written since mark
     cpdef bytes take(self)                      # all bytes, and the writer is empty again
-    cdef void release(self) noexcept            # forget everything, give the buffer back
+
+
+# Digits, for modules that write into room they reserved with `grow` themselves.
+cdef size_t put_uint64(char *p, uint64_t value) noexcept nogil     # the decimal digits, 1 to 20; returns how many
+cdef size_t put_int64(char *p, int64_t value) noexcept nogil       # 1 to 20 characters

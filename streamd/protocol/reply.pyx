@@ -1,0 +1,510 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""ReplyWriter: replies as RESP2 or RESP3 bytes in one growing C buffer. No sockets; knows no command.
+
+    block              data                 data + length            data + capacity
+      |  sent already    |  not yet sent       |  free                   |
+      +------------------+---------------------+-------------------------+
+
+Every connection has a writer, so an empty one holds no memory: its first byte takes a block of 16 KiB from a small free
+list that all writers share, and the block goes back when the last byte is taken. A reply that does not fit doubles the
+block. Always: data is NULL exactly when block is, then length = capacity = 0; else block <= data and length <= capacity.
+
+The writer never checks that the elements of an aggregate are as many as its header says: that is the handler's part.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.math cimport isinf, isnan
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcpy, memmove
+
+__all__ = ["ReplyWriter"]
+
+
+# --- Blocks ---------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    BLOCK_SIZE = 16384
+    MAX_FREE_BLOCKS = 64          # 1 MiB at most is kept for the next writers
+
+cdef struct FreeBlocks:
+    char *blocks[MAX_FREE_BLOCKS]     # owned; each of BLOCK_SIZE bytes
+    size_t count
+
+cdef FreeBlocks free_blocks           # of all writers; guarded by the GIL
+free_blocks.count = 0
+
+
+cdef inline char *take_block() noexcept:
+    if free_blocks.count:
+        free_blocks.count -= 1
+        return free_blocks.blocks[free_blocks.count]
+    return <char *>malloc(BLOCK_SIZE)
+
+
+cdef inline void give_block(char *block, size_t size) noexcept:
+    if size == BLOCK_SIZE and free_blocks.count < MAX_FREE_BLOCKS:
+        free_blocks.blocks[free_blocks.count] = block
+        free_blocks.count += 1
+    else:
+        free(block)
+
+
+# --- Digits ---------------------------------------------------------------------------------------------------------
+
+cdef extern from *:
+    """
+    static const char streamd_digit_pairs[] =
+        "00010203040506070809" "10111213141516171819" "20212223242526272829" "30313233343536373839"
+        "40414243444546474849" "50515253545556575859" "60616263646566676869" "70717273747576777879"
+        "80818283848586878889" "90919293949596979899";
+    """
+    const char *DIGIT_PAIRS "streamd_digit_pairs"
+
+
+cdef inline size_t count_digits(uint64_t value) noexcept nogil:
+    cdef size_t n = 1
+    while value >= 10000:
+        value //= 10000
+        n += 4
+    if value >= 100:
+        return n + 3 if value >= 1000 else n + 2
+    return n + 1 if value >= 10 else n
+
+
+cdef inline void put_digits(char *p, uint64_t value, size_t n) noexcept nogil:
+    """Write the n digits of `value`, from the right, two at a time."""
+    cdef unsigned int pair
+    while n > 1:
+        pair = <unsigned int>(value % 100) * 2
+        value //= 100
+        n -= 2
+        memcpy(p + n, DIGIT_PAIRS + pair, 2)
+    if n:
+        p[0] = <char>(48 + value)
+
+
+cdef size_t put_uint64(char *p, uint64_t value) noexcept nogil:
+    """Write the decimal digits of `value` at p, at most 20; return how many."""
+    cdef size_t n = count_digits(value)
+    put_digits(p, value, n)
+    return n
+
+
+cdef size_t put_int64(char *p, int64_t value) noexcept nogil:
+    """Write `value` in decimal at p, at most 20 characters; return how many."""
+    if value >= 0:
+        return put_uint64(p, <uint64_t>value)
+    p[0] = c'-'
+    return 1 + put_uint64(p + 1, 0 - <uint64_t>value)      # unsigned, so that the smallest value has a negative
+
+
+cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
+    """Write marker, number and line end, such as `*12\\r\\n`; return how many bytes, at most 23."""
+    cdef size_t n
+    p[0] = marker
+    if 0 <= value <= 9:
+        p[1] = <char>(48 + value)
+        n = 2
+    else:
+        n = 1 + put_int64(p + 1, value)
+    p[n] = c'\r'
+    p[n + 1] = c'\n'
+    return n + 2
+
+
+cdef bytes format_double(double value):
+    """The text of a double as Redis prints it: the shortest digits that read back as the same number.
+
+    Whole numbers up to 2**62 are written in full; a long or very small number is written with an exponent.
+    """
+    if isnan(value):
+        return b"nan"
+    if isinf(value):
+        return b"inf" if value > 0 else b"-inf"
+    if -4611686018427387904.0 <= value <= 4611686018427387904.0 and value == <double><int64_t>value:
+        return b"%d" % <int64_t>value
+    sign = b"-" if value < 0 else b""
+    # 17 digits at most and an exponent: 1.2345e+20 is digits 12345, shift 16.
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    shift = int(exponent or 0) - len(fraction)
+    stripped = digits.rstrip("0")
+    shift += len(digits) - len(stripped)
+    cdef bytes text = stripped.encode()
+    size = len(text)
+    magnitude = shift + size - 1              # the exponent of the first digit
+    if shift >= 0 and magnitude < size + 7:
+        return sign + text + b"0" * shift
+    if shift < 0 and (shift > -7 or abs(magnitude) < 4):
+        if size + shift > 0:
+            return sign + text[:size + shift] + b"." + text[size + shift:]
+        return sign + b"0." + b"0" * -(size + shift) + text
+    point = b"." if size > 1 else b""
+    return b"%s%s%s%se%+d" % (sign, text[:1], point, text[1:], magnitude)
+
+
+# --- The writer -----------------------------------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc
+cdef class ReplyWriter:
+    """Replies in the order they are written, in RESP2 or RESP3 as `resp` says at that moment."""
+
+    def __cinit__(self, int resp=2):
+        self.data = NULL
+        self.block = NULL
+        self.length = 0
+        self.capacity = 0
+        self.resp = resp
+
+    def __dealloc__(self):
+        self.release()
+
+    def __len__(self):
+        return self.length
+
+    def __repr__(self):
+        return f"<ReplyWriter RESP{self.resp}, {self.length} bytes>"
+
+    # The buffer
+
+    cdef char *grow(self, size_t n) except NULL:
+        """Make room for n more bytes and return where they go. May move `data`."""
+        cdef size_t need = self.length + n
+        cdef size_t spent, size
+        cdef char *block
+        if need <= self.capacity:
+            return self.data + self.length
+        if need < n:
+            raise MemoryError("reply too large")
+        if self.block == NULL and n <= BLOCK_SIZE:
+            block = take_block()
+            if block == NULL:
+                raise MemoryError("no memory for a reply")
+            size = BLOCK_SIZE
+        else:
+            spent = self.data - self.block
+            size = spent + self.capacity
+            if spent:
+                # What was sent already makes room first. It is worth its move when at least half of the block is free
+                # afterwards: so a byte moves a bounded number of times, however slowly the peer reads.
+                memmove(self.block, self.data, self.length)
+                self.data = self.block
+                self.capacity = size
+                if need <= size // 2:
+                    return self.data + self.length
+            if size < BLOCK_SIZE:
+                size = BLOCK_SIZE
+            while size < need:
+                if size > (<size_t>-1) // 2:
+                    raise MemoryError("reply too large")
+                size *= 2
+            block = <char *>realloc(self.block, size)
+            if block == NULL:
+                raise MemoryError("no memory for a reply")
+        self.block = block
+        self.data = block
+        self.capacity = size
+        return self.data + self.length
+
+    cdef int consume(self, size_t n) except -1:
+        """Drop the first n bytes, which have been sent. Marks and opened arrays are dead afterwards."""
+        if n >= self.length:
+            if n > self.length:
+                raise ValueError("more bytes consumed than there are")
+            self.release()
+            return 0
+        self.data += n
+        self.length -= n
+        self.capacity -= n
+        return 0
+
+    cdef size_t memory(self) noexcept:
+        """Bytes malloc'ed for this writer."""
+        return <size_t>(self.data - self.block) + self.capacity if self.block != NULL else 0
+
+    cdef void release(self) noexcept:
+        """Forget everything and give the buffer back."""
+        if self.block != NULL:
+            give_block(self.block, self.memory())
+            self.block = NULL
+            self.data = NULL
+        self.length = 0
+        self.capacity = 0
+
+    cpdef size_t mark(self):
+        """A place to come back to with `truncate`; dead once bytes were taken or consumed."""
+        return self.length
+
+    cpdef void truncate(self, size_t mark):
+        """Drop what was written since `mark`."""
+        if mark == 0:
+            self.release()
+        elif mark < self.length:
+            self.length = mark
+
+    cpdef bytes take(self):
+        """All bytes written so far; the writer is empty again."""
+        cdef bytes taken = PyBytes_FromStringAndSize(self.data, <Py_ssize_t>self.length) if self.length else b""
+        self.release()
+        return taken
+
+    def peek(self):
+        """All bytes written so far; they stay."""
+        return PyBytes_FromStringAndSize(self.data, <Py_ssize_t>self.length) if self.length else b""
+
+    def clear(self):
+        """Forget everything and give the buffer back."""
+        self.release()
+
+    @property
+    def allocated(self):
+        """Bytes of memory held."""
+        return self.memory()
+
+    def check_invariants(self):
+        """Assert what the head of this file says of the fields."""
+        if self.block == NULL:
+            assert self.data == NULL and self.length == 0 and self.capacity == 0
+        else:
+            assert self.data >= self.block and self.length <= self.capacity
+            assert self.memory() >= BLOCK_SIZE
+        assert free_blocks.count <= MAX_FREE_BLOCKS
+        assert self.resp == 2 or self.resp == 3
+
+    # Bytes and headers, for compiled callers
+
+    cdef int raw_c(self, const char *p, size_t n) except -1:
+        """Append n bytes as they are."""
+        cdef char *to = self.grow(n)
+        memcpy(to, p, n)
+        self.length += n
+        return 0
+
+    cdef int bulk_c(self, const char *p, size_t n) except -1:
+        """Append n bytes as one bulk string."""
+        if n > <size_t>-1 - SMALL_REPLY:
+            raise MemoryError("reply too large")
+        cdef char *to = self.grow(n + SMALL_REPLY)
+        cdef size_t header = put_line(to, c'$', <int64_t>n)
+        to += header
+        memcpy(to, p, n)
+        to[n] = c'\r'
+        to[n + 1] = c'\n'
+        self.length += header + n + 2
+        return 0
+
+    cdef int bulk_int64(self, int64_t value) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        cdef uint64_t magnitude = <uint64_t>value if value >= 0 else 0 - <uint64_t>value
+        cdef size_t digits = count_digits(magnitude)
+        cdef size_t sign = value < 0
+        cdef size_t at = put_line(to, c'$', <int64_t>(sign + digits))
+        to[at] = c'-'                                     # overwritten by the first digit when there is no sign
+        put_digits(to + at + sign, magnitude, digits)
+        at += sign + digits
+        to[at] = c'\r'
+        to[at + 1] = c'\n'
+        self.length += at + 2
+        return 0
+
+    cdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        cdef size_t ms_digits = count_digits(ms)
+        cdef size_t seq_digits = count_digits(seq)
+        cdef size_t at = put_line(to, c'$', <int64_t>(ms_digits + 1 + seq_digits))
+        put_digits(to + at, ms, ms_digits)
+        at += ms_digits
+        to[at] = c'-'
+        put_digits(to + at + 1, seq, seq_digits)
+        at += 1 + seq_digits
+        to[at] = c'\r'
+        to[at + 1] = c'\n'
+        self.length += at + 2
+        return 0
+
+    cdef int array_header(self, int64_t n) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c'*', n)
+        return 0
+
+    cdef size_t open_array(self, int64_t expected) except? 0:
+        """Begin an array of about `expected` elements; returns what `close_array` needs."""
+        cdef size_t opened = self.length
+        self.array_header(expected)
+        return opened
+
+    cdef int close_array(self, size_t opened, int64_t n) except -1:
+        """Say that the array begun at `opened` has n elements, which have been written."""
+        cdef char header[SMALL_REPLY]
+        cdef size_t size = put_line(header, c'*', n)
+        cdef char *at = self.data + opened
+        cdef const char *line_end = <const char *>memchr(at, c'\n', self.length - opened)
+        cdef size_t guessed = <size_t>(line_end - at) + 1
+        if size > guessed:
+            self.grow(size - guessed)
+            at = self.data + opened
+        if size != guessed:
+            memmove(at + size, at + guessed, self.length - opened - guessed)
+            self.length += size
+            self.length -= guessed
+        memcpy(at, header, size)
+        return 0
+
+    # Replies
+
+    cpdef int integer(self, int64_t value) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c':', value)
+        return 0
+
+    cpdef int bulk(self, bytes value) except -1:
+        """A bulk string; None is the null bulk string."""
+        if value is None:
+            return self.null()
+        return self.bulk_c(PyBytes_AS_STRING(value), <size_t>PyBytes_GET_SIZE(value))
+
+    cpdef int null(self) except -1:
+        return self.raw_c("_\r\n", 3) if self.resp == 3 else self.raw_c("$-1\r\n", 5)
+
+    cpdef int null_array(self) except -1:
+        return self.raw_c("_\r\n", 3) if self.resp == 3 else self.raw_c("*-1\r\n", 5)
+
+    cpdef int array(self, int64_t n) except -1:
+        return self.array_header(n)
+
+    cpdef int map(self, int64_t n) except -1:
+        """The header of a map of n pairs; in RESP2, of an array of 2n elements."""
+        if self.resp == 2:
+            return self.array_header(2 * n)
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c'%', n)
+        return 0
+
+    cpdef int set(self, int64_t n) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c'~' if self.resp == 3 else c'*', n)
+        return 0
+
+    cpdef int push(self, int64_t n) except -1:
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c'>' if self.resp == 3 else c'*', n)
+        return 0
+
+    cpdef int ok(self) except -1:
+        return self.raw_c("+OK\r\n", 5)
+
+    cpdef int simple(self, object text) except -1:
+        """A simple string; CR and LF become blanks."""
+        return write_line(self, c'+', text.encode("latin-1", "replace") if isinstance(text, str) else <bytes?>text)
+
+    cpdef int error(self, str text) except -1:
+        """An error reply; `text` is the line after the `-`, its code included. CR and LF become blanks.
+
+        Characters are bytes (Latin-1), as `errors.printable` makes them from what a user sent.
+        """
+        return write_line(self, c'-', text.encode("latin-1", "replace"))
+
+    cpdef int double(self, double value) except -1:
+        """A double; a bulk string in RESP2."""
+        cdef bytes text = format_double(value)
+        return write_line(self, c',', text) if self.resp == 3 else self.bulk(text)
+
+    cpdef int verbatim(self, str fmt, bytes text) except -1:
+        """A text with its format of three letters, `txt` or `mkd`; a bulk string in RESP2."""
+        if self.resp == 2:
+            return self.bulk(text)
+        cdef bytes tag = fmt.encode("ascii")
+        if len(tag) != 3:
+            raise ValueError("a verbatim string's format has three letters")
+        cdef size_t n = <size_t>PyBytes_GET_SIZE(text)
+        cdef char *to = self.grow(SMALL_REPLY)
+        self.length += put_line(to, c'=', <int64_t>n + 4)
+        self.raw(tag)
+        self.raw_c(":", 1)
+        self.raw(text)
+        return self.raw_c("\r\n", 2)
+
+    cpdef int boolean(self, bint value) except -1:
+        """True or false; 1 or 0 in RESP2."""
+        if self.resp == 2:
+            return self.integer(value)
+        return self.raw_c("#t\r\n", 4) if value else self.raw_c("#f\r\n", 4)
+
+    cpdef int big_number(self, object value) except -1:
+        """An integer of any size; a bulk string in RESP2."""
+        cdef bytes text = b"%d" % value
+        return write_line(self, c'(', text) if self.resp == 3 else self.bulk(text)
+
+    cpdef int bulk_str(self, str text) except -1:
+        """A bulk string of text, in UTF-8; bytes that Python read as surrogates (file names) come out as they were."""
+        return self.bulk(text.encode("utf-8", "surrogateescape"))
+
+    cpdef int bulk_array(self, list values) except -1:
+        """An array of bulk strings; None among them is a null."""
+        cdef bytes value
+        self.array_header(len(values))
+        for value in values:
+            self.bulk(value)
+        return 0
+
+    cpdef int value(self, object value) except -1:
+        """A whole reply from Python values, nested at will.
+
+        int       integer                 list, tuple      array
+        bytes     bulk string             dict             map (flat array in RESP2)
+        str       simple string           set, frozenset   set (array in RESP2)
+        None      null                    float            double (bulk string in RESP2)
+        bool      boolean (1 or 0 in RESP2)
+        Raises TypeError for anything else; what had been written of it by then stays, so take a `mark` first.
+        """
+        if value is None:
+            return self.null()
+        if isinstance(value, bytes):
+            return self.bulk(value)
+        if isinstance(value, bool):
+            return self.boolean(value)
+        if isinstance(value, int):
+            return self.integer(value)
+        if isinstance(value, str):
+            return self.simple(value)
+        if isinstance(value, float):
+            return self.double(value)
+        if isinstance(value, (list, tuple)):
+            self.array_header(len(value))
+        elif isinstance(value, dict):
+            self.map(len(value))
+            for key, held in value.items():
+                self.value(key)
+                self.value(held)
+            return 0
+        elif isinstance(value, (set, frozenset)):
+            self.set(len(value))
+        else:
+            raise TypeError(f"no reply for a {type(value).__name__}")
+        for held in value:
+            self.value(held)
+        return 0
+
+    cpdef int raw(self, bytes data) except -1:
+        """Bytes that are a reply already."""
+        return self.raw_c(PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
+cdef int write_line(ReplyWriter writer, char marker, bytes text) except -1:
+    """Marker, text and line end. CR and LF in the text become blanks: they would end the reply early."""
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef char *to = writer.grow(<size_t>n + 3)
+    cdef Py_ssize_t i
+    to[0] = marker
+    to += 1
+    for i in range(n):
+        to[i] = c' ' if p[i] == c'\r' or p[i] == c'\n' else p[i]
+    to[n] = c'\r'
+    to[n + 1] = c'\n'
+    writer.length += <size_t>n + 3
+    return 0
