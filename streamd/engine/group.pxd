@@ -1,12 +1,15 @@
 # cython: language_level=3
 """Consumer groups and consumers. See group.pyx."""
 
-from libc.stdint cimport int64_t, uint32_t
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
-from streamd.engine.pel cimport Pel
+from streamd.engine.pel cimport Pel, PelRecord
 
 
+@cython.final
+@cython.no_gc
 cdef class Consumer:
     cdef readonly bytes name
     cdef public int64_t seen_ms      # Unix time of the last attempt to read or claim
@@ -14,13 +17,34 @@ cdef class Consumer:
     cdef uint32_t number             # in the group's Pel
 
 
+@cython.final
+@cython.no_gc
 cdef class Group:
     cdef readonly bytes name
     cdef StreamID last_id            # last-delivered ID
     cdef public int64_t entries_read # -1: unknown
     cdef readonly dict consumers     # name -> Consumer
-    cdef Pel pel
+    cdef Pel pel                     # owned
+    cdef list by_number              # a consumer's number in the Pel -> Consumer; None where a number is not in use
+    cdef list ordered                # consumers by name; None: to be sorted again
 
-    cdef bint has_pending(self, StreamID id) noexcept
-    cdef bint forget(self, StreamID id) noexcept                # drop the pending record of id; False: none there
+    cdef bint has_pending(self, StreamID id) noexcept nogil
+    cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none there
     cdef Consumer consumer_by_number(self, uint32_t number)
+    cdef Consumer find_consumer(self, bytes name)               # None: no such consumer
+    cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
+    cdef int64_t drop_consumer(self, bytes name) except -2             # its pending entries go too: how many; -1: no such consumer
+    cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
+    cdef list consumers_by_name(self)                           # not to be changed
+    cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
+    cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
+
+
+cdef Group new_group(bytes name, StreamID last_id, int64_t entries_read)
+
+
+@cython.final
+@cython.no_gc
+cdef class GroupRemains:
+    # The pending entries of a group that is gone, to be freed.
+    cdef Pel pel                     # owned

@@ -1,0 +1,321 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Consumer groups: how far a group has read, its consumers, and what was delivered to them and not acknowledged.
+
+    Group ── last_id, entries_read         how far it has read; see delivery.pyx for what moves them
+      ├── consumers: name -> Consumer      seen and active times
+      └── pel: Pel                         one record per pending entry, with its consumer, time and number of deliveries
+
+A consumer is known to the Pel by a small number; `by_number` leads back from a pending record to its consumer.
+
+What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number, and
+in neither otherwise; every pending record's owner is such a number; the consumers' pending counts add up to the group's.
+
+A group knows nothing of its stream: an entry may be pending though it has been deleted from the stream. Whatever needs both
+(reading, claiming, lag) is in delivery.pyx. Time is an argument, Unix milliseconds.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.pel cimport (
+    Pel, PelCursor, PelRecord, pel_add_owner, pel_assign, pel_check, pel_clear, pel_drop_owner, pel_find,
+    pel_init, pel_insert, pel_last, pel_memory, pel_next, pel_owner_size, pel_remove, pel_seek, pel_set_time,
+)
+
+__all__ = ["Consumer", "Group", "GroupRemains"]
+
+MAX_ID = (2**64 - 1, 2**64 - 1)
+
+
+cdef inline StreamID as_id(object pair):
+    """An ID given as a tuple (ms, seq)."""
+    ms, seq = pair
+    return make_id(ms, seq)
+
+
+@cython.final
+@cython.no_gc
+cdef class Consumer:
+    """One consumer of a group. Made by its group."""
+
+    def __repr__(self):
+        return f"<Consumer {self.name!r}>"
+
+
+cdef Group new_group(bytes name, StreamID last_id, int64_t entries_read):
+    cdef Group group = Group.__new__(Group)
+    group.name = name
+    group.last_id = last_id
+    group.entries_read = entries_read
+    return group
+
+
+@cython.final
+@cython.no_gc
+cdef class Group:
+    """A consumer group without consumers.
+
+    name          its name, any bytes
+    last_id       the last-delivered ID, (ms, seq)
+    entries_read  how many entries it has read, counted from the first that the stream ever had; -1: unknown
+    """
+
+    def __cinit__(self):
+        self.consumers = {}
+        self.by_number = []
+        self.ordered = []
+        self.entries_read = -1
+        pel_init(&self.pel)
+
+    def __init__(self, bytes name not None, last_id=(0, 0), int64_t entries_read=-1):
+        self.name = name
+        self.last_id = as_id(last_id)
+        self.entries_read = entries_read
+
+    def __dealloc__(self):
+        pel_clear(&self.pel)
+
+    def __repr__(self):
+        return f"<Group {self.name!r}: {len(self.consumers)} consumers, {self.pel.by_id.count} pending>"
+
+    # --- Consumers ------------------------------------------------------------------------------------------------
+
+    cdef Consumer consumer_by_number(self, uint32_t number):
+        return <Consumer>self.by_number[number]
+
+    cdef Consumer find_consumer(self, bytes name):
+        return <Consumer>self.consumers.get(name)
+
+    cdef Consumer add_consumer(self, bytes name, int64_t seen_ms):
+        cdef Consumer consumer = Consumer.__new__(Consumer)
+        cdef int64_t number = pel_add_owner(&self.pel)
+        consumer.name = name
+        consumer.seen_ms = seen_ms
+        consumer.active_ms = -1
+        consumer.number = <uint32_t>number
+        while len(self.by_number) <= number:
+            self.by_number.append(None)
+        self.by_number[number] = consumer
+        self.consumers[name] = consumer
+        self.ordered = None
+        return consumer
+
+    cdef int64_t drop_consumer(self, bytes name) except -2:
+        cdef Consumer consumer = <Consumer>self.consumers.pop(name, None)
+        cdef int64_t pending
+        if consumer is None:
+            return -1
+        pending = <int64_t>self.pending_of(consumer)
+        pel_drop_owner(&self.pel, consumer.number)
+        self.by_number[consumer.number] = None
+        self.ordered = None
+        return pending
+
+    cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil:
+        return pel_owner_size(&self.pel, consumer.number)
+
+    cdef list consumers_by_name(self):
+        """The consumers in byte order of their names, as Redis lists them."""
+        if self.ordered is None:
+            self.ordered = [self.consumers[name] for name in sorted(self.consumers)]
+        return self.ordered
+
+    def create_consumer(self, bytes name not None, *, int64_t now_ms):
+        """Add a consumer, seen at `now_ms` and never active; False, and unchanged, when there is one of that name."""
+        if name in self.consumers:
+            return False
+        self.add_consumer(name, now_ms)
+        return True
+
+    def delete_consumer(self, bytes name not None):
+        """Remove a consumer and its pending entries; how many they were, or None when there is no such consumer."""
+        cdef int64_t pending = self.drop_consumer(name)
+        return None if pending < 0 else pending
+
+    # --- Pending entries ------------------------------------------------------------------------------------------
+
+    cdef bint has_pending(self, StreamID id) noexcept nogil:
+        return pel_find(&self.pel, id) is not NULL
+
+    cdef bint forget(self, StreamID id) noexcept nogil:
+        cdef PelRecord *record = pel_find(&self.pel, id)
+        if record is NULL:
+            return False
+        pel_remove(&self.pel, record)
+        return True
+
+    cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil:
+        """Note a first delivery of `id` to `consumer`.
+
+        An entry may be pending already, when the group's last-delivered ID was set back: it is the consumer's from now
+        on, and counting starts again.
+        """
+        cdef PelRecord *record
+        if self.pel.by_id.count == 0 or id_cmp(id, pel_last(&self.pel).id) > 0:
+            pel_insert(&self.pel, id, consumer.number, now_ms, 1)
+            return 0
+        record = pel_find(&self.pel, id)
+        if record is NULL:
+            pel_insert(&self.pel, id, consumer.number, now_ms, 1)
+            return 0
+        self.hand_over(record, consumer, now_ms)
+        record.delivery_count = 1
+        return 0
+
+    cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil:
+        """Make a pending entry the consumer's, delivered at `delivery_ms`. Its delivery count is left to the caller."""
+        if record.owner != consumer.number:
+            pel_assign(&self.pel, record, consumer.number)
+        if record.delivery_ms != delivery_ms:
+            pel_set_time(&self.pel, record, delivery_ms)
+        return 0
+
+    @property
+    def pending_count(self):
+        """How many entries are pending."""
+        return self.pel.by_id.count
+
+    def pending_count_of(self, bytes consumer not None):
+        """How many entries of one consumer are pending; KeyError when there is no such consumer."""
+        return self.pending_of(<Consumer>self.consumers[consumer])
+
+    def is_pending(self, id):
+        """Whether the entry of this ID waits to be acknowledged."""
+        return self.has_pending(as_id(id))
+
+    def pending(self, first=(0, 0), last=MAX_ID, *, consumer=None):
+        """The pending entries from ID `first` to `last`: a list of (id, consumer, delivery_ms, delivery_count) by ID.
+
+        consumer  the name of a consumer, for its own only; KeyError when there is no such consumer
+        """
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        cdef StreamID end = as_id(last)
+        cdef int64_t owner = -1
+        if consumer is not None:
+            owner = (<Consumer>self.consumers[consumer]).number
+        found = []
+        pel_seek(&self.pel, &cursor, owner, as_id(first))
+        while True:
+            record = pel_next(&cursor)
+            if record is NULL or id_cmp(record.id, end) > 0:
+                return found
+            name = self.consumer_by_number(record.owner).name
+            found.append(((record.id.ms, record.id.seq), name, record.delivery_ms, record.delivery_count))
+
+    def acknowledge(self, ids):
+        """Drop the pending records of these IDs; how many there were. O(len(ids) log n), n pending."""
+        cdef uint64_t found = 0
+        for id in ids:
+            found += self.forget(as_id(id))
+        return found
+
+    def restore_pending(self, id, bytes consumer not None, *, int64_t delivery_ms, uint64_t delivery_count):
+        """Make an entry pending as it was when it was saved; `consumer` must exist.
+
+        Raises ValueError when it is pending already, KeyError when there is no such consumer.
+        """
+        cdef StreamID entry = as_id(id)
+        cdef Consumer owner = <Consumer>self.consumers[consumer]
+        if self.has_pending(entry):
+            raise ValueError(f"{entry.ms}-{entry.seq} is pending already")
+        pel_insert(&self.pel, entry, owner.number, delivery_ms, delivery_count)
+
+    # --- How far it has read ----------------------------------------------------------------------------------------
+
+    @property
+    def last_delivered_id(self):
+        """The ID up to which entries have been delivered, (ms, seq)."""
+        return self.last_id.ms, self.last_id.seq
+
+    def set_id(self, id, int64_t entries_read=-1):
+        """Go on reading after `id`. What is pending stays pending."""
+        self.last_id = as_id(id)
+        self.entries_read = entries_read
+
+    # --- The whole group --------------------------------------------------------------------------------------------
+
+    def copy(self):
+        """A group of the same name and contents that shares nothing with this one. O(n), n pending."""
+        cdef Group twin = new_group(self.name, self.last_id, self.entries_read)
+        cdef Consumer consumer, other
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        for consumer in self.consumers.values():
+            other = twin.add_consumer(consumer.name, consumer.seen_ms)
+            other.active_ms = consumer.active_ms
+        pel_seek(&self.pel, &cursor, -1, make_id(0, 0))
+        while True:
+            record = pel_next(&cursor)
+            if record is NULL:
+                return twin
+            other = <Consumer>twin.consumers[self.consumer_by_number(record.owner).name]
+            pel_insert(&twin.pel, record.id, other.number, record.delivery_ms, record.delivery_count)
+
+    @property
+    def memory_bytes(self):
+        """About how many bytes the group takes: exact for the pending entries, estimated for the consumers."""
+        cdef Consumer consumer
+        cdef uint64_t total = pel_memory(&self.pel) + <uint64_t>self.__sizeof__() + <uint64_t>self.name.__sizeof__()
+        total += <uint64_t>(self.consumers.__sizeof__() + self.by_number.__sizeof__())
+        for consumer in self.consumers.values():
+            total += <uint64_t>(consumer.__sizeof__() + consumer.name.__sizeof__())
+        return total
+
+    def free_effort(self):
+        """About how many blocks of memory there are to free. O(1)."""
+        return self.pel.by_id.count // 64 + <size_t>len(self.consumers)
+
+    def detach(self):
+        """Give the pending entries away, to be freed elsewhere; the group is without consumers from then on. O(1)."""
+        cdef GroupRemains remains = GroupRemains.__new__(GroupRemains)
+        remains.pel, self.pel = self.pel, remains.pel
+        self.consumers = {}
+        self.by_number = []
+        self.ordered = []
+        return remains
+
+    def check_invariants(self):
+        """Walk everything and raise AssertionError where the group contradicts itself. O(n log n), n pending."""
+        cdef Consumer consumer
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        cdef uint64_t total = 0, count
+        pel_check(&self.pel)
+        known = [found for found in self.by_number if found is not None]
+        assert len(known) == len(self.consumers), "as many consumers by number as by name"
+        for name, consumer in self.consumers.items():
+            assert consumer.name == name, f"consumer {name!r} is called {consumer.name!r}"
+            assert self.by_number[consumer.number] is consumer, f"consumer {name!r} is not the one of its number"
+            count = 0
+            pel_seek(&self.pel, &cursor, consumer.number, make_id(0, 0))
+            while True:
+                record = pel_next(&cursor)
+                if record is NULL:
+                    break
+                assert record.owner == consumer.number, f"a pending entry of {name!r} has another owner"
+                assert pel_find(&self.pel, record.id) is record, f"a pending entry of {name!r} is not the group's"
+                count += 1
+            assert count == self.pending_of(consumer), f"pending count of {name!r}"
+            total += count
+        assert total == self.pel.by_id.count, f"the consumers have {total} pending, the group {self.pel.by_id.count}"
+        assert self.ordered is None or [c.name for c in self.ordered] == sorted(self.consumers), "consumers in order"
+        assert self.entries_read >= -1, f"entries_read is {self.entries_read}"
+
+
+@cython.final
+@cython.no_gc
+cdef class GroupRemains:
+    """The pending entries of a group that nobody can reach any more."""
+
+    def __cinit__(self):
+        pel_init(&self.pel)
+
+    def __dealloc__(self):
+        pel_clear(&self.pel)
+
+    def free(self):
+        """Free them, without the interpreter's lock."""
+        with nogil:
+            pel_clear(&self.pel)
