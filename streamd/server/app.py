@@ -47,13 +47,15 @@ class Server:
     """A server in an event loop.
 
     config      the settings (Config); CONFIG SET changes them while the server runs
+    any_port    listen on a free port instead of the configured one; `port` tells which
     databases   by index, as SELECT numbers them
     dispatcher  runs requests; holds the clients and what is counted
     blocked     clients that wait for keys
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, any_port: bool = False) -> None:
         load_all()
+        self._any_port = any_port
         self.config = config
         self.run_id = secrets.token_hex(20)
         self.started_at = time.time()
@@ -123,7 +125,7 @@ class Server:
 
     async def _listen(self) -> None:
         config = self.config
-        if config.port != 0 or config.bind_any_port:
+        if config.port != 0 or self._any_port:
             for address in config.bind:
                 await self._listen_tcp(address)
             if not self._listeners:
@@ -136,7 +138,7 @@ class Server:
         """Listen on one `bind` address: `*` all of IPv4, `::*` all of IPv6, a leading `-` if it may be missing."""
         is_optional = address.startswith("-")
         host = address.removeprefix("-")
-        port = self.port or self.config.port
+        port = self.port or (0 if self._any_port else self.config.port)
         host = {"*": "0.0.0.0", "::*": "::"}.get(host, host)  # noqa: S104
         try:
             listener = await self._loop.create_server(

@@ -35,8 +35,8 @@ cdef class Client:
     cdef public bytes lib_name
     cdef public bytes lib_ver
     cdef public bytes user
-    cdef readonly double created_at        # monotonic seconds
-    cdef public double last_interaction    # monotonic seconds
+    cdef long long created_us              # monotonic
+    cdef long long last_interaction_us     # monotonic
     cdef readonly long long total_net_in   # bytes
     cdef readonly long long total_net_out  # bytes
     cdef public long long total_commands

@@ -10,11 +10,11 @@ bytes are held, and counted, in one place.
 from libc.errno cimport EAGAIN, EINTR, errno
 
 import socket
-import time
 
 from streamd.engine.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
+from streamd.server.clock cimport monotonic_us
 from streamd.server.dispatch cimport Dispatcher
 
 __all__ = ["Client"]
@@ -23,10 +23,6 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
 
 cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
-
-cdef double monotonic() except? -1:
-    return time.monotonic()
-
 
 cdef class Client:
     """A connection. Made by the server's listeners; leaves `dispatcher.clients` when the connection is lost."""
@@ -45,7 +41,7 @@ cdef class Client:
         self.reply_mode = REPLY_ON
         self.name = self.lib_name = self.lib_ver = b""
         self.user = b"default"
-        self.created_at = self.last_interaction = monotonic()
+        self.created_us = self.last_interaction_us = monotonic_us()
 
     # --- What the event loop calls -------------------------------------------------------------------------------
 
@@ -64,7 +60,7 @@ cdef class Client:
         cdef Py_ssize_t size = len(data)
         self.total_net_in += size
         dispatcher.net_input_bytes += size
-        self.last_interaction = monotonic()
+        self.last_interaction_us = monotonic_us()
         self.parser.feed(data)
         dispatcher.process(self)
 
@@ -155,6 +151,16 @@ cdef class Client:
         self.authenticated = authenticated
         self.parser.authenticated = authenticated
         self.user = user
+
+    @property
+    def created_at(self):
+        """Monotonic seconds."""
+        return self.created_us / 1e6
+
+    @property
+    def last_interaction(self):
+        """Monotonic seconds of the last bytes that came."""
+        return self.last_interaction_us / 1e6
 
     @property
     def db_index(self):

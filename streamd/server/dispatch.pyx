@@ -11,15 +11,14 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 (`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server lives.
 """
 
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
-
 import logging
 
 from streamd.commands.context cimport Context
 from streamd.commands.spec import table
 from streamd.errors import CommandError, ProtocolError, printable
 from streamd.protocol.reply cimport ReplyWriter
-from streamd.server.client cimport REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
+from streamd.server.client cimport REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
+from streamd.server.clock cimport monotonic_us, wall_ms
 
 __all__ = ["Dispatcher", "Entry", "ServerContext"]
 
@@ -27,12 +26,6 @@ log = logging.getLogger("streamd")
 
 NAME_CACHE = 10_000
 """Spellings of command names that are remembered (`xadd`, `XADD`, `XaDd`); beyond, each is folded again."""
-
-cdef long long clock_us(int clock) noexcept nogil:
-    cdef timespec t
-    clock_gettime(clock, &t)
-    return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
-
 
 cdef class Entry:
     def __init__(self, command):
@@ -243,11 +236,11 @@ cdef class Dispatcher:
         cdef ServerContext context = self.context
         cdef ReplyWriter reply = client.reply
         cdef size_t mark = reply.length
-        cdef long long started = clock_us(CLOCK_MONOTONIC)
+        cdef long long started = monotonic_us()
         context.client = client
         context.db = client.db
         context.reply = reply
-        context.now_ms = clock_us(CLOCK_REALTIME) // 1000
+        context.now_ms = wall_ms()
         context.db.now_ms = context.now_ms
         client.last_command = entry.command
         client.total_commands += 1
@@ -265,7 +258,7 @@ cdef class Dispatcher:
         if client.no_touch:
             context.db.touch_on_access = True
         entry.calls += 1
-        entry.usec += clock_us(CLOCK_MONOTONIC) - started
+        entry.usec += monotonic_us() - started
         self.total_commands += 1
         return self.finish_reply(client, mark)
 
@@ -278,7 +271,7 @@ cdef class Dispatcher:
         context.client = client
         context.db = client.db
         context.reply = reply
-        context.now_ms = clock_us(CLOCK_REALTIME) // 1000
+        context.now_ms = wall_ms()
         context.db.now_ms = context.now_ms
         try:
             entry.handler(context, args)
