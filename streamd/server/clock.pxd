@@ -1,0 +1,18 @@
+# cython: language_level=3
+"""The two clocks: monotonic for durations and waits, wall for entry IDs and expiries."""
+
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+
+cdef inline long long monotonic_us() noexcept nogil:
+    """Microseconds from some moment in the past; never goes back."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
+cdef inline long long wall_ms() noexcept nogil:
+    """Unix time in milliseconds."""
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <long long>t.tv_sec * 1000 + t.tv_nsec // 1000000
