@@ -8,39 +8,53 @@ from streamd.engine.rax cimport Rax
 
 
 cdef struct PelRecord:
+    # Its address stays the same until it is removed.
     StreamID id
-    int64_t delivery_ms        # Unix time of the last delivery
+    int64_t delivery_ms        # Unix time of the last delivery; change it with pel_set_time only
     uint64_t delivery_count
-    uint32_t owner             # number of the consumer in the group, from pel_add_owner
+    uint32_t owner             # number of the consumer in the group, from pel_add_owner; change it with pel_assign only
     uint32_t handle            # its own place in the slab
 
 
 cdef struct PelIndex:
     # Handles of records in one order, in sorted chunks; the chunks hang in a radix tree by their first key.
-    Rax chunks
-    size_t count
+    Rax chunks                 # the chunks belong to the index
+    size_t count               # records
+    uint32_t version           # goes up with every change: how a cursor sees that its place may have moved
 
 
 cdef struct Pel:
     void **blocks              # slab of records, in blocks that never move; owned
-    uint32_t block_count
-    uint32_t free_head         # chain of free handles
+    void *open_block           # chain of the blocks with room
+    uint32_t block_count       # entries of `blocks` in use, the given back among them
+    uint32_t block_capacity    # entries malloc'ed for `blocks`
+    uint32_t free_index        # chain of the given back entries of `blocks`
+    uint32_t owner_count       # entries of `owners` in use, the dropped among them
+    uint32_t owner_capacity    # entries malloc'ed for `owners` and `free_owners`
+    uint32_t free_owner_count
+    PelIndex **owners          # per consumer number: its records by entry ID; NULL for a number not in use; owned
+    uint32_t *free_owners      # dropped numbers, a stack; owned
     PelIndex by_id             # all records of the group by entry ID
     PelIndex by_time           # the same by (delivery_ms, entry ID): the oldest delivery first
-    PelIndex **owners          # per consumer number: its records by entry ID; NULL for a number not in use; owned
-    uint32_t owner_count
+    size_t memory              # bytes malloc'ed, but for the nodes of the radix trees
 
 
 cdef struct PelCursor:
-    # A position in an index. Dead after any change of the Pel, unless the function that changed it says otherwise.
+    # A position in an index. Any change of the Pel in the middle of a walk is fine: the walk goes on at the first record
+    # above the one it returned last, in the index as it is then; each change of this very index costs a search. Only
+    # pel_clear, and pel_drop_owner of the consumer whose records are walked, end a cursor's life.
     Pel *pel
-    PelIndex *index
-    void *chunk
-    uint32_t at
+    PelIndex *index            # NULL: nothing to walk
+    void *chunk                # NULL: behind the last record
+    uint32_t at                # the record that comes next, in the chunk
+    uint32_t version           # of the index when `chunk` and `at` were right
+    bint met                   # the place below is of the record returned last; else it is where the walk begins
+    int64_t delivery_ms
+    StreamID id
 
 
 cdef int pel_init(Pel *pel) except -1 nogil
-cdef void pel_clear(Pel *pel) noexcept nogil
+cdef void pel_clear(Pel *pel) noexcept nogil                      # frees everything; the Pel is as new. Needs no GIL
 cdef size_t pel_memory(const Pel *pel) noexcept nogil             # bytes malloc'ed for all of it
 cdef int64_t pel_add_owner(Pel *pel) except -1 nogil              # number for a new consumer
 cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil # removes all of its records too

@@ -23,6 +23,7 @@ cdef void rax_clear(Rax *tree) noexcept nogil             # frees the inner node
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil
     # rax_clear that hands every record, in key order, to `release`, which may free it
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil      # 1 inserted, 0 the key is there already (unchanged); MemoryError
+cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil   # rax_insert that answers -1 instead of MemoryError
 cdef void *rax_replace(Rax *tree, void *record) noexcept nogil    # another record with the same key takes its place; the old one, or NULL: no such key
 cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil   # the record, or NULL when it is not there
 cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil

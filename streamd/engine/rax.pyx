@@ -448,6 +448,12 @@ cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noe
 
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil:
     """Add a record: 1, or 0 and no change when its key is there already. MemoryError: no change either."""
+    cdef int added = rax_try_insert(tree, record)
+    return added if added >= 0 else no_memory()
+
+
+cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
+    """rax_insert for callers that have something to undo: -1 without memory, nothing is raised."""
     cdef const uint8_t *key = <const uint8_t *>record
     cdef const uint8_t *near
     cdef void **slot = &tree.root
@@ -472,12 +478,12 @@ cdef int rax_insert(Rax *tree, void *record) except -1 nogil:
     if not is_record(slot[0]) and (<Node *>slot[0]).depth == d:
         node = <Node *>slot[0]
         if node.count == node_capacity(node.kind) and not change_kind(tree, slot, node.kind + 1):
-            return no_memory()
+            return -1
         put_child(<Node *>slot[0], key[d], tag(record))
     else:
         node = new_node(tree, NODE4, <uint8_t>d)
         if node == NULL:
-            return no_memory()
+            return -1
         tree.redis_nodes -= redis_cost(tree, slot[0], start)
         tree.redis_nodes += redis_cost(tree, slot[0], d + 1)
         tree.redis_nodes += redis_cost(tree, node, start)
