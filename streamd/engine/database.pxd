@@ -45,6 +45,7 @@ cdef class Database:
     # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
     cpdef object find_untouched(self, bytes key)    # as find, but is no access (TYPE, TTL, OBJECT)
+    cpdef bint touch(self, bytes key) except -1     # as find, and is an access even when touch_on_access is False (TOUCH)
     cpdef object find_for_write(self, bytes key)    # for changing: the value or None; counts nothing
     cpdef object peek(self, bytes key)              # the value or None; neither counted nor an access
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing

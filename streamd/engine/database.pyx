@@ -36,6 +36,7 @@ that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a r
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
@@ -53,11 +54,39 @@ cdef enum:
     SHARDS = 1 << SHARD_BITS
     CHUNK_BITS = 12
     CHUNK = 1 << CHUNK_BITS
+    EMBEDDED_MAX = 41   # bytes of key and string together that Redis 8.6 keeps in one block ("embstr")
 
 # What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
-ENCODING_BY_VALUE = 0   # SET and its like: int when it reads as one, else by length
-ENCODING_BY_LENGTH = 1  # INCRBYFLOAT: embstr or raw, by length
-ENCODING_RAW = 2        # APPEND, SETRANGE: raw however short
+cdef enum:
+    HINT_BY_VALUE = 0   # SET and its like: int when it reads as one, else by length
+    HINT_BY_LENGTH = 1  # INCRBYFLOAT: embstr or raw, by length
+    HINT_RAW = 2        # APPEND, SETRANGE: raw however short; and it stays so under another name
+
+ENCODING_BY_VALUE = HINT_BY_VALUE
+ENCODING_BY_LENGTH = HINT_BY_LENGTH
+ENCODING_RAW = HINT_RAW
+
+
+cdef bint is_integer(bytes text) noexcept:
+    """Whether a string reads as a signed 64-bit integer in its one canonical form."""
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
+    cdef uint64_t value = 0
+    cdef bint negative = n > 0 and p[0] == b'-'
+    if negative:
+        p += 1
+        n -= 1
+    if n == 0 or n > 19:
+        return False
+    if p[0] == b'0':
+        return n == 1 and not negative
+    while n:
+        if not b'0' <= p[0] <= b'9':
+            return False
+        value = value * 10 + <unsigned char>(p[0] - b'0')  # nineteen digits are below 2**64
+        p += 1
+        n -= 1
+    return value <= (<uint64_t>1 << 63) - (0 if negative else 1)
 
 
 @cython.final
@@ -68,6 +97,17 @@ cdef class Slot:
     def __cinit__(self):
         self.expire_at_ms = -1
         self.deadline_at = -1
+
+    @property
+    def encoding(self):
+        """How Redis would store the value, as OBJECT ENCODING says it."""
+        if type(self.value) is not bytes:
+            return b"stream"
+        if self.encoding_hint == HINT_RAW:
+            return b"raw"
+        if self.encoding_hint == HINT_BY_VALUE and is_integer(self.value):
+            return b"int"
+        return b"embstr" if PyBytes_GET_SIZE(self.key) + PyBytes_GET_SIZE(self.value) <= EMBEDDED_MAX else b"raw"
 
 
 cdef inline Py_ssize_t shard_of(object key) except -1:
@@ -255,7 +295,7 @@ cdef class Database:
         """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
         old = slot.value
         slot.value = value
-        slot.encoding_hint = 0
+        slot.encoding_hint = HINT_BY_VALUE
         slot.accessed_ms = self.now_ms
         self.signal_ready(slot.key)
         if old is not value:
@@ -289,6 +329,16 @@ cdef class Database:
             return None
         self.hits += 1
         return slot.value
+
+    cpdef bint touch(self, bytes key) except -1:
+        """Make now the access time of a key, whatever `touch_on_access` says; False, and a miss, when it is missing."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            self.misses += 1
+            return False
+        self.hits += 1
+        slot.accessed_ms = self.now_ms
+        return True
 
     cpdef object find_for_write(self, bytes key):
         """The value of a key for a command that may change it, or None. Counts neither hit nor miss."""
@@ -366,7 +416,7 @@ cdef class Database:
         else:
             self.overwrite(slot, value)
         slot.accessed_ms = source.accessed_ms
-        slot.encoding_hint = source.encoding_hint
+        slot.encoding_hint = HINT_RAW if type(value) is bytes and source.encoding == b"raw" else source.encoding_hint
         if source.expire_at_ms >= 0:
             self.set_deadline(slot, source.expire_at_ms)
         elif slot.deadline_at >= 0:
