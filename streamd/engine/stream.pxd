@@ -1,9 +1,11 @@
 # cython: language_level=3
 """Streams: entries in a radix tree of listpacks. See stream.pyx."""
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
+from streamd.engine.listpack cimport LpValue, lp_get
 from streamd.engine.rax cimport Rax
 
 
@@ -14,23 +16,123 @@ cdef struct StreamNode:
     size_t capacity        # bytes malloc'ed for lp
 
 
+# What is removed, when entries are removed that consumer groups know of.
+cdef enum RefPolicy:
+    KEEPREF = 0            # the entry; pending records of it stay
+    DELREF = 1             # the entry and its pending records in all groups
+    ACKED = 2              # the entry, if every group has read and acknowledged it; else nothing
+
+
+cdef enum TrimStrategy:
+    TRIM_NONE = 0
+    TRIM_MAXLEN = 1        # while there are more than max_length entries
+    TRIM_MINID = 2         # while the first entry is below min_id
+
+
+cdef struct TrimRule:
+    TrimStrategy strategy
+    RefPolicy policy
+    bint approximate       # whole nodes only
+    uint64_t max_length    # entries
+    StreamID min_id
+    uint64_t limit         # entries at most to be removed, roughly: no node is begun that would exceed it; 0: any number
+
+
+@cython.final
+@cython.no_gc
 cdef class Stream:
-    cdef Rax nodes
+    cdef Rax nodes                          # of StreamNode, owned
     cdef readonly uint64_t length           # live entries
     cdef readonly uint64_t entries_added    # entries ever added
     cdef StreamID last_id                   # last-generated ID
     cdef StreamID first_id                  # first live entry, 0-0 when empty
+    cdef StreamID last_live                 # last live entry, 0-0 when empty
     cdef StreamID max_deleted_id            # greatest ID that XDEL and its like removed
     cdef readonly dict groups               # name -> Group
-    cdef readonly object idempotency        # Idempotency: what idempotent producers sent
-    cdef bint has_entry(self, StreamID id) noexcept             # a live entry has this ID
-    cdef StreamID last_live_id(self) noexcept                   # ID of the last live entry, 0-0 when empty
+    cdef size_t node_bytes                  # malloc'ed for nodes and listpacks
+    # When a node is full; looked at by each append. 0: no limit of this kind (1 GiB in any case).
+    cdef public uint64_t node_max_bytes
+    cdef public uint64_t node_max_entries
+    # What idempotent producers sent. Counters and settings outlive the IIDs, and most streams never have any.
+    cdef readonly object idempotency        # Idempotency, or None: nothing is tracked
+    cdef readonly uint32_t idmp_duration    # seconds
+    cdef readonly uint32_t idmp_maxsize     # IIDs per producer
+    cdef public uint64_t iids_added
+    cdef public uint64_t iids_duplicates
+
+    # --- Looking
+    cdef bint has_entry(self, StreamID id) noexcept nogil             # a live entry has this ID
+    cdef StreamID last_live_id(self) noexcept nogil                   # ID of the last live entry, 0-0 when empty
+    cdef bint next_id(self, int64_t now_ms, StreamID *out) noexcept nogil   # the ID that `*` gets; False: exhausted
+
+    # --- Changing. After any of these cursors are dead.
+    cdef int append_args(self, StreamID id, list args, Py_ssize_t first) except -1
+        # Add an entry; args[first:] are fields and values, all bytes, not checked. The ID must be above last_id.
+    cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; groups are not asked
+    cdef int64_t trim(self, const TrimRule *rule) except -1           # how many entries were removed
+    cdef int set_last_id(self, StreamID id) except -1                 # not below the last live entry; unchecked
+
+    # --- Entries and groups
+    cdef bint is_referenced(self, StreamID id) except -1              # some group has not read it, or has it pending
+    cdef int forget_references(self, StreamID id) except -1           # drop its pending records in all groups
+    cdef int remove_with(self, StreamID id, RefPolicy policy) except -2   # 1: removed, 2: kept because referenced, -1: no such entry
+
+    # --- Inside
+    cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL
+    cdef int drop_node(self, StreamNode *node) except -1
+    cdef int reserve(self, StreamNode *node, size_t room) except -1 nogil
+    cdef int flag_deleted(self, StreamNode *node, uint8_t *at) except -1
+    cdef int refresh_edges(self) noexcept nogil
+    cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, list groups) except -1
+
+
+@cython.final
+@cython.no_gc
+cdef class StreamRemains:
+    cdef Rax nodes                          # owned
+    cdef list groups                        # GroupRemains
+
+
+# --- Walking ----------------------------------------------------------------------------------------------------------
+#
+#     cdef StreamCursor cursor
+#     cursor_seek(stream, &cursor, first, last, False)
+#     while cursor_next(&cursor):                       # the next live entry
+#         cursor.id, cursor.pairs                       # its ID, its number of field-value pairs
+#         while cursor.pairs_left:                      # as many of them as one likes, in order
+#             cursor_pair(&cursor, &field, &value)      # strings are borrowed from the listpack
 
 
 cdef struct StreamCursor:
-    # A walk over live entries in either direction. Dead after any change of the stream. Fields: see stream.pyx.
-    void *_unused
+    # A walk over live entries in either direction. Dead after any change of the stream's entries.
+    StreamID id                # the entry that cursor_next came to
+    uint64_t pairs             # its field-value pairs
+    uint64_t pairs_left        # those not yet read
+    # Inside
+    const uint8_t *at          # the next element of the entry
+    const uint8_t *name        # the next field name in the master entry; NULL: the entry has its own names
+    const uint8_t *start       # walking backwards: the entry's first element
+    const uint8_t *names       # the node's first field name
+    uint64_t name_count        # field names of the node
+    StreamID master            # master ID of the node
+    const Rax *nodes
+    StreamNode *node           # NULL: at the end
+    StreamID first             # bounds, both inclusive
+    StreamID last
+    bint reverse
 
 
-# The rest of the compiled interface (StreamCursor's fields, cursor_seek(stream, first, last, reverse), cursor_next,
-# field access) is declared here by stream.pyx's author.
+cdef void cursor_seek(Stream stream, StreamCursor *cursor, StreamID first, StreamID last, bint reverse) noexcept nogil
+    # Before the first entry of first .. last, or, reversed, after the last of them.
+cdef bint cursor_next(StreamCursor *cursor) noexcept nogil              # False: no more entries
+cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil    # to one live entry; False: not there
+
+
+cdef inline void cursor_pair(StreamCursor *cursor, LpValue *field, LpValue *value) noexcept nogil:
+    """Read the next pair; only while pairs_left."""
+    if cursor.name is NULL:
+        cursor.at = lp_get(cursor.at, field)
+    else:
+        cursor.name = lp_get(cursor.name, field)
+    cursor.at = lp_get(cursor.at, value)
+    cursor.pairs_left -= 1

@@ -1,0 +1,320 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Listpacks: Redis's packed list of strings and integers, byte for byte.
+
+    +-------------+-----------+---------+---------+-----+------+
+    | total bytes |  number   | element | element | ... |  ff  |     numbers are little endian; a number of elements of
+    |   4 bytes   |  2 bytes  |         |         |     |      |     65535 says that they have to be counted
+    +-------------+-----------+---------+---------+-----+------+
+
+    |<------------- n bytes ------------>|<- 1 to 5 bytes ->|      "a"  ->  81 61 02
+    +---------------+--------------------+------------------+      100  ->  64 01
+    | encoding byte | integer, or length |  back-length: n  |      n is cut in groups of seven bits, highest group
+    |               | and string bytes   |                  |      first; all bytes but the first carry bit 128, so
+    +---------------+--------------------+------------------+      that a reader from the right knows when to stop
+
+    first byte                     element
+    0vvvvvvv                       integer 0 .. 127
+    10nnnnnn                       string of n bytes, 0 .. 63
+    110vvvvv vvvvvvvv              integer -4096 .. 4095, two's complement, high bits first
+    1110nnnn nnnnnnnn              string of n bytes, 64 .. 4095, high bits first
+    f0 and 4 bytes                 string of n bytes, from 4096
+    f1, f2, f3, f4 and 2, 3, 4, 8  integer of so many bytes
+
+Writers use the shortest encoding, and write a string as an integer exactly when it is the canonical decimal form of an
+int64; readers take any. The readers are in listpack.pxd, to be compiled into the loops that use them. Who calls this:
+stream.pyx for everything; Python only for tests, through `encode`, `decode` and `validate`.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove
+
+__all__ = ["decode", "decode_backwards", "encode", "replace_int", "validate"]
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil:
+    """Read `n` bytes as an int64 in canonical decimal form; False when they are anything else."""
+    cdef const uint8_t *end = p + n
+    cdef uint64_t value = 0
+    cdef uint64_t limit = <uint64_t>INT64_MAX
+    cdef unsigned int digit
+    cdef bint negative
+    if n == 0 or n > 20:
+        return False
+    if n == 1 and p[0] == c'0':
+        out[0] = 0
+        return True
+    negative = p[0] == c'-'
+    if negative:
+        limit += 1
+        p += 1
+    if p == end or not c'1' <= p[0] <= c'9' or end - p > 19:
+        return False
+    while p < end:     # nineteen digits cannot overflow
+        digit = <unsigned int>p[0] - c'0'
+        if digit > 9:
+            return False
+        value = value * 10 + digit
+        p += 1
+    if value > limit:
+        return False
+    out[0] = <int64_t>(0 - value) if negative else <int64_t>value
+    return True
+
+
+cdef inline uint8_t *put_backlen(uint8_t *p, uint64_t n) noexcept nogil:
+    """Write the back-length of an element of `n` bytes; returns its end."""
+    cdef unsigned int size, i
+    if n <= 127:
+        p[0] = <uint8_t>n
+        return p + 1
+    size = lp_backlen_size(n)
+    for i in range(size):
+        p[size - 1 - i] = <uint8_t>((n >> (7 * i)) & 127) | 128
+    p[0] &= 127
+    return p + size
+
+
+cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil:
+    cdef unsigned int size, i
+    cdef uint64_t bits = <uint64_t>value
+    if 0 <= value <= 127:
+        p[0] = <uint8_t>value
+        p[1] = 1
+        return p + 2
+    if -4096 <= value <= 4095:
+        p[0] = 0xC0 | (<uint8_t>(bits >> 8) & 0x1F)
+        p[1] = <uint8_t>bits
+        p[2] = 2
+        return p + 3
+    if -0x8000 <= value <= 0x7FFF:
+        p[0] = 0xF1
+        size = 2
+    elif -0x800000 <= value <= 0x7FFFFF:
+        p[0] = 0xF2
+        size = 3
+    elif -0x80000000LL <= value <= 0x7FFFFFFFLL:
+        p[0] = 0xF3
+        size = 4
+    else:
+        p[0] = 0xF4
+        size = 8
+    for i in range(size):
+        p[1 + i] = <uint8_t>(bits >> (8 * i))
+    p[1 + size] = <uint8_t>(1 + size)
+    return p + 2 + size
+
+
+cdef size_t lp_int_size(int64_t value) noexcept nogil:
+    if 0 <= value <= 127:
+        return 2
+    if -4096 <= value <= 4095:
+        return 3
+    if -0x8000 <= value <= 0x7FFF:
+        return 4
+    if -0x800000 <= value <= 0x7FFFFF:
+        return 5
+    if -0x80000000LL <= value <= 0x7FFFFFFFLL:
+        return 6
+    return 10
+
+
+cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil:
+    cdef unsigned int head, i
+    if n < 64:
+        p[0] = 0x80 | <uint8_t>n
+        head = 1
+    elif n < 4096:
+        p[0] = 0xE0 | <uint8_t>(n >> 8)
+        p[1] = <uint8_t>n
+        head = 2
+    else:
+        p[0] = 0xF0
+        for i in range(4):
+            p[1 + i] = <uint8_t>(n >> (8 * i))
+        head = 5
+    memcpy(p + head, s, n)
+    return put_backlen(p + head + n, head + n)
+
+
+cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil:
+    cdef int64_t number
+    if lp_parse_int(s, n, &number):
+        return lp_put_int(p, number)
+    return lp_put_string(p, s, n)
+
+
+cdef void lp_set_header(uint8_t *lp, size_t total, uint64_t count) noexcept nogil:
+    lp[0] = <uint8_t>total
+    lp[1] = <uint8_t>(total >> 8)
+    lp[2] = <uint8_t>(total >> 16)
+    lp[3] = <uint8_t>(total >> 24)
+    if count > LP_COUNT_UNKNOWN:
+        count = LP_COUNT_UNKNOWN
+    lp[4] = <uint8_t>count
+    lp[5] = <uint8_t>(count >> 8)
+
+
+cdef uint8_t *lp_end_at(uint8_t *lp, uint8_t *end, uint64_t added) noexcept nogil:
+    end[0] = LP_END
+    # A number that was unknown stays so: it only grows.
+    lp_set_header(lp, end - lp + 1, lp_header_count(lp) + added)
+    return end
+
+
+cdef int64_t lp_replace_int(uint8_t *lp, uint8_t *at, int64_t value) noexcept nogil:
+    cdef size_t total = lp_bytes(lp)
+    cdef uint8_t *rest = <uint8_t *>lp_skip(at)
+    cdef int64_t moved = <int64_t>lp_int_size(value) - (rest - at)
+    if moved:
+        memmove(rest + moved, rest, lp + total - rest)
+        lp_set_header(lp, total + moved, lp_header_count(lp))
+    lp_put_int(at, value)
+    return moved
+
+
+# --- Looking at untrusted bytes -----------------------------------------------------------------------------------
+
+
+cdef const char *lp_validate(const uint8_t *lp, size_t size, size_t *offset) noexcept nogil:
+    """Walk all elements: lengths inside the bytes, back-lengths right, their number as the header says."""
+    cdef const uint8_t *p = lp + LP_HEADER
+    cdef const uint8_t *last = lp + size - 1
+    cdef uint64_t n, left, number = 0
+    cdef unsigned int head
+    offset[0] = 0
+    if size < LP_HEADER + 1:
+        return b"listpack is shorter than its header"
+    if lp_bytes(lp) != size:
+        return b"listpack size is not the size in its header"
+    if last[0] != LP_END:
+        offset[0] = size - 1
+        return b"listpack does not end with its end byte"
+    while p < last:
+        offset[0] = p - lp
+        left = last - p
+        if p[0] >= 0xF5:
+            return b"unknown listpack encoding"
+        head = 1 if p[0] < 0xC0 else 2 if p[0] < 0xF0 else 5 if p[0] == 0xF0 else 1
+        if head > left:
+            return b"listpack element goes past the end"
+        n = lp_encoded_size(p)
+        head = lp_backlen_size(n)
+        if n + head > left:
+            return b"listpack element goes past the end"
+        if not backlen_is(p + n, head, n):
+            offset[0] = p + n - lp
+            return b"wrong back-length of a listpack element"
+        p += n + head
+        number += 1
+    offset[0] = 4
+    if lp_header_count(lp) != LP_COUNT_UNKNOWN and lp_header_count(lp) != number:
+        return b"wrong number of elements in the listpack header"
+    return NULL
+
+
+cdef bint backlen_is(const uint8_t *p, unsigned int size, uint64_t n) noexcept nogil:
+    """Whether the `size` bytes at `p` are the back-length `n`."""
+    cdef uint8_t want[5]
+    cdef unsigned int i
+    put_backlen(want, n)
+    for i in range(size):
+        if p[i] != want[i]:
+            return False
+    return True
+
+
+# --- For Python ---------------------------------------------------------------------------------------------------
+
+
+def encode(list values not None):
+    """The listpack of a list of bytes. O(bytes)."""
+    cdef size_t room = LP_HEADER + 1
+    cdef bytes value, done
+    cdef uint8_t *lp
+    cdef uint8_t *p
+    for value in values:
+        room += <size_t>PyBytes_GET_SIZE(value) + LP_ROOM
+    if room > <size_t>0xFFFFFFFF:
+        raise ValueError("a listpack has at most 4 GiB")
+    lp = <uint8_t *>malloc(room)
+    if lp is NULL:
+        raise MemoryError
+    p = lp + LP_HEADER
+    for value in values:
+        p = lp_put(p, <const uint8_t *>PyBytes_AS_STRING(value), <size_t>PyBytes_GET_SIZE(value))
+    p[0] = LP_END
+    lp_set_header(lp, p - lp + 1, <uint64_t>len(values))
+    try:
+        done = PyBytes_FromStringAndSize(<char *>lp, p - lp + 1)
+    finally:
+        free(lp)
+    return done
+
+
+def decode(bytes listpack not None):
+    """The elements of a listpack as bytes, integers in decimal; raises ValueError when the bytes are no listpack."""
+    cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
+    cdef const uint8_t *p = lp + LP_HEADER
+    cdef size_t offset = 0
+    cdef LpValue value
+    cdef const char *reason = lp_validate(lp, <size_t>PyBytes_GET_SIZE(listpack), &offset)
+    cdef list values = []
+    if reason is not NULL:
+        raise ValueError(f"{reason.decode()} at offset {offset}")
+    while p[0] != LP_END:
+        p = lp_get(p, &value)
+        values.append(b"%d" % value.number if value.data is NULL else value.data[:value.length])
+    return values
+
+
+def decode_backwards(bytes listpack not None):
+    """As `decode`, walked from the right; the last element comes first."""
+    cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
+    cdef const uint8_t *p
+    cdef LpValue value
+    cdef list values = []
+    decode(listpack)
+    p = lp + lp_bytes(lp) - 1
+    while p > lp + LP_HEADER:
+        p = lp_previous(p)
+        lp_get(p, &value)
+        values.append(b"%d" % value.number if value.data is NULL else value.data[:value.length])
+    return values
+
+
+def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
+    """The listpack with the integer `value` in place of the integer at `index`."""
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(listpack)
+    cdef uint8_t *lp
+    cdef const uint8_t *p
+    cdef int64_t old
+    cdef Py_ssize_t i
+    cdef list values = decode(listpack)
+    cdef bytes text = values[index]
+    if not lp_parse_int(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &old):
+        raise ValueError("no integer there")
+    lp = <uint8_t *>malloc(size + LP_ROOM)
+    if lp is NULL:
+        raise MemoryError
+    memcpy(lp, PyBytes_AS_STRING(listpack), size)
+    p = lp + LP_HEADER
+    for i in range(index % len(values)):
+        p = lp_skip(p)
+    lp_replace_int(lp, <uint8_t *>p, value)
+    try:
+        return PyBytes_FromStringAndSize(<char *>lp, <Py_ssize_t>lp_bytes(lp))
+    finally:
+        free(lp)
+
+
+def validate(bytes listpack not None):
+    """None when the bytes are a listpack, else (offset, reason) of the first fault. O(bytes)."""
+    cdef size_t offset = 0
+    cdef const char *reason = lp_validate(
+        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack), &offset)
+    return None if reason is NULL else (offset, reason.decode())
