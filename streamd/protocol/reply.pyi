@@ -1,6 +1,6 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import final
+from typing import Self, final
 
 __all__ = ["ReplyWriter"]
 
@@ -10,7 +10,7 @@ _Reply = None | bool | int | float | bytes | str | Sequence[_Reply] | Mapping[_R
 @final
 class ReplyWriter:
     resp: int
-    def __init__(self, resp: int = 2) -> None: ...
+    def __new__(cls, resp: int = 2) -> Self: ...
     def __len__(self) -> int: ...
     @property
     def length(self) -> int: ...

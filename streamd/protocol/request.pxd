@@ -1,9 +1,51 @@
 # cython: language_level=3
 """Requests: bytes in, argument lists out. Contract in request.pyx."""
 
+cimport cython
+from cpython.ref cimport PyObject
 
+
+@cython.final
+@cython.no_gc
 cdef class RequestParser:
     cdef public bint authenticated          # False: the smaller limits for strangers
     cdef public long long max_bulk_len      # proto-max-bulk-len, bytes
+
+    # What was fed and not yet read: input[pos:size]. Its memory is `source`'s, or `buffer`, or the caller's (see lend).
+    cdef const char *input                  # NULL when nothing is unread
+    cdef Py_ssize_t pos
+    cdef Py_ssize_t size
+    cdef Py_ssize_t scanned                 # bytes from pos on in which the end of the line was looked for already
+    cdef bytes source                       # the fed object that `input` points into, or None
+    cdef char *buffer                       # owned; equal to `input`, or NULL
+    cdef Py_ssize_t capacity                # bytes malloc'ed for `buffer`
+
+    # The request that is being read.
+    cdef list args                          # its arguments, the first `filled` of them are there; None: no request begun
+    cdef Py_ssize_t filled
+    cdef Py_ssize_t missing                 # arguments still to come
+    cdef Py_ssize_t args_size               # bytes of the arguments that are there
+    cdef Py_ssize_t bulk_len                # announced length of the argument that is being read; -1: its header is next
+    cdef PyObject *partial                  # a long argument of which only a part came: a bytes object; owned, or NULL
+    cdef Py_ssize_t partial_size            # bytes of it that are there
+
     cpdef int feed(self, bytes data) except -1
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
+    # As `feed`, without a copy and without an object: the bytes are the caller's, and must stay as they are until
+    # next_request has returned None or `keep` was called.
+    cdef int lend(self, const char *p, Py_ssize_t n) except -1
+    cdef int keep(self) except -1
+    cpdef bytes drain(self)                 # what was fed and did not become a request; the parser is empty again
+    cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly
+
+    cdef int append(self, const char *p, Py_ssize_t n) except -1
+    cdef void drop_input(self) noexcept
+    cdef void reset(self) noexcept
+    cdef int fail(self, str text) except -1
+    cdef Py_ssize_t find_line_end(self, str too_big) except -2
+    cdef int read_count(self) except -1
+    cdef bint read_bulk_len(self) except -1
+    cdef bint read_partial(self) except -1
+    cdef int add(self, PyObject *arg) except -1
+    cdef list read_inline(self)
+    cdef list finish(self)

@@ -1,0 +1,512 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""RequestParser: bytes in, requests out. It owns a buffer and nothing else: no socket, no clock, no command names.
+
+    *2\\r\\n$4\\r\\nXLEN\\r\\n$1\\r\\ns\\r\\n      ->  [b"XLEN", b"s"]      a multibulk request
+    XLEN "s"\\r\\n                        ->  [b"XLEN", b"s"]      an inline command
+    *0\\r\\n     and     \\r\\n             ->  []                   an empty request: no reply, go on
+
+The contract: `feed(data)` takes the bytes; `next_request()` is called until it returns None, which says that more bytes
+are needed. It raises ProtocolError, whose text is the whole error line, for bytes that are no request; the connection is
+then closed after that one answer, and the parser is not called again. An empty text says: close at once, without this
+answer and without those still unsent (a web browser was made to talk to us, see `check_for_http`).
+
+    input          pos                                     size
+      |  read already  |  unread: the rest of a line or argument  |       one block: a fed object, or our own buffer
+      +----------------+------------------------------------------+
+
+The bytes are parsed where they are, in the object that was fed; only an unfinished rest is copied, to a buffer of our own.
+Arguments are finished one by one and kept between calls, so no byte is looked at again when more come. An argument
+that is long and incomplete is collected in its own final object (`partial`), which grows with what was really received.
+So time is linear in the bytes fed, however they are cut, and memory is bounded by about twice the bytes received:
+announced sizes reserve nothing. `buffered` and `pending_args_size` are what a limit on the query buffer has to look at.
+An idle parser, which has no unfinished request, holds no memory.
+
+Always: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is NULL or
+the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
+
+Rules, limits and texts are those of Redis 8.6, as seen on a running server, with one intended difference: Redis 8.6.3
+leaves a client without an answer when a wrong bulk header comes in another packet than the start of its request; here
+the outcome does not depend on where the bytes were cut.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
+from cpython.ref cimport Py_XDECREF, PyObject
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcpy, memmove
+
+from streamd.errors import ProtocolError, printable
+from streamd.protocol.inline import split_line
+
+__all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser"]
+
+
+cdef extern from "<strings.h>" nogil:
+    int strcasecmp(const char *a, const char *b)
+
+cdef extern from "Python.h":
+    # As plain pointers: `resize` replaces an object that has one reference, and `set_item` steals a reference.
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *p, Py_ssize_t n) except NULL
+    int resize_bytes "_PyBytes_Resize"(PyObject **held, Py_ssize_t n) except -1
+    char *bytes_data "PyBytes_AS_STRING"(PyObject *held)
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(PyObject *held)
+    void list_set_item "PyList_SET_ITEM"(list held, Py_ssize_t i, PyObject *item)
+    int list_append "PyList_Append"(list held, PyObject *item) except -1
+
+cdef enum:
+    MAX_LINE = 65536                # bytes of a line whose end has not come
+    MAX_COUNT = 2147483647          # arguments
+    STRANGER_COUNT = 10             # arguments, before authentication
+    STRANGER_BULK = 16384           # bytes of an argument, before authentication
+    LONG_BULK = 32768               # an incomplete argument of that many bytes is collected in its own object
+    MIN_BUFFER = 256
+    MAX_SIZED_LIST = 64             # a longer list of arguments grows with what arrives
+    MORE = 2                        # what read_count found: more bytes are needed
+    BYTES_OVERHEAD = 48             # of one argument: the object's head, rounding, its place in the list
+
+DEFAULT_MAX_BULK_LEN = 512 * 1024 * 1024
+
+
+cdef inline const char *short_number(const char *p, const char *end, long long *out) noexcept nogil:
+    """Read a number of one to nine canonical digits that CR and one more byte follow; where the CR is, else NULL."""
+    cdef const char *q = p
+    cdef const char *stop = end - 1 if end - p < 10 else p + 10
+    cdef long long value = 0
+    while q < stop and c'0' <= q[0] <= c'9':
+        value = value * 10 + (q[0] - c'0')
+        q += 1
+    if q >= stop or q[0] != c'\r' or q == p or (p[0] == c'0' and q - p > 1):
+        return NULL
+    out[0] = value
+    return q
+
+
+cdef bint parse_number(const char *p, Py_ssize_t n, long long *out) noexcept nogil:
+    """Read a canonical decimal integer of n characters; False for leading zeros, `+`, `-0`, blanks, or an overflow."""
+    cdef bint negative = n > 1 and p[0] == c'-'
+    cdef unsigned long long value = 0
+    if negative:
+        p += 1
+        n -= 1
+    if n < 1 or n > 19 or (p[0] == c'0' and (n > 1 or negative)):
+        return False
+    while n:
+        if not c'0' <= p[0] <= c'9':
+            return False
+        value = value * 10 + <unsigned int>(p[0] - c'0')     # 19 digits never overflow 64 bits
+        p += 1
+        n -= 1
+    out[0] = <long long>(0 - value if negative else value)
+    return value < <unsigned long long>1 << 63 or (negative and value == <unsigned long long>1 << 63)
+
+
+cdef bint is_http(const char *name) noexcept nogil:
+    """Whether a request is what a web browser sends to a port it was tricked into: `POST / HTTP/1.1`, `Host: ...`.
+
+    The body of such a request might hold commands, so the connection must end. A NUL ends the name, as in Redis.
+    """
+    if name[0] == c'P' or name[0] == c'p':
+        return strcasecmp(name, "post") == 0
+    if name[0] == c'H' or name[0] == c'h':
+        return strcasecmp(name, "host:") == 0
+    return False
+
+
+@cython.final
+@cython.no_gc
+cdef class RequestParser:
+    """The requests of one connection. See the head of the module for the contract.
+
+    authenticated  False: the peer may send ten arguments of 16 KiB at most; may be set between any two requests
+    max_bulk_len   longest argument in bytes (proto-max-bulk-len)
+    """
+
+    def __cinit__(self, bint authenticated=False, long long max_bulk_len=DEFAULT_MAX_BULK_LEN):
+        self.authenticated = authenticated
+        self.max_bulk_len = max_bulk_len
+        self.bulk_len = -1
+
+    def __dealloc__(self):
+        free(self.buffer)
+        Py_XDECREF(self.partial)
+
+    def __repr__(self):
+        return f"<RequestParser, {self.buffered} bytes buffered, {self.missing} arguments missing>"
+
+    # --- Input ------------------------------------------------------------------------------------------------------
+
+    cpdef int feed(self, bytes data) except -1:
+        """Take bytes as they came from the peer. The object is kept until its bytes are parsed."""
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
+        if self.input != NULL:
+            return self.append(PyBytes_AS_STRING(data), n)
+        if n:
+            self.source = data
+            self.input = PyBytes_AS_STRING(data)
+            self.size = n
+        return 0
+
+    cdef int lend(self, const char *p, Py_ssize_t n) except -1:
+        """Take n bytes that stay the caller's: read in place, until next_request returns None or `keep` is called."""
+        if self.input != NULL:
+            return self.append(p, n)
+        if n:
+            self.input = p
+            self.size = n
+        return 0
+
+    cdef int append(self, const char *p, Py_ssize_t n) except -1:
+        """Put n bytes behind the unread ones, in the buffer."""
+        cdef Py_ssize_t unread = self.size - self.pos
+        cdef Py_ssize_t room = self.capacity
+        cdef char *block
+        if self.buffer != NULL and self.pos and n > self.capacity - self.size:
+            memmove(self.buffer, self.buffer + self.pos, unread)
+            self.pos = 0
+            self.size = unread
+            if unread + n > room // 2:
+                room *= 2       # so that the next move is half a block away: each byte moves a bounded number of times
+        if self.buffer == NULL or unread + n > self.capacity or room > self.capacity:
+            room = max(room, <Py_ssize_t>MIN_BUFFER)
+            while room < unread + n:
+                room *= 2
+            block = <char *>realloc(self.buffer, <size_t>room)
+            if block == NULL:
+                raise MemoryError("no memory for a request")
+            if self.buffer == NULL:
+                memcpy(block, self.input + self.pos, unread)
+                self.source = None
+                self.pos = 0
+                self.size = unread
+            self.buffer = block
+            self.input = block
+            self.capacity = room
+        memcpy(self.buffer + self.size, p, n)
+        self.size += n
+        return 0
+
+    cdef int keep(self) except -1:
+        """Copy the unread rest, so that neither a fed object nor lent memory is needed any more."""
+        cdef Py_ssize_t unread = self.size - self.pos
+        cdef Py_ssize_t room = max(2 * unread, <Py_ssize_t>MIN_BUFFER)
+        cdef char *block
+        if unread == 0:
+            self.drop_input()
+            return 0
+        if self.buffer != NULL and 2 * room >= self.capacity:
+            return 0
+        block = <char *>malloc(<size_t>room)
+        if block == NULL:
+            raise MemoryError("no memory for a request")
+        memcpy(block, self.input + self.pos, unread)
+        free(self.buffer)
+        self.source = None
+        self.buffer = block
+        self.input = block
+        self.capacity = room
+        self.pos = 0
+        self.size = unread
+        return 0
+
+    cdef void drop_input(self) noexcept:
+        """Forget the input, read or not."""
+        free(self.buffer)
+        self.buffer = NULL
+        self.capacity = 0
+        self.source = None
+        self.input = NULL
+        self.pos = 0
+        self.size = 0
+        self.scanned = 0
+
+    cdef void reset(self) noexcept:
+        """Forget the input and the unfinished request."""
+        self.drop_input()
+        Py_XDECREF(self.partial)
+        self.partial = NULL
+        self.partial_size = 0
+        self.args = None
+        self.filled = 0
+        self.missing = 0
+        self.args_size = 0
+        self.bulk_len = -1
+
+    cdef int fail(self, str text) except -1:
+        """Forget everything and raise ProtocolError."""
+        self.reset()
+        raise ProtocolError(text)
+
+    # --- Requests ---------------------------------------------------------------------------------------------------
+
+    cpdef list next_request(self):
+        """The next request as a list of its arguments, [] for an empty one, None when more bytes are needed.
+
+        Raises ProtocolError. O(bytes of the request), in however many calls they came.
+        """
+        cdef int found
+        if self.missing == 0:
+            if self.input == NULL:
+                return None
+            if self.input[self.pos] != c'*':
+                return self.read_inline()
+            found = self.read_count()
+            if found == 0:
+                if self.pos == self.size:
+                    self.drop_input()
+                return []
+            if found == MORE:
+                self.keep()
+                return None
+        while self.missing:
+            if self.bulk_len < 0 and not self.read_bulk_len():
+                self.keep()
+                return None
+            if self.partial == NULL and self.size - self.pos - 2 >= self.bulk_len:
+                # The two bytes after an argument are a line end, but nobody looks.
+                self.add(new_bytes(self.input + self.pos, self.bulk_len))
+                self.pos += self.bulk_len + 2
+                self.bulk_len = -1
+            elif not self.read_partial():
+                self.keep()
+                return None
+        return self.finish()
+
+    cdef list finish(self):
+        """Hand the finished request out."""
+        cdef list args = self.args
+        self.args = None
+        self.filled = 0
+        self.args_size = 0
+        if self.pos == self.size:
+            self.drop_input()
+        if is_http(bytes_data(PyList_GET_ITEM(args, 0))):
+            self.fail("")
+        return args
+
+    cdef int add(self, PyObject *arg) except -1:
+        """Put an argument into the request; its reference moves into the list."""
+        self.args_size += bytes_size(arg)
+        if self.filled < PyList_GET_SIZE(self.args):
+            list_set_item(self.args, self.filled, arg)
+        else:
+            try:
+                list_append(self.args, arg)
+            finally:
+                Py_XDECREF(arg)
+        self.filled += 1
+        self.missing -= 1
+        return 0
+
+    cdef Py_ssize_t find_line_end(self, str too_big) except -2:
+        """Offset from `pos` of the next CR that another byte follows; -1 when it has not come."""
+        cdef Py_ssize_t unread = self.size - self.pos
+        cdef const char *line = self.input + self.pos
+        cdef const char *end = NULL
+        if unread > self.scanned:
+            end = <const char *>memchr(line + self.scanned, c'\r', <size_t>(unread - self.scanned))
+        if end == NULL:
+            self.scanned = unread
+            if unread > MAX_LINE:
+                self.fail(too_big)
+            return -1
+        if end - line == unread - 1:
+            self.scanned = unread - 1
+            return -1
+        self.scanned = 0
+        return end - line
+
+    cdef int read_count(self) except -1:
+        """Read `*<n>` and begin a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
+        cdef const char *line = self.input + self.pos
+        cdef long long count = 0
+        cdef Py_ssize_t length
+        cdef const char *end = short_number(line + 1, self.input + self.size, &count)
+        if end != NULL:
+            length = end - line
+        else:
+            length = self.find_line_end("ERR Protocol error: too big mbulk count string")
+            if length < 0:
+                return MORE
+            if not parse_number(line + 1, length - 1, &count) or count > MAX_COUNT:
+                self.fail("ERR Protocol error: invalid multibulk length")
+        if count > STRANGER_COUNT and not self.authenticated:
+            self.fail("ERR Protocol error: unauthenticated multibulk length")
+        self.pos += length + 2
+        if count <= 0:
+            return 0
+        self.args = PyList_New(count if count <= MAX_SIZED_LIST else 0)
+        self.missing = count
+        return 1
+
+    cdef bint read_bulk_len(self) except -1:
+        """Read `$<n>`; False when the line is not complete."""
+        cdef const char *line = self.input + self.pos
+        cdef const char *end = NULL
+        cdef long long length = 0
+        cdef Py_ssize_t line_length
+        if self.size - self.pos > 3 and line[0] == c'$':
+            end = short_number(line + 1, self.input + self.size, &length)
+        if end != NULL:
+            line_length = end - line
+        else:
+            line_length = self.find_line_end("ERR Protocol error: too big bulk count string")
+            if line_length < 0:
+                return False
+            if line[0] != c'$':
+                self.fail(f"ERR Protocol error: expected '$', got '{printable(line[:1])}'")
+            if not parse_number(line + 1, line_length - 1, &length) or length < 0:
+                length = -1
+        if not 0 <= length <= self.max_bulk_len:
+            self.fail("ERR Protocol error: invalid bulk length")
+        if length > STRANGER_BULK and not self.authenticated:
+            self.fail("ERR Protocol error: unauthenticated bulk length")
+        self.pos += line_length + 2
+        self.bulk_len = length
+        return True
+
+    cdef bint read_partial(self) except -1:
+        """Read what is there of an argument that was incomplete; True when that completes it."""
+        cdef Py_ssize_t unread = self.size - self.pos
+        cdef Py_ssize_t taken
+        cdef PyObject *arg
+        if self.partial == NULL:
+            if self.bulk_len < LONG_BULK or unread < LONG_BULK // 2:
+                return False
+            self.partial = new_bytes(NULL, min(self.bulk_len, 2 * unread))
+        taken = min(unread, self.bulk_len - self.partial_size)
+        if taken > bytes_size(self.partial) - self.partial_size:
+            try:
+                resize_bytes(&self.partial, min(self.bulk_len, 2 * (self.partial_size + taken)))
+            except MemoryError:
+                self.reset()
+                raise
+        if taken:
+            memcpy(bytes_data(self.partial) + self.partial_size, self.input + self.pos, <size_t>taken)
+            self.partial_size += taken
+            self.pos += taken
+        if self.partial_size < self.bulk_len or self.size - self.pos < 2:
+            return False
+        # The object has grown to exactly bulk_len by now: every size above is capped by it.
+        arg = self.partial
+        self.partial = NULL
+        self.partial_size = 0
+        self.pos += 2
+        self.bulk_len = -1
+        self.add(arg)
+        return True
+
+    cdef list read_inline(self):
+        """Read a line that does not start with `*`: an inline command."""
+        cdef const char *line = self.input + self.pos
+        cdef const char *start = line + self.scanned
+        cdef const char *unread_end = self.input + self.size
+        cdef const char *end = NULL
+        cdef const char *nul = NULL
+        cdef Py_ssize_t length
+        cdef list words = None
+        if start < unread_end:
+            # Redis looks for the line end as in a C string: behind a NUL it finds none, and waits until the line is
+            # too long. `scanned` then stays at the NUL.
+            if start[0] == 0:
+                nul = start
+            else:
+                end = <const char *>memchr(start, c'\n', <size_t>(unread_end - start))
+                nul = <const char *>memchr(start, 0, <size_t>((end if end != NULL else unread_end) - start))
+        if end == NULL or nul != NULL:
+            if unread_end - line > MAX_LINE:
+                self.fail("ERR Protocol error: too big inline request")
+            self.scanned = (nul if nul != NULL else unread_end) - line
+            self.keep()
+            return None
+        length = end - line
+        self.pos += length + 1
+        self.scanned = 0
+        if length and line[length - 1] == c'\r':
+            length -= 1
+        try:
+            words = split_line(PyBytes_FromStringAndSize(line, length))
+        except ValueError:
+            pass
+        if words is None:
+            self.fail("ERR Protocol error: unbalanced quotes in request")
+        if self.pos == self.size:
+            self.drop_input()
+        if words and is_http(bytes_data(PyList_GET_ITEM(words, 0))):
+            self.fail("")
+        return words
+
+    # --- Everything else --------------------------------------------------------------------------------------------
+
+    cpdef bytes drain(self):
+        """Everything that was fed and did not become a request; the parser is empty again.
+
+        Fed to another parser, it goes on as this one would have. The finished part of an unfinished request is written
+        anew; nothing else has been changed.
+        """
+        cdef Py_ssize_t i
+        parts = []
+        if self.missing:
+            parts.append(b"*%d\r\n" % (self.filled + self.missing))
+            for i in range(self.filled):
+                arg = <bytes>PyList_GET_ITEM(self.args, i)
+                parts += (b"$%d\r\n" % len(arg), arg, b"\r\n")
+            if self.bulk_len >= 0:
+                parts.append(b"$%d\r\n" % self.bulk_len)
+            if self.partial != NULL:
+                parts.append(PyBytes_FromStringAndSize(bytes_data(self.partial), self.partial_size))
+        if self.pos < self.size:
+            parts.append(PyBytes_FromStringAndSize(self.input + self.pos, self.size - self.pos))
+        self.reset()
+        return b"".join(parts)
+
+    def clear(self):
+        """Forget everything that was fed."""
+        self.reset()
+
+    cdef Py_ssize_t memory(self) noexcept:
+        """Bytes of memory held, without the parser itself; roughly: malloc's own overhead is guessed."""
+        cdef Py_ssize_t held = self.capacity + self.args_size + self.filled * BYTES_OVERHEAD
+        if self.source is not None:
+            held += PyBytes_GET_SIZE(self.source)
+        if self.partial != NULL:
+            held += bytes_size(self.partial)
+        return held
+
+    @property
+    def buffered(self):
+        """Bytes that were fed and have not become arguments: the query buffer, `qbuf` in CLIENT LIST."""
+        return self.size - self.pos + self.partial_size
+
+    @property
+    def pending_args_size(self):
+        """Bytes of the finished arguments of the unfinished request: `argv-mem` in CLIENT LIST, without overhead."""
+        return self.args_size
+
+    @property
+    def allocated(self):
+        """Bytes of memory held, roughly."""
+        return self.memory()
+
+    def check_invariants(self):
+        """Assert what the head of this module says of the fields. Between calls only."""
+        assert 0 <= self.pos <= self.size and 0 <= self.scanned <= self.size - self.pos
+        assert (self.input == NULL) == (self.pos == self.size)
+        if self.buffer != NULL:
+            assert self.input == self.buffer and self.size <= self.capacity and self.source is None
+        else:
+            assert self.capacity == 0
+        if self.source is not None:
+            assert self.input == PyBytes_AS_STRING(self.source) and self.size == len(self.source)
+        assert (self.args is None) == (self.missing == 0)
+        if self.args is None:
+            assert self.filled == 0 and self.args_size == 0 and self.bulk_len == -1 and self.partial == NULL
+        else:
+            sizes = [len(<bytes>PyList_GET_ITEM(self.args, i)) for i in range(self.filled)]
+            assert sum(sizes) == self.args_size
+            assert len(self.args) == (self.filled if self.filled + self.missing > MAX_SIZED_LIST
+                                      else self.filled + self.missing)
+        if self.partial != NULL:
+            assert self.bulk_len >= LONG_BULK and self.partial_size <= bytes_size(self.partial) <= self.bulk_len
+        else:
+            assert self.partial_size == 0
