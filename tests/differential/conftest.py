@@ -8,6 +8,7 @@ import pytest
 from support.differential import Pair, PairPool, Tally
 from support.servers import Server
 
+
 @pytest.fixture(scope="session")
 def pairs(streamd_server: Server, redis_server: Server, tally: Tally) -> Iterator[PairPool]:
     """Pairs of connections for the whole run; who uses one empties the servers first."""

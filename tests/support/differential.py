@@ -50,6 +50,15 @@ def parse_script(text: str) -> list[Request]:
     return [tuple(split_line(line)) for line in lines if line and not line.startswith("#")]
 
 
+@dataclass(frozen=True)
+class Mismatch:
+    """The first two replies that are not the same, and the index of their request."""
+
+    at: int
+    ours: Reply
+    theirs: Reply
+
+
 class Pair:
     """A connection to each of two servers, in the same protocol, both emptied at the start."""
 
@@ -76,15 +85,21 @@ class Pair:
         has_clock_ids   entries were added with `*`: the radix trees may differ
         """
         requests = [tuple(map(as_bytes, request)) for request in script]
+        replies, mismatch = self._compare(requests, has_clock_ids)
+        if mismatch is not None:
+            raise Difference(self._explain(requests[: mismatch.at + 1], mismatch))
+        return replies
+
+    def _compare(self, requests: Sequence[Request], has_clock_ids: bool) -> tuple[list[Reply], Mismatch | None]:
         replies = tuple(wire.pipeline(requests) for wire in self.wires)
         self.tally.commands += len(requests)
-        for at, (request, ours, theirs) in enumerate(zip(requests, *replies, strict=True)):
-            ours_masked, theirs_masked = mask(request, ours), mask(request, theirs)
+        for at, (request, *both) in enumerate(zip(requests, *replies, strict=True)):
+            ours, theirs = (mask(request, reply) for reply in both)
             if has_clock_ids:
-                ours_masked, theirs_masked = mask_tree_shape(ours_masked), mask_tree_shape(theirs_masked)
-            if ours_masked != theirs_masked:
-                raise Difference(self._explain(requests[: at + 1], ours_masked, theirs_masked))
-        return replies[0]
+                ours, theirs = mask_tree_shape(ours), mask_tree_shape(theirs)
+            if ours != theirs:
+                return replies[0], Mismatch(at, ours, theirs)
+        return replies[0], None
 
     def run_text(self, text: str) -> list[Reply]:
         return self.run(parse_script(text))
@@ -96,17 +111,22 @@ class Pair:
         self.reset()
         self.tally.scripts += 1
         self.run(script, has_clock_ids=has_clock_ids)
-        try:
-            self.run(state_requests(keys, groups), has_clock_ids=has_clock_ids)
-        except Difference as difference:
-            raise Difference(f"the state differs after:\n{_as_lines(script)}\n{difference}") from None
+        for database in (b"1", b"0"):
+            looks = [(b"SELECT", database), *state_requests(keys, groups)]
+            mismatch = self._compare(looks, has_clock_ids)[1]
+            if mismatch is not None:
+                raise Difference(
+                    f"the state in database {database.decode()} differs after:\n{_as_lines(script)}\n"
+                    f"as seen by {self._explain([looks[mismatch.at]], mismatch)}"
+                )
 
-    def _explain(self, requests: Sequence[Request], ours: Reply, theirs: Reply) -> str:
+    def _explain(self, requests: Sequence[Request], mismatch: Mismatch) -> str:
         names = [server.name for server in self.servers]
         width = max(map(len, names))
         return (
             f"different replies to the last line (RESP{self.protocol}) of:\n{_as_lines(requests)}\n"
-            f"  {names[0]:{width}}  {show(ours)}\n  {names[1]:{width}}  {show(theirs)}\n{_first_difference(ours, theirs)}"
+            f"  {names[0]:{width}}  {show(mismatch.ours)}\n  {names[1]:{width}}  {show(mismatch.theirs)}\n"
+            f"{_first_difference(mismatch.ours, mismatch.theirs)}"
         )
 
 
@@ -124,14 +144,9 @@ def _first_difference(ours: Reply, theirs: Reply, path: str = "reply") -> str:
     return f"  first difference: {path} is {show(ours)}, should be {show(theirs)}"
 
 
-def state_requests(keys: Sequence[bytes], groups: Sequence[bytes], databases: Sequence[int] = (1, 0)) -> list[Request]:
-    """Requests that show everything about some keys, in each of the databases; the last one is selected at the end."""
-    requests: list[Request] = []
-    for index in databases:
-        requests += [(b"SELECT", b"%d" % index), (b"DBSIZE",), (b"KEYS", b"*")]
-        for key in keys:
-            requests += _key_requests(key, groups)
-    return requests
+def state_requests(keys: Sequence[bytes], groups: Sequence[bytes]) -> list[Request]:
+    """Requests that show everything about some keys of the selected database."""
+    return [(b"DBSIZE",), (b"KEYS", b"*"), *(request for key in keys for request in _key_requests(key, groups))]
 
 
 def _key_requests(key: bytes, groups: Sequence[bytes]) -> list[Request]:

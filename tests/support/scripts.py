@@ -8,9 +8,8 @@ pending entries by time is kept apart from the next by a wait inside the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,6 +39,14 @@ class NextId:
     in_same_ms: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OldId:
+    """Stands for one of the IDs that the script has added so far, to any key; with `prefix` before it."""
+
+    number: int
+    prefix: bytes = b""
+
+
 @dataclass(frozen=True)
 class Script:
     """A random script and the settings that it runs under."""
@@ -54,7 +61,9 @@ class Script:
         return any(request[0] == b"XADD" and b"*" in request for request in self.requests)
 
     def with_settings(self) -> list[Request]:
-        sizes = (b"stream-node-max-entries", b"%d" % self.node_entries, b"stream-node-max-bytes", b"%d" % self.node_bytes)
+        # How many bytes an entry takes follows from its ID, so nodes must not be cut by size when IDs are from the clock.
+        node_bytes = 4096 if self.has_clock_ids else self.node_bytes
+        sizes = (b"stream-node-max-entries", b"%d" % self.node_entries, b"stream-node-max-bytes", b"%d" % node_bytes)
         return [(b"CONFIG", b"SET", *sizes), *self.requests]
 
     def __repr__(self) -> str:
@@ -72,18 +81,27 @@ def weighted(*choices: tuple[int, Any]) -> SearchStrategy[Any]:
     return st.sampled_from(marks).flatmap(lambda at: strategies[at])
 
 
-keys = weighted((12, KEYS[0]), (3, KEYS[1]), (1, KEYS[2]), (1, KEYS[3]))
-groups = weighted((10, GROUPS[0]), (3, GROUPS[1]), (1, GROUPS[2]), (1, b"nogroup"))
+keys = weighted((24, KEYS[0]), (6, KEYS[1]), (1, KEYS[2]), (1, KEYS[3]))
+groups = weighted((24, GROUPS[0]), (8, GROUPS[1]), (1, GROUPS[2]), (1, b"nogroup"))
 consumers = weighted((6, CONSUMERS[0]), (4, CONSUMERS[1]), (1, CONSUMERS[2]))
 
-plain_ids = st.builds(lambda ms, seq: b"%d-%d" % (ms, seq), st.integers(0, 9), st.integers(0, 3))
+near_ids = st.builds(lambda ms, seq: b"%d-%d" % (ms, seq), st.integers(0, 9), st.integers(0, 3))
+old_ids = st.builds(OldId, st.integers(0, 11))
+plain_ids = weighted((2, old_ids), (1, near_ids))
 bounds = st.sampled_from(
     [b"0-0", b"0-1", b"0", b"5", MAX_ID, MAX_ID[:-1] + b"4", b"18446744073709551615", b"18446744073709551615-0"]
 )
-bad_ids = st.sampled_from([b"", b"x", b"1-", b"-1", b"1-x", b"1--1", b"18446744073709551616", b"1-1-1", b"(1", b"<", b" 1"])
-ids = weighted((20, plain_ids), (3, bounds), (1, bad_ids))
+bad_ids = st.sampled_from(
+    [b"", b"x", b"1-", b"-1", b"1-x", b"1--1", b"18446744073709551616", b"1-1-1", b"(1", b"<", b" 1"]
+)
+ids = weighted((30, plain_ids), (2, bounds), (1, bad_ids))
 range_ids = weighted(
-    (8, plain_ids), (2, st.sampled_from([b"-", b"+"])), (4, plain_ids.map(lambda i: b"(" + i)), (2, bounds), (1, bad_ids)
+    (8, plain_ids),
+    (2, st.sampled_from([b"-", b"+"])),
+    (2, st.builds(OldId, st.integers(0, 11), st.just(b"("))),
+    (1, near_ids.map(lambda i: b"(" + i)),
+    (2, bounds),
+    (1, bad_ids),
 )
 starts = weighted((6, b"-"), (6, range_ids))
 ends = weighted((6, b"+"), (6, range_ids))
@@ -97,7 +115,9 @@ add_ids = weighted(
 bad_integers = st.sampled_from([b"x", b"", b"1.5", b"9223372036854775808", b" 1", b"01"])
 min_idles = weighted((6, b"0"), (5, b"1000000"), (1, b"-1"), (1, bad_integers))
 fields = st.lists(
-    st.tuples(st.sampled_from([b"f", b"field", b"g"]), st.sampled_from([b"v", b"1", b"-5", b"", b"x" * 30, b"4096", b"\r\n"])),
+    st.tuples(
+        st.sampled_from([b"f", b"field", b"g"]), st.sampled_from([b"v", b"1", b"-5", b"", b"x" * 30, b"4096", b"\r\n"])
+    ),
     min_size=1,
     max_size=3,
 ).map(lambda pairs: [word for pair in pairs for word in pair])
@@ -139,9 +159,7 @@ blocking = words(b"BLOCK", st.sampled_from([b"1", b"1", b"1", b"-1", b"x"]))
 
 # --- Commands -------------------------------------------------------------------------------------------------------
 
-xadd = words(
-    b"XADD", keys, maybe(st.just(b"NOMKSTREAM"), 8), maybe(trimming, 5), maybe(policies, 8), add_ids, fields
-)
+xadd = words(b"XADD", keys, maybe(st.just(b"NOMKSTREAM"), 8), maybe(trimming, 5), maybe(policies, 8), add_ids, fields)
 xadd_plain = words(b"XADD", keys, weighted((3, NextId(False)), (2, NextId(True))), fields)
 producers = st.sampled_from([b"p", b"q", b""])
 xadd_once = words(
@@ -184,12 +202,19 @@ claim_option = words(b"CLAIM", min_idles)
 group_option = words(b"GROUP", groups, consumers)
 xreadgroup = words(
     b"XREADGROUP",
-    shuffled(group_option, maybe(count_option), maybe(st.just(b"NOACK"), 6), maybe(blocking, 10), maybe(claim_option, 5)),
+    shuffled(
+        group_option, maybe(count_option), maybe(st.just(b"NOACK"), 6), maybe(blocking, 10), maybe(claim_option, 5)
+    ),
     _streams(weighted((10, b">"), (4, ids), (1, b"$"), (1, b"+"))),
 )
-xreadgroup_plain = words(b"XREADGROUP", group_option, maybe(words(b"COUNT", st.sampled_from([b"1", b"2"]))), _streams(st.just(b">")))
+xreadgroup_plain = words(
+    b"XREADGROUP", group_option, maybe(words(b"COUNT", st.sampled_from([b"1", b"2"]))), _streams(st.just(b">"))
+)
 xpending = words(
-    b"XPENDING", keys, groups, maybe(words(maybe(words(b"IDLE", min_idles)), starts, ends, counts(-1, 9), maybe(consumers)), 2)
+    b"XPENDING",
+    keys,
+    groups,
+    maybe(words(maybe(words(b"IDLE", min_idles)), starts, ends, counts(-1, 9), maybe(consumers)), 2),
 )
 claim_options = shuffled(
     maybe(
@@ -238,29 +263,33 @@ xsetid = words(
     maybe(words(b"MAXDELETEDID", ids), 3),
 )
 
-set_text = words(b"SET", weighted((6, KEYS[3]), (1, keys)), st.sampled_from([b"value", b""]))
 databases = weighted((6, b"0"), (4, b"1"), (1, b"16"), (1, b"x"))
 expiries = st.sampled_from([b"NX", b"XX", b"GT", b"LT"])
-generic = st.one_of(
-    set_text,
-    words(b"GET", keys),
+away = st.one_of(
     words(b"DEL", several(keys)),
     words(b"UNLINK", several(keys)),
-    words(st.sampled_from([b"EXISTS", b"TOUCH"]), several(keys)),
-    words(b"TYPE", keys),
-    words(b"OBJECT", b"ENCODING", keys),
     words(st.sampled_from([b"RENAME", b"RENAMENX"]), keys, keys),
-    words(b"COPY", keys, keys, maybe(words(b"DB", databases)), maybe(st.just(b"REPLACE"), 2)),
     words(b"MOVE", keys, databases),
     words(b"SELECT", databases),
     words(b"SWAPDB", databases, databases),
     words(st.sampled_from([b"FLUSHDB", b"FLUSHALL"]), maybe(st.sampled_from([b"ASYNC", b"SYNC", b"what"]), 2)),
-    words(b"EXPIRE", keys, st.sampled_from([b"1000", b"2000", b"-1", b"0", b"x", b"9223372036854775807"])),
-    words(b"PEXPIRE", keys, st.sampled_from([b"1000000", b"-1", b"x"]), maybe(st.sampled_from([b"NX", b"XX"]))),
+    words(b"SET", keys, b"value"),
+    words(b"EXPIRE", keys, st.sampled_from([b"-1", b"0"])),
+    words(st.sampled_from([b"EXPIREAT", b"PEXPIREAT"]), keys, st.sampled_from([b"1", b"0", b"-1"])),
+)
+generic = st.one_of(
+    words(b"SET", KEYS[3], st.sampled_from([b"value", b""])),
+    words(b"GET", keys),
+    words(st.sampled_from([b"EXISTS", b"TOUCH"]), several(keys)),
+    words(b"TYPE", keys),
+    words(b"OBJECT", b"ENCODING", keys),
+    words(b"COPY", keys, keys, maybe(words(b"DB", databases)), maybe(st.just(b"REPLACE"), 2)),
+    words(b"EXPIRE", keys, st.sampled_from([b"1000", b"2000", b"x", b"9223372036854775807"])),
+    words(b"PEXPIRE", keys, st.sampled_from([b"1000000", b"x"]), maybe(st.sampled_from([b"NX", b"XX"]))),
     words(
         st.sampled_from([b"EXPIREAT", b"PEXPIREAT"]),
         keys,
-        st.sampled_from([b"99999999999", b"99999999999999", b"1", b"0", b"-1", b"x"]),
+        st.sampled_from([b"99999999999", b"99999999999999", b"x"]),
         maybe(expiries, 2),
         maybe(expiries, 5),
     ),
@@ -294,47 +323,61 @@ command = weighted(
     (7, xautoclaim),
     (8, xgroup_create),
     (4, xgroup_setid),
-    (2, xgroup_destroy),
+    (1, xgroup_destroy),
     (4, xgroup_consumer),
     (1, xgroup_other),
     (5, xinfo),
     (4, xsetid),
     (9, generic),
+    (3, away),
 )
 
 PRELUDE: tuple[tuple[Any, ...], ...] = (
     *((b"XADD", b"s", NextId(at % 2 == 1), b"f", b"%d" % at) for at in range(5)),
     (b"XGROUP", b"CREATE", b"s", b"g", b"0"),
+    (b"XGROUP", b"CREATE", b"s", b"h", b"0"),
     (b"XADD", b"t", NextId(False), b"f", b"v"),
     (b"XGROUP", b"CREATE", b"t", b"g", b"0"),
     (b"XREADGROUP", b"GROUP", b"g", b"alice", b"COUNT", b"3", b"STREAMS", b"s", b">"),
+    (b"XREADGROUP", b"GROUP", b"g", b"bob", b"COUNT", b"1", b"STREAMS", b"s", b"t", b">", b">"),
+    (b"XREADGROUP", b"GROUP", b"h", b"bob", b"COUNT", b"2", b"STREAMS", b"s", b">"),
     (b"SET", b"text", b"value"),
 )
 
 
-def scripts(max_commands: int = 30) -> SearchStrategy[Script]:
-    bodies = st.lists(command, min_size=1, max_size=max_commands)
-    starts_filled = st.booleans().map(lambda is_empty: () if is_empty else PRELUDE)
-    requests = st.tuples(starts_filled, bodies).map(lambda both: _resolved([*both[0], *both[1]]))
-    build: Callable[..., Script] = partial(Script)
+# Each command of the prelude is there or not by a choice of its own, so that a failing script sheds those it does not need.
+kept = weighted((1, False), (40, True))
+whole_prelude = st.tuples(*(kept for _ in PRELUDE)).map(
+    lambda flags: tuple(each for each, is_kept in zip(PRELUDE, flags, strict=True) if is_kept)
+)
+preludes = weighted((1, st.just(())), (5, whole_prelude))
+
+
+def scripts(lengths: Sequence[int] = (1, 10, 20, 30)) -> SearchStrategy[Script]:
+    """Scripts of about so many commands, most of them behind a prelude that makes streams and groups."""
+    # The length is drawn first: lists of free length come out short, and short scripts find little.
+    bodies = st.sampled_from(lengths).flatmap(lambda n: st.lists(command, min_size=n, max_size=n + n // 2))
+    requests = st.tuples(preludes, bodies).map(lambda both: _resolved([*both[0], *both[1]]))
     return st.builds(
-        build, st.sampled_from([2, 3]), st.sampled_from(NODE_ENTRIES), st.sampled_from(NODE_BYTES), requests
+        Script, st.sampled_from([2, 3]), st.sampled_from(NODE_ENTRIES), st.sampled_from(NODE_BYTES), requests
     )
 
 
 def _resolved(commands: Sequence[Sequence[Any]]) -> tuple[Request, ...]:
-    """Put real IDs in the place of NextId; keep timed commands in milliseconds of their own."""
-    ms, seq = 0, 0
-    requests: list[Request] = []
-    for words_ in commands:
-        request = []
-        for word in words_:
-            if isinstance(word, NextId):
-                ms, seq = (ms, seq + 1) if word.in_same_ms else (ms + 1, 0)
-                word = b"%d-%d" % (ms, seq)
-            request.append(word)
-        requests.append(tuple(request))
+    """Put real IDs in the place of NextId and OldId; keep timed commands in milliseconds of their own."""
+    added = [(0, 0)]
+    requests = [tuple(_real_word(word, added) for word in command) for command in commands]
     return tuple(_paced(requests))
+
+
+def _real_word(word: Any, added: list[tuple[int, int]]) -> bytes:
+    if isinstance(word, NextId):
+        ms, seq = added[-1]
+        added.append((ms, seq + 1) if word.in_same_ms else (ms + 1, 0))
+        return b"%d-%d" % added[-1]
+    if isinstance(word, OldId):
+        return word.prefix + b"%d-%d" % added[word.number % len(added)]
+    return word
 
 
 def _paced(requests: Sequence[Request]) -> Sequence[Request]:

@@ -1,5 +1,7 @@
 """Servers as subprocesses: found, started on a free port, waited for, stopped, their output kept.
 
+Environment:
+
     STREAMD_REDIS_BIN       the folder that holds redis-server and redis-cli
     STREAMD_REQUIRE_REDIS   1: a missing redis-server is a failure, not a skip; 8.6: an older one is, too
     STREAMD_TEST_TARGET     redis: tests meant for streamd run against a second redis-server, to prove the tests
