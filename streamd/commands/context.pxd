@@ -19,4 +19,5 @@ cdef class Context:
     cdef public unsigned long long stream_node_max_entries
     cdef public unsigned long long stream_idmp_duration
     cdef public unsigned long long stream_idmp_maxsize
+    cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)

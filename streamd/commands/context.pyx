@@ -6,6 +6,8 @@ and compiled handlers reach the fields without a look-up. There is one context p
 must not keep it.
 """
 
+from streamd.engine.idempotency import IdempotencyRegistry
+
 __all__ = ["BlockRequest", "Context"]
 
 
@@ -31,6 +33,9 @@ class BlockRequest:
 
 
 cdef class Context:
+    def __cinit__(self):
+        self.idempotency = IdempotencyRegistry()
+
     cpdef block_on(self, object request):
         """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
         raise NotImplementedError
