@@ -1,0 +1,104 @@
+"""The floating-point numbers of INCRBYFLOAT: x86 extended precision, on every machine.
+
+Redis computes with C's `long double` and answers with seventeen decimals, so its digits show the 64-bit mantissa of the
+machines it mostly runs on. Neither Python nor every C compiler has that type; here a number is an exact fraction that is
+rounded to 64 bits, to nearest and ties to even, wherever the processor would round it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+__all__ = ["LongDouble"]
+
+MANTISSA_BITS = 64
+GREATEST_EXPONENT = 16383
+LEAST_EXPONENT = -16445
+"""Of the smallest number that is not zero."""
+
+MAX_TEXT = 5 * 1024
+"""Texts this long, in bytes, are no numbers for Redis."""
+
+FARTHEST = {10: 11_000, 16: 40_000}
+"""The exponent that a decimal, or hexadecimal, text may write."""
+
+DECIMALS = 17
+
+_DECIMAL = re.compile(rb"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
+_HEX = re.compile(rb"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?([0-9a-fA-F]*)|\.([0-9a-fA-F]+))(?:[pP]([+-]?[0-9]+))?")
+_INFINITY = re.compile(rb"[+-]?(?:inf|infinity)", re.IGNORECASE)
+
+
+def _round(exact: Fraction) -> Fraction | None:
+    """The nearest number that the type can hold; None when it is beyond the greatest."""
+    if not exact:
+        return exact
+    magnitude = abs(exact)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if magnitude < Fraction(2) ** exponent:
+        exponent -= 1
+    unit = Fraction(2) ** (max(exponent, LEAST_EXPONENT + MANTISSA_BITS - 1) - MANTISSA_BITS + 1)
+    rounded = round(exact / unit) * unit
+    return None if abs(rounded) >= Fraction(2) ** (GREATEST_EXPONENT + 1) else rounded
+
+
+def _decimal(number: int) -> str:
+    """The digits of a number that may have more of them than `str` likes to write."""
+    head, tail = divmod(number, 10**4000)
+    return f"{head}{tail:04000d}" if head else str(tail)
+
+
+@dataclass(frozen=True, slots=True)
+class LongDouble:
+    """A number; `value` is None for one that is not finite."""
+
+    value: Fraction | None = Fraction(0)
+
+    @property
+    def is_finite(self) -> bool:
+        return self.value is not None
+
+    @classmethod
+    def parse(cls, text: bytes) -> LongDouble | None:
+        """Read a number as strtold does, or return None when the text is none, or one out of range."""
+        if len(text) >= MAX_TEXT:
+            return None
+        if _INFINITY.fullmatch(text):
+            return cls(None)
+        for pattern, base, power in (_DECIMAL, 10, 10), (_HEX, 16, 2):
+            if match := pattern.fullmatch(text):
+                sign, whole, part, bare_part, exponent_text = match.groups(b"")
+                break
+        else:
+            return None
+        fraction_digits = part or bare_part
+        # Cut in two: Python refuses to read very long decimal numbers at once.
+        mantissa = 0
+        for start in range(0, len(digits := whole + fraction_digits), 4000):
+            piece = digits[start : start + 4000]
+            mantissa = mantissa * base ** len(piece) + int(piece, base)
+        if not mantissa:
+            return cls(Fraction(0))
+        # Beyond these no text of MAX_TEXT bytes is in range, and the power would take long to compute.
+        exponent = int(exponent_text or b"0") if len(exponent_text) < 100 else FARTHEST[base] + 1
+        if abs(exponent) > FARTHEST[base]:
+            return None
+        exact = mantissa * Fraction(power) ** exponent / base ** len(fraction_digits)
+        rounded = _round(-exact if sign == b"-" else exact)
+        return cls(rounded) if rounded else None
+
+    def __add__(self, other: LongDouble) -> LongDouble:
+        if self.value is None or other.value is None:
+            return LongDouble(None)
+        return LongDouble(_round(self.value + other.value))
+
+    def format(self) -> bytes:
+        """At most seventeen decimals, without zeros at their end; the number must be finite."""
+        assert self.value is not None
+        scaled = round(abs(self.value) * 10**DECIMALS)
+        whole, part = divmod(scaled, 10**DECIMALS)
+        decimals = f"{part:0{DECIMALS}d}".rstrip("0")
+        sign = "-" if self.value < 0 and scaled else ""
+        return (sign + _decimal(whole) + ("." + decimals if decimals else "")).encode()
