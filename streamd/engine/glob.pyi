@@ -1,0 +1,3 @@
+__all__ = ["match"]
+
+def match(pattern: bytes, text: bytes, nocase: bool = False) -> bool: ...
