@@ -1,0 +1,639 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Consumer groups: XGROUP makes and changes them; XACK, XACKDEL, XPENDING, XCLAIM and XAUTOCLAIM are about what is pending.
+
+Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running server.
+"""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
+from streamd.commands.context cimport Context
+from streamd.commands.stream_args cimport (
+    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, ids_in, new_stream, parse_bound, parse_delete,
+    parse_loose_id, require_ids, room_for_ids,
+)
+from streamd.commands.stream_reply cimport write_entry
+from streamd.engine.delivery cimport (
+    CLAIM_DROPPED, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of,
+)
+from streamd.engine.group cimport Consumer, Group, new_group
+from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.pel cimport (
+    PelCursor, PelRecord, pel_find, pel_first, pel_last, pel_next, pel_oldest, pel_seek,
+)
+from streamd.engine.stream cimport Stream
+from streamd.protocol.reply cimport ReplyWriter
+
+from streamd.commands.spec import (
+    KeysAt, block, command, container, integer, key, multiple, oneof, optional, string, token, unix_time,
+)
+from streamd.errors import BusyGroupError, CommandError, NoGroupError, OptionSyntaxError, printable
+
+__all__ = []
+
+
+# --- What requests name -----------------------------------------------------------------------------------------------
+
+cdef int no_such_key_or_group(bytes key, bytes group) except -1:
+    raise NoGroupError(f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}'")
+
+
+cdef Consumer get_consumer(Context ctx, Group group, bytes name):
+    """The consumer of that name, made if there is none; it is seen now."""
+    cdef Consumer consumer = group.find_consumer(name)
+    if consumer is None:
+        consumer = group.add_consumer(name, ctx.now_ms)
+        ctx.dirty += 1
+    consumer.seen_ms = ctx.now_ms
+    return consumer
+
+
+# --- XGROUP -----------------------------------------------------------------------------------------------------------
+
+container("XGROUP", group="stream", since="5.0.0", summary="The commands that make and change consumer groups.")
+
+cdef object MISSING_KEY = (
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to "
+    "create an empty stream automatically."
+)
+
+
+cdef object wrong_options(list args):
+    return CommandError(
+        f"ERR unknown subcommand or wrong number of arguments for '{printable(args[1])}'. Try XGROUP HELP."
+    )
+
+
+cdef Stream get_stream_for_write(Context ctx, bytes key):
+    cdef Stream stream = find_stream_for_write(ctx, key)
+    if stream is None:
+        raise CommandError(MISSING_KEY)
+    return stream
+
+
+cdef int64_t parse_entries_read(bytes text) except -2:
+    cdef int64_t entries_read = require_int64(text)
+    if entries_read < -1:
+        raise CommandError("ERR value for ENTRIESREAD must be positive or -1")
+    return entries_read
+
+
+@command(
+    "XGROUP CREATE", arity=-5, group="stream", flags="write denyoom", keys=KeysAt(2, flags="RW insert"), since="5.0.0",
+    summary="Makes a consumer group.",
+    args=(
+        key(), string("group"), oneof("id-selector", string("id"), token("$", "new-id")), optional(token("MKSTREAM")),
+        optional(integer("entriesread", "ENTRIESREAD", display="entries-read")),
+    ),
+    history=(("7.0.0", "Takes the option `ENTRIESREAD`."),),
+)  # fmt: skip
+def xgroup_create(Context ctx not None, list args not None):
+    cdef bint make_stream = False
+    cdef int64_t entries_read = -1
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 5
+    cdef StreamID last_id
+    cdef Stream stream
+    if argc > 8:
+        raise wrong_options(args)
+    while i < argc:
+        if is_word(<bytes>args[i], b"MKSTREAM"):
+            make_stream = True
+        elif is_word(<bytes>args[i], b"ENTRIESREAD") and i + 1 < argc:
+            i += 1
+            entries_read = parse_entries_read(<bytes>args[i])
+        else:
+            raise wrong_options(args)
+        i += 1
+    stream = find_stream_for_write(ctx, <bytes>args[2])
+    if stream is None and not make_stream:
+        raise CommandError(MISSING_KEY)
+    if <bytes>args[4] == b"$":
+        last_id = make_id(0, 0) if stream is None else stream.last_id
+    else:
+        require_id(<bytes>args[4], &last_id)
+    if stream is None:
+        stream = new_stream(ctx)
+        ctx.db.add(<bytes>args[2], stream)
+        ctx.dirty += 1
+    elif <bytes>args[3] in stream.groups:
+        raise BusyGroupError()
+    entries_read = min(entries_read, <int64_t>stream.entries_added)
+    stream.groups[<bytes>args[3]] = new_group(<bytes>args[3], last_id, entries_read)
+    ctx.dirty += 1
+    ctx.reply.ok()
+
+
+@command(
+    "XGROUP SETID", arity=-5, group="stream", flags="write", keys=KeysAt(2, flags="RW update"), since="5.0.0",
+    summary="Sets the ID after which a consumer group reads on.",
+    args=(
+        key(), string("group"), oneof("id-selector", string("id"), token("$", "new-id")),
+        optional(integer("entriesread", "ENTRIESREAD", display="entries-read")),
+    ),
+    history=(("7.0.0", "Takes the option `ENTRIESREAD`."),),
+)  # fmt: skip
+def xgroup_setid(Context ctx not None, list args not None):
+    cdef int64_t entries_read = -1
+    cdef Py_ssize_t argc = len(args)
+    cdef StreamID last_id
+    cdef Stream stream
+    cdef Group group
+    if argc != 5:
+        if argc != 7 or not is_word(<bytes>args[5], b"ENTRIESREAD"):
+            raise wrong_options(args)
+        entries_read = parse_entries_read(<bytes>args[6])
+    stream = get_stream_for_write(ctx, <bytes>args[2])
+    group = get_group(stream, <bytes>args[2], <bytes>args[3])
+    if <bytes>args[4] == b"$":
+        last_id = stream.last_id
+    else:
+        parse_loose_id(<bytes>args[4], &last_id, 0)
+    group.last_id = last_id
+    group.entries_read = min(entries_read, <int64_t>stream.entries_added)
+    ctx.dirty += 1
+    ctx.reply.ok()
+
+
+@command(
+    "XGROUP DESTROY", arity=4, group="stream", flags="write", keys=KeysAt(2, flags="RW delete"), since="5.0.0",
+    summary="Removes a consumer group with all that is pending in it.",
+    complexity="O(1); the pending entries are freed out of line.", args=(key(), string("group")),
+)  # fmt: skip
+def xgroup_destroy(Context ctx not None, list args not None):
+    cdef Stream stream = get_stream_for_write(ctx, <bytes>args[2])
+    cdef Group group = <Group>stream.groups.pop(<bytes>args[3], None)
+    if group is None:
+        ctx.reply.integer(0)
+        return
+    ctx.db.trash.release(group)
+    ctx.db.signal_ready(<bytes>args[2])     # who waits for the group gets an error
+    ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+@command(
+    "XGROUP CREATECONSUMER", arity=5, group="stream", flags="write denyoom", keys=KeysAt(2, flags="RW insert"),
+    since="6.2.0", summary="Makes a consumer in a consumer group.", args=(key(), string("group"), string("consumer")),
+)  # fmt: skip
+def xgroup_createconsumer(Context ctx not None, list args not None):
+    cdef Stream stream = get_stream_for_write(ctx, <bytes>args[2])
+    cdef Group group = get_group(stream, <bytes>args[2], <bytes>args[3])
+    if group.find_consumer(<bytes>args[4]) is not None:
+        ctx.reply.integer(0)
+        return
+    group.add_consumer(<bytes>args[4], ctx.now_ms)
+    ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+@command(
+    "XGROUP DELCONSUMER", arity=5, group="stream", flags="write", keys=KeysAt(2, flags="RW delete"), since="5.0.0",
+    summary="Removes a consumer from a consumer group with all that is pending for it.",
+    complexity="O(N), with N entries pending for the consumer.", args=(key(), string("group"), string("consumer")),
+)  # fmt: skip
+def xgroup_delconsumer(Context ctx not None, list args not None):
+    cdef Stream stream = get_stream_for_write(ctx, <bytes>args[2])
+    cdef Group group = get_group(stream, <bytes>args[2], <bytes>args[3])
+    cdef int64_t pending = group.drop_consumer(<bytes>args[4])
+    if pending >= 0:
+        ctx.dirty += 1
+    ctx.reply.integer(max(0, pending))
+
+
+GROUP_HELP = (
+    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CREATE <key> <group> <id|$> [MKSTREAM] [ENTRIESREAD <count>]",
+    "    Make a group that reads what comes after the ID; $ is the last ID of the stream.",
+    "    MKSTREAM makes an empty stream when the key does not exist.",
+    "    ENTRIESREAD says how many entries the group has read already.",
+    "CREATECONSUMER <key> <group> <consumer>",
+    "    Make a consumer.",
+    "DELCONSUMER <key> <group> <consumer>",
+    "    Remove a consumer and what is pending for it.",
+    "DESTROY <key> <group>",
+    "    Remove a group.",
+    "SETID <key> <group> <id|$> [ENTRIESREAD <count>]",
+    "    Let a group read on after another ID.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "XGROUP HELP", arity=2, group="stream", flags="loading stale", since="5.0.0",
+    summary="Lists the subcommands of XGROUP.",
+)  # fmt: skip
+def xgroup_help(Context ctx not None, list args not None):
+    ctx.reply.array(len(GROUP_HELP))
+    for line in GROUP_HELP:
+        ctx.reply.simple(line)
+
+
+# --- Acknowledging ------------------------------------------------------------------------------------------------------
+
+@command(
+    "XACK", arity=-4, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update"), since="5.0.0",
+    summary="Acknowledges entries: they are no longer pending in the consumer group.",
+    complexity="O(log(N)) for each ID, with N entries pending.", args=(key(), string("group"), multiple(string("id"))),
+)  # fmt: skip
+def xack(Context ctx not None, list args not None):
+    cdef Group group = find_group(find_stream(ctx, <bytes>args[1]), <bytes>args[2])
+    cdef Py_ssize_t n = len(args) - 3
+    cdef Py_ssize_t i
+    cdef int64_t acknowledged = 0
+    cdef bytes room
+    cdef StreamID *ids
+    if group is not None:
+        room = require_ids(args, 3, n)
+        ids = ids_in(room)
+        for i in range(n):
+            acknowledged += group.forget(ids[i])
+        ctx.dirty += <uint64_t>acknowledged
+    ctx.reply.integer(acknowledged)
+
+
+@command(
+    "XACKDEL", arity=-6, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update delete"), since="8.2.0",
+    summary="Acknowledges entries and deletes them from the stream, as far as other consumer groups are done with them.",
+    complexity="O(log(N)) for each ID, with N entries pending.",
+    args=(
+        key(), string("group"), optional(oneof("condition", token("KEEPREF"), token("DELREF"), token("ACKED"))),
+        block("ids", integer("numids"), multiple(string("id")), token="IDS"),
+    ),
+)  # fmt: skip
+def xackdel(Context ctx not None, list args not None):
+    cdef Stream stream = find_stream(ctx, <bytes>args[1])
+    cdef DeleteOptions options
+    cdef Group group
+    cdef bytes room
+    cdef StreamID *ids
+    cdef Py_ssize_t i
+    cdef int result
+    parse_delete(args, 3, &options)
+    group = find_group(stream, <bytes>args[2])
+    if group is not None:
+        room = require_ids(args, options.first_id, options.id_count)
+        ids = ids_in(room)
+    ctx.reply.array_header(options.id_count)
+    for i in range(options.id_count):
+        if group is None or not group.forget(ids[i]):
+            ctx.reply.integer(-1)
+            continue
+        ctx.dirty += 1
+        result = stream.remove_with(ids[i], options.policy)
+        ctx.reply.integer(2 if result == 2 else 1)
+
+
+# --- XPENDING -----------------------------------------------------------------------------------------------------------
+
+cdef struct PendingRange:
+    StreamID first
+    StreamID last
+    long long count
+    long long min_idle_ms      # 0: no matter how long
+
+
+@command(
+    "XPENDING", arity=-3, group="stream", flags="readonly", keys=KeysAt(1, flags="RO access"), since="5.0.0",
+    summary="Returns what is pending in a consumer group: a summary, or entry by entry.",
+    complexity="O(C) for the summary, with C consumers; O(log(N)+M) else, with N entries pending and M looked at.",
+    args=(
+        key(), string("group"),
+        block(
+            "filters", optional(integer("min-idle-time", "IDLE", since="6.2.0")), string("start"), string("end"),
+            integer("count"), optional(string("consumer")), optional=True,
+        ),
+    ),
+    tips=("nondeterministic_output",), history=(("6.2.0", "Takes the option `IDLE`, and intervals that exclude a bound."),),
+)  # fmt: skip
+def xpending(Context ctx not None, list args not None):
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t at = 3
+    cdef PendingRange asked
+    cdef bytes consumer = None
+    cdef Group group
+    if argc != 3 and not 6 <= argc <= 9:
+        raise OptionSyntaxError()
+    if argc >= 6:
+        asked.min_idle_ms = 0
+        if is_word(<bytes>args[3], b"IDLE"):
+            asked.min_idle_ms = require_int64(<bytes>args[4])
+            if argc < 8:
+                raise OptionSyntaxError()
+            at = 5
+        asked.count = require_int64(<bytes>args[at + 2])
+        parse_bound(<bytes>args[at], &asked.first, False)
+        parse_bound(<bytes>args[at + 1], &asked.last, True)
+        if at + 3 < argc:
+            consumer = <bytes>args[at + 3]
+    group = find_group(find_stream(ctx, <bytes>args[1]), <bytes>args[2])
+    if group is None:
+        no_such_key_or_group(<bytes>args[1], <bytes>args[2])
+    if argc == 3:
+        reply_summary(ctx.reply, group)
+    else:
+        reply_pending(ctx.reply, group, consumer, &asked, ctx.now_ms)
+
+
+cdef int reply_summary(ReplyWriter reply, Group group) except -1:
+    """How many entries are pending, from which ID to which, and for whom. O(C), C consumers."""
+    cdef PelRecord *record = pel_first(&group.pel)
+    cdef Consumer consumer
+    cdef size_t opened
+    cdef int64_t n = 0
+    cdef uint64_t pending
+    reply.array_header(4)
+    reply.integer(<int64_t>group.pel.by_id.count)
+    if record is NULL:
+        reply.null()
+        reply.null()
+        return reply.null_array()
+    reply.bulk_id(record.id.ms, record.id.seq)
+    record = pel_last(&group.pel)
+    reply.bulk_id(record.id.ms, record.id.seq)
+    opened = reply.open_array(len(group.consumers))
+    for consumer in group.consumers_by_name():
+        pending = group.pending_of(consumer)
+        if pending:
+            n += 1
+            reply.array_header(2)
+            reply.bulk(consumer.name)
+            reply.bulk_int64(<int64_t>pending)
+    return reply.close_array(opened, n)
+
+
+cdef int reply_pending(
+    ReplyWriter reply, Group group, bytes consumer_name, const PendingRange *asked, int64_t now_ms
+) except -1:
+    """Pending entries one by one: ID, consumer, idle time, delivery count."""
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef Consumer consumer
+    cdef int64_t owner = -1
+    cdef int64_t n = 0
+    cdef size_t opened
+    if consumer_name is not None:
+        consumer = group.find_consumer(consumer_name)
+        if consumer is None:
+            return reply.array_header(0)
+        owner = consumer.number
+    record = pel_oldest(&group.pel)
+    if asked.count <= 0 or record is NULL:
+        return reply.array_header(0)
+    if asked.min_idle_ms > 0 and idle_of(record, now_ms) < asked.min_idle_ms:
+        return reply.array_header(0)
+    opened = reply.open_array(min(asked.count, <int64_t>group.pel.by_id.count))
+    pel_seek(&group.pel, &walk, owner, asked.first)
+    while n < asked.count:
+        record = pel_next(&walk)
+        if record is NULL or id_cmp(record.id, asked.last) > 0:
+            break
+        if asked.min_idle_ms > 0 and idle_of(record, now_ms) < asked.min_idle_ms:
+            continue
+        n += 1
+        reply.array_header(4)
+        reply.bulk_id(record.id.ms, record.id.seq)
+        reply.bulk(group.consumer_by_number(record.owner).name)
+        reply.integer(max(0, idle_of(record, now_ms)))
+        reply.integer(<int64_t>record.delivery_count)
+    return reply.close_array(opened, n)
+
+
+# --- Claiming -----------------------------------------------------------------------------------------------------------
+
+cdef int parse_claim_options(Context ctx, list args, Py_ssize_t i, ClaimRule *rule, StreamID *last_id) except -1:
+    """Read the options of XCLAIM from argument i on; returns whether JUSTID is among them."""
+    cdef Py_ssize_t argc = len(args)
+    cdef bint just_id = False
+    cdef long long value
+    cdef int64_t delivery_ms = -1
+    cdef bytes word
+    cdef bint more
+    while i < argc:
+        word = <bytes>args[i]
+        more = i + 1 < argc
+        if is_word(word, b"FORCE"):
+            rule.force = True
+        elif is_word(word, b"JUSTID"):
+            just_id = True
+        elif is_word(word, b"IDLE") and more:
+            i += 1
+            value = require_option(<bytes>args[i], "IDLE")
+            delivery_ms = <int64_t>(<uint64_t>ctx.now_ms - <uint64_t>value)
+        elif is_word(word, b"TIME") and more:
+            i += 1
+            delivery_ms = require_option(<bytes>args[i], "TIME")
+        elif is_word(word, b"RETRYCOUNT") and more:
+            i += 1
+            rule.delivery_count = require_option(<bytes>args[i], "RETRYCOUNT")
+        elif is_word(word, b"LASTID") and more:
+            i += 1
+            require_id(<bytes>args[i], last_id)
+        else:
+            raise CommandError(f"ERR Unrecognized XCLAIM option '{printable(word)}'")
+        i += 1
+    # Not before 1970 and not in the future: then it is now.
+    if 0 <= delivery_ms <= ctx.now_ms:
+        rule.delivery_ms = delivery_ms
+    rule.count_up = not just_id
+    return just_id
+
+
+cdef long long require_option(bytes text, str option) except? -1:
+    cdef long long value = 0
+    if not parse_int64(text, &value):
+        raise CommandError(f"ERR Invalid {option} option argument for XCLAIM")
+    return value
+
+
+cdef int claim_rule(Context ctx, bytes min_idle, str name, ClaimRule *rule) except -1:
+    """The rule of a claim without options, from the argument `min-idle-time`."""
+    cdef long long min_idle_ms
+    if not parse_int64(min_idle, &min_idle_ms):
+        raise CommandError(f"ERR Invalid min-idle-time argument for {name}")
+    rule.now_ms = ctx.now_ms
+    rule.min_idle_ms = max(0, min_idle_ms)
+    rule.delivery_ms = ctx.now_ms
+    rule.delivery_count = -1
+    rule.count_up = True
+    rule.force = False
+    return 0
+
+
+@command(
+    "XCLAIM", arity=-6, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update"), since="5.0.0",
+    summary="Hands pending entries over to another consumer, as if they had been delivered to it.",
+    complexity="O(log(N)) for each ID, with N entries pending.",
+    args=(
+        key(), string("group"), string("consumer"), string("min-idle-time"), multiple(string("id")),
+        optional(integer("ms", "IDLE")), optional(unix_time("unix-time-milliseconds", "TIME")),
+        optional(integer("count", "RETRYCOUNT")), optional(token("FORCE")), optional(token("JUSTID")),
+        optional(string("lastid", "LASTID")),
+    ),
+    tips=("nondeterministic_output",),
+)  # fmt: skip
+def xclaim(Context ctx not None, list args not None):
+    cdef Stream stream = find_stream(ctx, <bytes>args[1])
+    cdef Group group = find_group(stream, <bytes>args[2])
+    cdef ReplyWriter reply = ctx.reply
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i, n = 0
+    cdef ClaimRule rule
+    cdef StreamID last_id = make_id(0, 0)
+    cdef bytes room
+    cdef StreamID *ids
+    cdef Consumer consumer
+    cdef Finder finder
+    cdef bint just_id
+    cdef int outcome
+    cdef int64_t claimed = 0
+    cdef size_t opened
+    if group is None:
+        no_such_key_or_group(<bytes>args[1], <bytes>args[2])
+    claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
+    room = room_for_ids(argc - 5)
+    ids = ids_in(room)
+    while 5 + n < argc and parse_id(<bytes>args[5 + n], &ids[n]):
+        n += 1
+    just_id = parse_claim_options(ctx, args, 5 + n, &rule, &last_id)
+    if id_cmp(last_id, group.last_id) > 0:
+        group.last_id = last_id
+        ctx.dirty += 1
+    consumer = get_consumer(ctx, group, <bytes>args[3])
+    opened = reply.open_array(n)
+    finder_init(&finder)
+    for i in range(n):
+        outcome = claim_one(
+            group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]), consumer, &rule
+        )
+        if outcome == CLAIM_MOVED:
+            claimed += 1
+            write_claimed(reply, &finder, just_id)
+        if outcome:
+            ctx.dirty += 1
+    reply.close_array(opened, claimed)
+    if claimed and rule.delivery_ms < ctx.now_ms:
+        # Who waits with CLAIM may have been waiting for this idle time. All else that becomes idle does so in its own time.
+        ctx.db.signal_ready(<bytes>args[1])
+
+
+cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -1:
+    """The entry that was found last, or its ID only."""
+    if just_id:
+        return reply.bulk_id(finder.cursor.id.ms, finder.cursor.id.seq)
+    return write_entry(reply, &finder.cursor)
+
+
+cdef enum:
+    AUTOCLAIM_COUNT = 100              # without COUNT
+    AUTOCLAIM_EFFORT = 10              # pending entries looked at, at most, for each that may be returned
+    # Redis takes memory for COUNT deleted IDs before it begins. Nothing is taken here, but such a request is refused alike.
+    AUTOCLAIM_MOST_IDS = 1 << 40
+
+
+cdef int64_t parse_autoclaim_count(bytes text) except -1:
+    cdef long long count
+    if not parse_int64(text, &count) or count <= 0 or count > INT64_MAX // 16:
+        raise CommandError("ERR COUNT must be > 0")
+    return count
+
+
+@command(
+    "XAUTOCLAIM", arity=-6, group="stream", flags="write fast", keys=KeysAt(1, flags="RW delete"), since="6.2.0",
+    summary="Hands pending entries that have been idle for some time over to another consumer, a few in each call.",
+    complexity="O(log(N)+M), with N entries pending and M looked at: ten times COUNT at most.",
+    args=(
+        key(), string("group"), string("consumer"), string("min-idle-time"), string("start"),
+        optional(integer("count", "COUNT")), optional(token("JUSTID")),
+    ),
+    tips=("nondeterministic_output",),
+    history=(("7.0.0", "Returns the IDs of deleted entries, which are no longer pending, as a third element."),),
+)  # fmt: skip
+def xautoclaim(Context ctx not None, list args not None):
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 6
+    cdef ClaimRule rule
+    cdef StreamID start
+    cdef int64_t count = AUTOCLAIM_COUNT
+    cdef bint just_id = False
+    cdef Stream stream
+    cdef Group group
+    claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
+    parse_bound(<bytes>args[5], &start, False)
+    while i < argc:
+        if is_word(<bytes>args[i], b"COUNT") and i + 1 < argc:
+            i += 1
+            count = parse_autoclaim_count(<bytes>args[i])
+        elif is_word(<bytes>args[i], b"JUSTID"):
+            just_id = True
+        else:
+            raise OptionSyntaxError()
+        i += 1
+    stream = find_stream(ctx, <bytes>args[1])
+    group = find_group(stream, <bytes>args[2])
+    if group is None:
+        no_such_key_or_group(<bytes>args[1], <bytes>args[2])
+    if count >= AUTOCLAIM_MOST_IDS:
+        raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
+    rule.count_up = not just_id
+    reply_autoclaimed(ctx, stream, group, get_consumer(ctx, group, <bytes>args[3]), start, count, just_id, &rule)
+
+
+cdef int reply_autoclaimed(
+    Context ctx, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count, bint just_id,
+    const ClaimRule *rule,
+) except -1:
+    """Claim from `start` on, at most `count`, and write where to go on, what was claimed, and what had been deleted."""
+    cdef ReplyWriter reply = ctx.reply
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef Finder finder
+    cdef StreamID id
+    cdef int64_t left = count
+    cdef int64_t attempts = count * AUTOCLAIM_EFFORT
+    cdef int64_t claimed = 0
+    cdef int outcome
+    cdef size_t body, opened
+    cdef bytearray deleted = bytearray()     # of StreamID
+    cdef Py_ssize_t i
+    reply.array_header(3)
+    body = reply.length
+    opened = reply.open_array(min(count, <int64_t>group.pel.by_id.count))
+    finder_init(&finder)
+    pel_seek(&group.pel, &walk, -1, start)
+    record = pel_next(&walk)
+    while record is not NULL and left > 0 and attempts > 0:
+        attempts -= 1
+        id = record.id
+        outcome = claim_one(group, record, id, find_entry(&finder, stream, id), consumer, rule)
+        if outcome == CLAIM_MOVED:
+            claimed += 1
+            write_claimed(reply, &finder, just_id)
+        elif outcome == CLAIM_DROPPED:
+            deleted += (<char *>&id)[:sizeof(StreamID)]
+        if outcome:
+            left -= 1
+            ctx.dirty += 1
+        record = pel_next(&walk)
+    reply.close_array(opened, claimed)
+    insert_id(reply, body, make_id(0, 0) if record is NULL else record.id)
+    reply.array_header(len(deleted) // <Py_ssize_t>sizeof(StreamID))
+    for i in range(0, len(deleted), sizeof(StreamID)):
+        memcpy(&id, <char *>deleted + i, sizeof(StreamID))
+        reply.bulk_id(id.ms, id.seq)
+    return 0
+
+
+cdef int insert_id(ReplyWriter reply, size_t at, StreamID id) except -1:
+    """Write an ID in front of what was written since `at`."""
+    cdef char text[64]
+    cdef size_t end = reply.length
+    cdef size_t size
+    reply.bulk_id(id.ms, id.seq)
+    size = reply.length - end
+    memcpy(text, reply.data + end, size)
+    memmove(reply.data + at + size, reply.data + at, end - at)
+    memcpy(reply.data + at, text, size)
+    return 0

@@ -1,0 +1,526 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""XREAD and XREADGROUP: entries after an ID, from one stream or several, now or when there are some.
+
+A request is read whole (ReadOptions), then every key is checked, then the streams that have something are read, in the order
+given. If none has and BLOCK is given, the client waits: the handler hands over the request with `$` replaced by the ID that
+it meant, and is run again from the start when one of the keys is ready. Behaviour: Redis 8.6, as seen on a running server.
+
+What a stream has for a request:
+
+    XREAD         id         entries after it
+    XREADGROUP    `>`        entries after the group's last-delivered ID; with CLAIM, before them, what is pending in the
+                             group and idle for long enough, oldest delivery first
+                  id         what is pending for this consumer after that ID (its history). Never waits.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t
+from libc.stdlib cimport free, malloc
+
+from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
+from streamd.commands.context cimport Context
+from streamd.commands.stream_args cimport find_group, find_stream, ids_in, room_for_ids
+from streamd.commands.stream_reply cimport write_entry, write_fields, write_range
+from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
+from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time
+from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
+from streamd.protocol.reply cimport ReplyWriter
+
+from streamd.commands.context import BlockRequest
+from streamd.commands.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
+from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, printable
+
+__all__ = ["ReadOptions", "parse_read"]
+
+cdef enum:
+    CLAIM_RETRY_MS = 10
+    # How long a reader with CLAIM waits at least before it looks again for entries that have become idle.
+
+cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
+# Stands for `>` among the IDs of XREADGROUP. Redis has it so as well: the greatest ID, written out, means `>`.
+
+
+# --- The request ------------------------------------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc
+@cython.freelist(8)
+cdef class ReadOptions:
+    """What a request of XREAD or XREADGROUP says; made by parse_read.
+
+    group, consumer  their names; None in XREAD
+    count            how many entries of each stream at most; 0: no limit
+    timeout_ms       how long to wait; 0: for ever; -1: not at all
+    min_idle_ms      XREADGROUP CLAIM; -1: not given
+    no_ack           entries are not to be acknowledged, so they do not become pending
+    first_key        index of the first key in the arguments
+    key_count        number of keys; the IDs follow them, as many
+    """
+
+    cdef readonly bytes group
+    cdef readonly bytes consumer
+    cdef readonly long long count
+    cdef readonly long long timeout_ms
+    cdef readonly long long min_idle_ms
+    cdef readonly bint no_ack
+    cdef readonly Py_ssize_t first_key
+    cdef readonly Py_ssize_t key_count
+
+    def __cinit__(self):
+        self.timeout_ms = -1
+        self.min_idle_ms = -1
+
+    def __repr__(self):
+        return (
+            f"ReadOptions(group={self.group!r}, consumer={self.consumer!r}, count={self.count}, "
+            f"timeout_ms={self.timeout_ms}, min_idle_ms={self.min_idle_ms}, no_ack={self.no_ack}, "
+            f"first_key={self.first_key}, key_count={self.key_count})"
+        )
+
+
+cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
+    """Read the arguments of XREAD, or of XREADGROUP when `is_group`; IDs are only counted.
+
+    now_ms  Unix time in ms: a time-out that would end beyond the greatest number is refused
+    Raises CommandError with Redis's text. A repeated option counts as given last.
+    """
+    cdef ReadOptions options = ReadOptions.__new__(ReadOptions)
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 1
+    cdef Py_ssize_t left
+    cdef bytes word
+    while i < argc:
+        word = <bytes>args[i]
+        left = argc - i - 1
+        if is_word(word, b"STREAMS") and left:
+            if left % 2:
+                raise unbalanced(is_group)
+            options.first_key = i + 1
+            options.key_count = left // 2
+            break
+        elif is_word(word, b"COUNT") and left:
+            i += 1
+            options.count = max(0, require_int64(<bytes>args[i]))
+        elif is_word(word, b"GROUP") and left >= 2:
+            if not is_group:
+                raise only_for_groups("GROUP")
+            options.group = <bytes>args[i + 1]
+            options.consumer = <bytes>args[i + 2]
+            i += 2
+        elif is_word(word, b"BLOCK") and left:
+            i += 1
+            options.timeout_ms = parse_timeout(<bytes>args[i], now_ms)
+        elif is_word(word, b"NOACK"):
+            if not is_group:
+                raise only_for_groups("NOACK")
+            options.no_ack = True
+        elif is_word(word, b"CLAIM") and left:
+            if not is_group:
+                raise only_for_groups("CLAIM")
+            i += 1
+            if not parse_int64(<bytes>args[i], &options.min_idle_ms):
+                raise CommandError("ERR min-idle-time is not an integer or out of range")
+            if options.min_idle_ms < 0:
+                raise CommandError("ERR min-idle-time must be a positive integer")
+        else:
+            raise OptionSyntaxError()
+        i += 1
+    if options.first_key == 0:
+        raise OptionSyntaxError()
+    if is_group and options.group is None:
+        raise CommandError("ERR Missing GROUP option for XREADGROUP")
+    return options
+
+
+cdef long long parse_timeout(bytes text, long long now_ms) except -1:
+    cdef long long timeout_ms
+    if not parse_int64(text, &timeout_ms):
+        raise CommandError("ERR timeout is not an integer or out of range")
+    if timeout_ms < 0:
+        raise CommandError("ERR timeout is negative")
+    if timeout_ms > INT64_MAX - now_ms:
+        raise CommandError("ERR timeout is out of range")
+    return timeout_ms
+
+
+cdef object only_for_groups(str option):
+    return CommandError(f"ERR The {option} option is only supported by XREADGROUP. You called XREAD instead.")
+
+
+cdef object unbalanced(bint is_group):
+    name, ids = ("xreadgroup", "an ID or '>'") if is_group else ("xread", "an ID, '+', or '$'")
+    return CommandError(f"ERR Unbalanced '{name}' list of streams: for each stream key {ids} must be specified.")
+
+
+cdef object meaningless(str id):
+    return CommandError(
+        f"ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by "
+        f"specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return an empty result set."
+    )
+
+
+cdef inline bint is_char(bytes text, char c) noexcept:
+    return PyBytes_GET_SIZE(text) == 1 and PyBytes_AS_STRING(text)[0] == c
+
+
+cdef int no_group(bytes key, bytes group) except -1:
+    raise NoGroupError(
+        f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}' in XREADGROUP with GROUP option"
+    )
+
+
+# --- XREAD ------------------------------------------------------------------------------------------------------------
+
+cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
+    """The ID after which entries are asked for; `stream` may be None."""
+    if is_char(text, c'$'):
+        out[0] = stream.last_id if stream is not None else make_id(0, 0)
+    elif is_char(text, c'+'):
+        # The last entry itself is asked for: what comes after its predecessor.
+        out[0] = stream.last_live_id() if stream is not None else make_id(0, 0)
+        id_decrement(out)
+    elif is_char(text, c'>'):
+        raise CommandError(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
+        )
+    else:
+        require_id(text, out)
+    return 0
+
+
+@command(
+    "XREAD", arity=-4, group="stream", flags="readonly blocking", keys=KeysAfter(b"STREAMS", start=1),
+    since="5.0.0", summary="Returns the entries of one or more streams that come after the given IDs, or waits for one.",
+    complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
+    args=(
+        optional(integer("count", "COUNT")),
+        optional(integer("milliseconds", "BLOCK")),
+        block("streams", multiple(key()), multiple(string("id")), token="STREAMS"),
+    ),
+)  # fmt: skip
+def xread(Context ctx not None, list args not None):
+    cdef ReadOptions options = parse_read(args, False, ctx.now_ms)
+    cdef ReplyWriter reply = ctx.reply
+    cdef Py_ssize_t n = options.key_count
+    cdef Py_ssize_t i
+    cdef bytes room = room_for_ids(n)
+    cdef StreamID *after = ids_in(room)
+    cdef list streams = []
+    cdef Stream stream
+    cdef size_t opened = 0
+    cdef int64_t served = 0
+    for i in range(n):
+        stream = find_stream(ctx, <bytes>args[options.first_key + i])
+        parse_read_id(<bytes>args[options.first_key + n + i], stream, &after[i])
+        streams.append(stream)
+    for i in range(n):
+        stream = <Stream>streams[i]
+        count_second_look(ctx, stream)
+        if stream is None or stream.length == 0 or id_cmp(stream.last_live_id(), after[i]) <= 0:
+            continue
+        if served == 0:
+            opened = reply.open_array(n)
+        served += 1
+        open_stream(reply, <bytes>args[options.first_key + i])
+        id_increment(&after[i])     # below the last live entry, so not the greatest ID
+        write_range(reply, stream, after[i], MAX_ID, False, options.count or -1)
+    if served:
+        close_streams(reply, opened, served)
+    elif options.timeout_ms >= 0:
+        wait(ctx, args, options, after, None)
+    else:
+        reply.null_array()
+
+
+cdef int count_second_look(Context ctx, Stream stream) except -1:
+    """Redis looks for each key twice, and counts both as hits or misses."""
+    if stream is None:
+        ctx.db.misses += 1
+    else:
+        ctx.db.hits += 1
+    return 0
+
+
+cdef int open_stream(ReplyWriter reply, bytes key) except -1:
+    """Begin the reply of one stream: a pair, which is an array in RESP2, and an element of a map in RESP3."""
+    if reply.resp == 2:
+        reply.array_header(2)
+    return reply.bulk(key)
+
+
+cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except -1:
+    """End the reply that was opened as an array: in RESP3 it is a map."""
+    reply.close_array(opened, served)
+    if reply.resp == 3:
+        reply.data[opened] = c'%'
+    return 0
+
+
+cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, object ready_at_ms) except -1:
+    """Let the client wait for one of its keys. `$` becomes the ID that it meant; `+` is looked at again each time."""
+    cdef Py_ssize_t n = options.key_count
+    cdef Py_ssize_t i, at
+    cdef list again = args
+    for i in range(n):
+        at = options.first_key + n + i
+        if is_char(<bytes>args[at], c'$'):
+            if again is args:
+                again = args[:]
+            again[at] = b"%d-%d" % (after[i].ms, after[i].seq)
+    keys = args[options.first_key:options.first_key + n]
+    ctx.block_on(BlockRequest(keys, again, options.timeout_ms, options.group, ready_at_ms))
+    return 0
+
+
+# --- XREADGROUP -------------------------------------------------------------------------------------------------------
+
+cdef int parse_group_id(bytes text, StreamID *out) except -1:
+    """The ID after which the consumer's history is asked for, or MAX_ID for `>`."""
+    if is_char(text, c'>'):
+        out[0] = MAX_ID
+    elif is_char(text, c'$') or is_char(text, c'+'):
+        raise meaningless(text.decode())
+    else:
+        require_id(text, out)
+    return 0
+
+
+@command(
+    "XREADGROUP", arity=-7, group="stream", flags="write blocking", keys=KeysAfter(b"STREAMS", start=4),
+    since="5.0.0", summary="Returns new or pending entries for a consumer of a group, or waits for one.",
+    complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
+    args=(
+        block("group-block", string("group"), string("consumer"), token="GROUP"),
+        optional(integer("count", "COUNT")),
+        optional(integer("milliseconds", "BLOCK")),
+        optional(integer("min-idle-time", "CLAIM")),
+        optional(token("NOACK")),
+        block("streams", multiple(key()), multiple(string("id")), token="STREAMS"),
+    ),
+)  # fmt: skip
+def xreadgroup(Context ctx not None, list args not None):
+    cdef ReadOptions options = parse_read(args, True, ctx.now_ms)
+    cdef ReplyWriter reply = ctx.reply
+    cdef Py_ssize_t n = options.key_count
+    cdef Py_ssize_t i
+    cdef bytes room = room_for_ids(n)
+    cdef StreamID *after = ids_in(room)
+    cdef list streams = []
+    cdef list groups = []
+    cdef bytes name
+    cdef Stream stream
+    cdef Group group
+    cdef Consumer consumer
+    cdef GroupRead read
+    cdef size_t opened = 0
+    cdef int64_t served = 0
+    for i in range(n):
+        name = <bytes>args[options.first_key + i]
+        stream = find_stream(ctx, name)
+        group = find_group(stream, options.group)
+        if group is None:
+            no_group(name, options.group)
+        parse_group_id(<bytes>args[options.first_key + n + i], &after[i])
+        streams.append(stream)
+        groups.append(group)
+    read.now_ms = ctx.now_ms
+    read.min_idle_ms = options.min_idle_ms
+    read.count = options.count
+    read.no_ack = options.no_ack
+    for i in range(n):
+        stream = <Stream>streams[i]
+        group = <Group>groups[i]
+        count_second_look(ctx, stream)
+        consumer = group.find_consumer(options.consumer)
+        if consumer is None:
+            consumer = group.add_consumer(options.consumer, read.now_ms)
+            ctx.dirty += 1
+        consumer.seen_ms = read.now_ms
+        name = <bytes>args[options.first_key + i]
+        if id_cmp(after[i], MAX_ID) != 0:
+            # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
+            read.min_idle_ms = -1
+            if served == 0:
+                opened = reply.open_array(n)
+            served += 1
+            open_stream(reply, name)
+            reply_history(reply, stream, group, consumer, after[i], &read)
+        elif has_new(stream, group) or has_claimable(stream, group, &read):
+            if served == 0:
+                opened = reply.open_array(n)
+            served += 1
+            open_stream(reply, name)
+            reply_new(reply, stream, group, consumer, &read)
+            ctx.dirty += 1
+    if served:
+        close_streams(reply, opened, served)
+    elif options.timeout_ms >= 0:
+        ready_at_ms = None if read.min_idle_ms < 0 else next_claim_ms(groups, &read)
+        wait(ctx, args, options, after, ready_at_ms)
+    else:
+        reply.null_array()
+
+
+cdef struct GroupRead:
+    int64_t now_ms
+    int64_t min_idle_ms        # -1: claim nothing
+    int64_t count              # 0: no limit
+    bint no_ack
+
+
+cdef inline bint has_new(Stream stream, Group group) noexcept:
+    """Whether the stream has entries that were never delivered to the group."""
+    return stream.length > 0 and id_cmp(stream.last_live_id(), group.last_id) > 0
+
+
+cdef inline bint is_idle(const PelRecord *record, const GroupRead *read) noexcept nogil:
+    """Whether a pending entry, NULL for none, is idle for long enough to be claimed."""
+    return record is not NULL and idle_of(record, read.now_ms) >= read.min_idle_ms
+
+
+cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexcept:
+    """Whether an entry of the stream is pending and idle for long enough. Those deleted from the stream do not count."""
+    cdef PelCursor walk
+    cdef PelRecord *record
+    if read.min_idle_ms < 0 or not is_idle(pel_oldest(&group.pel), read):
+        return False
+    pel_seek_oldest(&group.pel, &walk)
+    record = pel_next(&walk)
+    while is_idle(record, read):
+        if stream.has_entry(record.id):
+            return True
+        record = pel_next(&walk)
+    return False
+
+
+cdef int reply_history(
+    ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, const GroupRead *read
+) except -1:
+    """Write what is pending for the consumer after an ID: for an entry no longer in the stream its ID and a null."""
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef Finder finder
+    cdef int64_t n = 0
+    cdef int64_t pending = <int64_t>group.pending_of(consumer)
+    cdef size_t opened = reply.open_array(min(read.count, pending) if read.count else pending)
+    finder_init(&finder)
+    id_increment(&after)            # not the greatest ID, which means `>`
+    pel_seek(&group.pel, &walk, consumer.number, after)
+    while True:
+        record = pel_next(&walk)
+        if record is NULL:
+            break
+        if find_entry(&finder, stream, record.id):
+            write_entry(reply, &finder.cursor)
+            record.delivery_count += 1
+            pel_set_time(&group.pel, record, read.now_ms)
+        else:
+            reply.array_header(2)
+            reply.bulk_id(record.id.ms, record.id.seq)
+            reply.null_array()
+        n += 1
+        if n == read.count:
+            break
+    return reply.close_array(opened, n)
+
+
+cdef int reply_new(ReplyWriter reply, Stream stream, Group group, Consumer consumer, const GroupRead *read) except -1:
+    """Write what is claimed, if anything is to be claimed, and then new entries, `count` at most of both."""
+    cdef StreamCursor cursor
+    cdef StreamID after = group.last_id
+    cdef bint with_idle = read.min_idle_ms >= 0
+    cdef int64_t n = 0
+    cdef int64_t length = <int64_t>stream.length
+    cdef size_t opened = reply.open_array(min(read.count, length) if read.count else length)
+    if with_idle:
+        n = reply_claimed(reply, stream, group, consumer, read)
+    if (n < read.count or read.count == 0) and has_new(stream, group):
+        id_increment(&after)        # below the last live entry, so not the greatest ID
+        cursor_seek(stream, &cursor, after, MAX_ID, False)
+        while cursor_next(&cursor):
+            if with_idle:
+                write_entry_with_idle(reply, &cursor, 0, 0)
+            else:
+                write_entry(reply, &cursor)
+            advance(stream, group, cursor.id)
+            if not read.no_ack:
+                group.deliver(cursor.id, consumer, read.now_ms)
+                consumer.active_ms = read.now_ms
+            n += 1
+            if n == read.count:
+                break
+    return reply.close_array(opened, n)
+
+
+cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t idle_ms, int64_t deliveries) except -1:
+    """An entry as XREADGROUP with CLAIM shows it: how it was pending before comes after its fields."""
+    reply.array_header(4)
+    reply.bulk_id(cursor.id.ms, cursor.id.seq)
+    write_fields(reply, cursor)
+    reply.integer(idle_ms)
+    return reply.integer(deliveries)
+
+
+cdef int64_t reply_claimed(
+    ReplyWriter reply, Stream stream, Group group, Consumer consumer, const GroupRead *read
+) except -1:
+    """Claim for the consumer what is idle for long enough, oldest delivery first, and write it; returns how many."""
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef Finder finder
+    cdef int64_t n = 0, i
+    cdef size_t most = group.pel.by_id.count
+    cdef PelRecord **claimed
+    if most == 0:
+        return 0
+    if 0 < read.count < <int64_t>most:
+        most = <size_t>read.count
+    # What is claimed gets the newest delivery time and goes to the end of the order that is walked here, where it would be
+    # met again: first all are written, then all are handed over.
+    claimed = <PelRecord **>malloc(most * sizeof(PelRecord *))
+    if claimed is NULL:
+        raise MemoryError()
+    try:
+        finder_init(&finder)
+        pel_seek_oldest(&group.pel, &walk)
+        record = pel_next(&walk)
+        while <size_t>n < most and is_idle(record, read):
+            if find_entry(&finder, stream, record.id):
+                write_entry_with_idle(
+                    reply, &finder.cursor, idle_of(record, read.now_ms), <int64_t>record.delivery_count
+                )
+                claimed[n] = record
+                n += 1
+            record = pel_next(&walk)
+        for i in range(n):
+            group.hand_over(claimed[i], consumer, read.now_ms)
+            claimed[i].delivery_count += 1
+            consumer.active_ms = read.now_ms
+    finally:
+        free(claimed)
+    return n
+
+
+cdef object next_claim_ms(list groups, const GroupRead *read):
+    """When at the earliest something can be claimed that cannot be now, in Unix ms.
+
+    What becomes pending from now on can be claimed after the minimum idle time, and is not announced. (What is made idle by
+    XCLAIM is announced.)
+    """
+    cdef Group group
+    cdef PelCursor walk
+    cdef PelRecord *record
+    cdef int64_t wait_ms = max(read.min_idle_ms, CLAIM_RETRY_MS)
+    cdef int64_t left
+    for group in groups:
+        pel_seek_oldest(&group.pel, &walk)
+        record = pel_next(&walk)
+        while is_idle(record, read):       # deleted from the stream, or it would have been served
+            record = pel_next(&walk)
+        if record is not NULL:
+            left = read.min_idle_ms - idle_of(record, read.now_ms)
+            wait_ms = min(wait_ms, left)
+    return min(wait_ms, INT64_MAX - read.now_ms) + read.now_ms

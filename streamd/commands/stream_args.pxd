@@ -1,0 +1,36 @@
+# cython: language_level=3
+"""What stream commands have in common in their arguments. See stream_args.pyx."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport uint64_t
+
+from streamd.commands.context cimport Context
+from streamd.engine.group cimport Group
+from streamd.engine.ids cimport StreamID
+from streamd.engine.stream cimport RefPolicy, Stream
+
+
+# A key that holds something else raises WrongTypeError. For reading: counted as a look at the key. Result: None if missing.
+cdef Stream find_stream(Context ctx, bytes key)
+cdef Stream find_stream_for_write(Context ctx, bytes key)
+cdef Stream new_stream(Context ctx)
+cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
+cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
+
+
+# IDs live in the memory of a bytes object, which owns them.
+cdef bytes room_for_ids(Py_ssize_t n)
+cdef inline StreamID *ids_in(bytes room) noexcept:
+    return <StreamID *>PyBytes_AS_STRING(room)
+cdef bytes require_ids(list args, Py_ssize_t first, Py_ssize_t n)  # args[first : first + n]
+cdef int parse_bound(bytes text, StreamID *out, bint is_end) except -1
+cdef int parse_loose_id(bytes text, StreamID *out, uint64_t missing_seq) except -1
+
+
+cdef struct DeleteOptions:
+    RefPolicy policy
+    Py_ssize_t first_id        # index of the first ID in the arguments
+    Py_ssize_t id_count
+
+
+cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1

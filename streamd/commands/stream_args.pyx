@@ -1,0 +1,138 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""What stream commands have in common in their arguments: streams and groups by name, lists and intervals of IDs, policies.
+
+Used by the compiled handlers; nothing for Python.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport UINT64_MAX, uint64_t
+
+from streamd.commands.args cimport is_word, parse_int64, require_id
+from streamd.commands.context cimport Context
+from streamd.engine.group cimport Group
+from streamd.engine.ids cimport StreamID, id_decrement, id_increment, make_id
+from streamd.engine.stream cimport ACKED, DELREF, KEEPREF, RefPolicy, Stream
+
+from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, WrongTypeError, printable
+
+__all__ = []
+
+
+# --- Streams and groups -------------------------------------------------------------------------------------------------
+
+cdef Stream find_stream(Context ctx, bytes key):
+    """The stream at `key`, for a command that Redis counts as a look at the key, or None."""
+    cdef object value = ctx.db.find(key)
+    if value is not None and type(value) is not Stream:
+        raise WrongTypeError()
+    return <Stream>value
+
+
+cdef Stream find_stream_for_write(Context ctx, bytes key):
+    """The stream at `key`, or None; not counted as a look at the key."""
+    cdef object value = ctx.db.find_for_write(key)
+    if value is not None and type(value) is not Stream:
+        raise WrongTypeError()
+    return <Stream>value
+
+
+cdef Stream new_stream(Context ctx):
+    """An empty stream with the settings of now."""
+    return Stream(
+        ctx.stream_node_max_bytes, ctx.stream_node_max_entries, ctx.stream_idmp_duration, ctx.stream_idmp_maxsize
+    )
+
+
+cdef Group find_group(Stream stream, bytes name):
+    """The group of that name, or None; `stream` may be None."""
+    return None if stream is None else <Group>stream.groups.get(name)
+
+
+cdef Group get_group(Stream stream, bytes key, bytes name):
+    cdef Group group = <Group>stream.groups.get(name)
+    if group is None:
+        raise NoGroupError(f"NOGROUP No such consumer group '{printable(name)}' for key name '{printable(key)}'")
+    return group
+
+
+# --- IDs ----------------------------------------------------------------------------------------------------------------
+
+cdef bytes room_for_ids(Py_ssize_t n):
+    return PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(StreamID))
+
+
+cdef bytes require_ids(list args, Py_ssize_t first, Py_ssize_t n):
+    """The IDs args[first : first + n], all of them before anything is done with one."""
+    cdef bytes room = room_for_ids(n)
+    cdef StreamID *ids = ids_in(room)
+    cdef Py_ssize_t i
+    for i in range(n):
+        require_id(<bytes>args[first + i], &ids[i])
+    return room
+
+
+cdef int parse_bound(bytes text, StreamID *out, bint is_end) except -1:
+    """Read the start or end of an interval: an ID, `-`, `+`, or `(` and an ID that does not belong to it any more."""
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
+    if n > 1 and p[0] == c'(':
+        require_id(text[1:], out, UINT64_MAX if is_end else 0)
+        if is_end and not id_decrement(out):
+            raise CommandError("ERR invalid end ID for the interval")
+        if not is_end and not id_increment(out):
+            raise CommandError("ERR invalid start ID for the interval")
+    else:
+        parse_loose_id(text, out, UINT64_MAX if is_end else 0)
+    return 0
+
+
+cdef int parse_loose_id(bytes text, StreamID *out, uint64_t missing_seq) except -1:
+    """Read an ID, or `-` for the smallest, or `+` for the greatest."""
+    cdef const char *p = PyBytes_AS_STRING(text)
+    if PyBytes_GET_SIZE(text) == 1 and p[0] == c'-':
+        out[0] = make_id(0, 0)
+    elif PyBytes_GET_SIZE(text) == 1 and p[0] == c'+':
+        out[0] = make_id(UINT64_MAX, UINT64_MAX)
+    else:
+        require_id(text, out, missing_seq)
+    return 0
+
+
+# --- What is to be deleted ----------------------------------------------------------------------------------------------
+
+cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1:
+    """Read `[KEEPREF|DELREF|ACKED] IDS n id ...` from argument i on, in either order; the last IDS counts."""
+    cdef Py_ssize_t argc = len(args)
+    cdef bint has_policy = False
+    cdef RefPolicy policy
+    cdef bytes word
+    cdef long long n = 0
+    out.policy = KEEPREF
+    out.first_id = 0
+    while i < argc:
+        word = <bytes>args[i]
+        if is_word(word, b"IDS") and i + 1 < argc:
+            if not parse_int64(<bytes>args[i + 1], &n) or n <= 0:
+                raise CommandError("ERR Number of IDs must be a positive integer")
+            if n > argc - i - 2:
+                raise CommandError("ERR The `numids` parameter must match the number of arguments")
+            out.first_id = i + 2
+            out.id_count = n
+            i += 2 + n
+            continue
+        if is_word(word, b"KEEPREF"):
+            policy = KEEPREF
+        elif is_word(word, b"DELREF"):
+            policy = DELREF
+        elif is_word(word, b"ACKED"):
+            policy = ACKED
+        else:
+            raise OptionSyntaxError()
+        if has_policy:
+            raise OptionSyntaxError()
+        has_policy = True
+        out.policy = policy
+        i += 1
+    if out.first_id == 0:
+        raise OptionSyntaxError()
+    return 0

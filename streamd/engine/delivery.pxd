@@ -1,0 +1,53 @@
+# cython: language_level=3
+"""How entries of a stream reach the consumers of its groups. See delivery.pyx."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID
+from streamd.engine.pel cimport PelRecord
+from streamd.engine.stream cimport Stream, StreamCursor
+
+
+cdef struct ClaimRule:
+    int64_t now_ms             # Unix time
+    int64_t min_idle_ms        # entries delivered less long ago stay where they are
+    int64_t delivery_ms        # the delivery time that claimed entries get
+    int64_t delivery_count     # the delivery count that they get; -1: see count_up
+    bint count_up              # without delivery_count: one more than before
+    bint force                 # claim also what is not pending
+
+
+# What became of an entry that was to be claimed.
+cdef enum Claim:
+    CLAIM_LEFT = 0             # nothing happened: not pending, or not idle for long enough
+    CLAIM_MOVED = 1            # the consumer has it now
+    CLAIM_DROPPED = 2          # it was pending, but is no longer in the stream: its pending record is gone
+
+
+cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil
+cdef int64_t lag_of(Stream stream, Group group) noexcept nogil        # -1: cannot be told
+cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil
+cdef int claim_one(
+    Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule) except -1 nogil
+cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept nogil:
+    """Milliseconds since the last delivery; negative when the clock went back."""
+    return now_ms - record.delivery_ms
+
+
+# --- Finding entries one after the other ----------------------------------------------------------------------------
+
+cdef struct Finder:
+    # Looks up entries by ID, fast when the IDs ascend and most entries between them are asked for. Dead after any change of
+    # the stream's entries.
+    StreamCursor cursor        # at the entry found last
+    StreamID asked             # the ID asked for last
+    bint started
+    bint at_end                # no entry is at or after `asked`; else the first such entry is the cursor's
+
+
+cdef inline void finder_init(Finder *finder) noexcept nogil:
+    finder.started = False
+
+
+cdef bint find_entry(Finder *finder, Stream stream, StreamID id) noexcept nogil    # False: no live entry has this ID

@@ -1,0 +1,146 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Delivery: how entries of a stream reach the consumers of its groups, and how they change hands while they are pending.
+
+Here are the rules for one entry, for compiled callers that walk a stream and write replies (commands/read, commands/group),
+and the same as functions for Python, which return lists.
+
+How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from the
+first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted in the
+middle leaves no trace of its position. Then it is unknown (-1) until it can be told again from one of the two ends:
+
+    entries_added = 9          1 2 . 4 5 6 . 8 9         . deleted one by one (max_deleted_id = 7)
+                               |         |   |  |
+    position of an ID          1     unknown 8  9        from 8 on nothing was deleted, so the stream's end tells it
+
+    "a tombstone ahead of X"   the stream has entries, and X <= max_deleted_id
+
+Redis's rules, as seen on a running server; they estimate, and a tombstone ahead is assumed where one may be.
+"""
+
+from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
+
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
+from streamd.engine.pel cimport PelRecord, pel_find, pel_insert, pel_remove
+from streamd.engine.stream cimport Stream, cursor_next, cursor_seek
+
+__all__ = ["lag"]
+
+cdef enum:
+    STEPS = 16
+    # Entries that are stepped over before an ID is looked up from the root: about as long as that takes.
+
+
+# --- How far a group has read ---------------------------------------------------------------------------------------
+
+cdef inline bint has_tombstone_ahead(Stream stream, StreamID id) noexcept nogil:
+    """Whether an entry after `id` may have been deleted."""
+    return stream.length > 0 and not id_is_zero(stream.max_deleted_id) and id_cmp(id, stream.max_deleted_id) <= 0
+
+
+cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil:
+    """The position of `id` counted from the first entry that the stream ever had; -1 when it cannot be told."""
+    cdef int order
+    if stream.entries_added == 0:
+        return 0
+    order = id_cmp(id, stream.last_id)
+    if stream.length == 0 and order <= 0:
+        return <int64_t>stream.entries_added
+    if not id_is_zero(id) and id_cmp(id, stream.max_deleted_id) < 0:
+        return -1
+    if order == 0:
+        return <int64_t>stream.entries_added
+    if order > 0:
+        return -1
+    if id_is_zero(stream.max_deleted_id) or id_cmp(stream.max_deleted_id, stream.first_id) < 0:
+        order = id_cmp(id, stream.first_id)
+        if order < 0:
+            return <int64_t>(stream.entries_added - stream.length)
+        if order == 0:
+            return <int64_t>(stream.entries_added - stream.length + 1)
+    return -1
+
+
+cdef int64_t lag_of(Stream stream, Group group) noexcept nogil:
+    """How many entries the group has not read yet; -1 when it cannot be told."""
+    cdef int64_t position
+    if stream.entries_added == 0 or stream.length == 0:
+        return 0
+    if id_cmp(group.last_id, stream.first_id) < 0 and id_cmp(stream.max_deleted_id, stream.first_id) < 0:
+        return <int64_t>stream.length
+    if group.entries_read >= 0 and not has_tombstone_ahead(stream, group.last_id):
+        return <int64_t>stream.entries_added - group.entries_read
+    position = distance_from_first(stream, group.last_id)
+    return -1 if position < 0 else <int64_t>stream.entries_added - position
+
+
+cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil:
+    """Note that the group has read the entry `id`, which lies after its last-delivered ID."""
+    if (
+        group.entries_read >= 0
+        and id_cmp(group.last_id, stream.first_id) >= 0
+        and not has_tombstone_ahead(stream, group.last_id)
+    ):
+        group.entries_read += 1
+    elif stream.entries_added:
+        group.entries_read = distance_from_first(stream, id)
+    group.last_id = id
+
+
+def lag(Stream stream not None, Group group not None):
+    """How many entries of `stream` the group has not read yet; None when it cannot be told. O(1)."""
+    cdef int64_t entries = lag_of(stream, group)
+    return None if entries < 0 else entries
+
+
+# --- Claiming ---------------------------------------------------------------------------------------------------------
+
+cdef int claim_one(
+    Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule
+) except -1 nogil:
+    """Hand one entry over to `consumer`, as the rule says; returns a Claim.
+
+    record  the pending record of `id`, or NULL; dead afterwards when the result is CLAIM_DROPPED
+    exists  whether the stream still has the entry
+    """
+    if not exists:
+        if record is NULL:
+            return CLAIM_LEFT
+        pel_remove(&group.pel, record)
+        return CLAIM_DROPPED
+    if record is NULL:
+        if not rule.force:
+            return CLAIM_LEFT
+        # Redis counts this record's making as a delivery, and the claim as another one.
+        record = pel_insert(&group.pel, id, consumer.number, rule.delivery_ms, 1)
+    elif rule.min_idle_ms > 0 and idle_of(record, rule.now_ms) < rule.min_idle_ms:
+        return CLAIM_LEFT
+    else:
+        group.hand_over(record, consumer, rule.delivery_ms)
+    if rule.delivery_count >= 0:
+        record.delivery_count = <uint64_t>rule.delivery_count
+    elif rule.count_up:
+        record.delivery_count += 1
+    consumer.active_ms = rule.now_ms
+    return CLAIM_MOVED
+
+
+# --- Finding entries one after the other ------------------------------------------------------------------------------
+
+cdef bint find_entry(Finder *finder, Stream stream, StreamID id) noexcept nogil:
+    cdef int order, _
+    # The same ID again is looked up again: the cursor has been read.
+    if finder.started and id_cmp(id, finder.asked) > 0:
+        finder.asked = id
+        for _ in range(STEPS):
+            if finder.at_end:
+                return False
+            order = id_cmp(finder.cursor.id, id)
+            if order >= 0:
+                return order == 0
+            finder.at_end = not cursor_next(&finder.cursor)
+    cursor_seek(stream, &finder.cursor, id, make_id(UINT64_MAX, UINT64_MAX), False)
+    finder.started = True
+    finder.asked = id
+    finder.at_end = not cursor_next(&finder.cursor)
+    return not finder.at_end and id_cmp(finder.cursor.id, id) == 0
