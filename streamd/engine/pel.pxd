@@ -40,9 +40,10 @@ cdef struct Pel:
 
 
 cdef struct PelCursor:
-    # A position in an index. Any change of the Pel in the middle of a walk is fine: the walk goes on at the first record
-    # above the one it returned last, in the index as it is then; each change of this very index costs a search. Only
-    # pel_clear, and pel_drop_owner of the consumer whose records are walked, end a cursor's life.
+    # A position in an index. Any change of the Pel in the middle of a walk is fine, such as the removal of the record
+    # returned last: the walk goes on at the first record above that one, in the index as it is then. After a change of
+    # the index walked, pel_next costs a search; so walk by ID to change times and owners, which leaves that order alone.
+    # A cursor is dead after pel_clear, and after pel_drop_owner of the consumer whose records it walks.
     Pel *pel
     PelIndex *index            # NULL: nothing to walk
     void *chunk                # NULL: behind the last record
@@ -60,15 +61,16 @@ cdef int64_t pel_add_owner(Pel *pel) except -1 nogil              # number for a
 cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil # removes all of its records too
 cdef size_t pel_owner_size(const Pel *pel, uint32_t owner) noexcept nogil
 cdef PelRecord *pel_find(Pel *pel, StreamID id) noexcept nogil
-cdef PelRecord *pel_insert(Pel *pel, StreamID id, uint32_t owner, int64_t delivery_ms, uint64_t count) except NULL nogil  # id must be absent
+cdef PelRecord *pel_insert(                                       # the ID must be absent, the owner in use
+    Pel *pel, StreamID id, uint32_t owner, int64_t delivery_ms, uint64_t count) except NULL nogil
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil
-cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil        # another consumer owns it from now on
+cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil    # another consumer owns it from now on
 cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil                # smallest ID, or NULL
 cdef PelRecord *pel_last(Pel *pel) noexcept nogil                 # greatest ID, or NULL
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil               # oldest delivery, or NULL
 # Walks: seek, then next until NULL. owner < 0: all records of the group by ID.
-cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil  # at the first ID >= `first`
-cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil                          # by delivery time
+cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil  # at the first ID >= it
+cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil                       # by delivery time
 cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil
 cdef int pel_check(const Pel *pel) except -1

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """An ordered map from fixed-size byte keys to records, as an adaptive radix tree (C structs, no Python objects).
 
-A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare as numbers do); the tree
-holds pointers and never owns or frees a record. A key must not change while its record is in the tree, and the record's
-address must be even (any malloc'ed one is). A key handed to a function may be the one inside the record.
+A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare as numbers do); the
+tree holds pointers and never owns or frees a record. A key must not change while its record is in the tree, and the
+record's address must be even (any malloc'ed one is). A key handed to a function may be the one inside the record.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -22,10 +22,12 @@ cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil
 cdef void rax_clear(Rax *tree) noexcept nogil             # frees the inner nodes, not the records
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil
     # rax_clear that hands every record, in key order, to `release`, which may free it
-cdef int rax_insert(Rax *tree, void *record) except -1 nogil      # 1 inserted, 0 the key is there already (unchanged); MemoryError
-cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil   # rax_insert that answers -1 instead of MemoryError
-cdef void *rax_replace(Rax *tree, void *record) noexcept nogil    # another record with the same key takes its place; the old one, or NULL: no such key
-cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil   # the record, or NULL when it is not there
+cdef int rax_insert(Rax *tree, void *record) except -1 nogil
+    # 1 inserted, 0 the key is there already (unchanged); MemoryError (unchanged)
+cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil             # the same with -1 instead of MemoryError
+cdef void *rax_replace(Rax *tree, void *record) noexcept nogil
+    # another record with the same key takes its place; returns the old one, or NULL: no such key (unchanged)
+cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil         # the record, or NULL when it is not there
 cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record <= key
 cdef void *rax_ceiling(const Rax *tree, const uint8_t *key) noexcept nogil  # smallest record >= key
@@ -33,7 +35,7 @@ cdef void *rax_lower(const Rax *tree, const uint8_t *key) noexcept nogil    # gr
 cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil   # smallest record > key
 cdef void *rax_first(const Rax *tree) noexcept nogil
 cdef void *rax_last(const Rax *tree) noexcept nogil
-cdef int rax_check(const Rax *tree) except -1             # walks everything; AssertionError
+cdef int rax_check(const Rax *tree) except -1                               # walks everything; AssertionError
 
 
 cdef inline void store_be64(uint8_t *p, uint64_t v) noexcept nogil:

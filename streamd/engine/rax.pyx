@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The radix tree: an ordered map from fixed-size byte keys to records.
 
-A stream keeps its listpacks in one (keys of 16 bytes, the master IDs), a pending entries list its chunks in three kinds.
+A stream keeps its listpacks in one (keys of 16 bytes, the master IDs), a pending entries list its chunks in several.
 Interface and ownership: rax.pxd. The Python class at the end, `RaxMap`, is for tests and the shell.
 
 Shape. An inner node branches on one byte of the key: it stores the index of that byte, its `depth`, and one child for
@@ -18,15 +18,15 @@ A search walks down by the bytes the nodes ask for and compares the whole key on
 
 Where a key belongs. Walk down; where the key's byte has no child, go on to any record below: all of them agree on the
 bytes before that node's depth. The first byte in which this record and the key differ is the place where the key leaves
-the tree, whatever record it was: `d`. A second walk from the root stops at the first pointer P which is a record or a node
-of depth >= d. Either P is a node of depth d, which has no child for the key's byte, or all records below P share byte d
-and lie on one side of the key. Insertion and all ordered queries start from there, and are O(key_len).
+the tree, whatever record it was: `d`. A second walk from the root stops at the first pointer P which is a record or a
+node of depth >= d. Either P is a node of depth d, which has no child for the key's byte, or all records below P share
+byte d and lie on one side of the key. Insertion and all ordered queries start from there, and are O(key_len).
 
 Nodes come in four sizes, for 4, 16, 48 and 256 children; those of the first three keep their bytes in ascending order.
-They grow when full and shrink with some slack, so that one key coming and going at the border moves nothing back and forth.
+They grow when full and shrink with some slack, so that a key that comes and goes at the border moves nothing.
 
-`redis_nodes` is the number of nodes Redis's own radix tree has for the same keys: one per record and one per branch, and
-one more in front of each for the shared bytes between its parent's branch byte and itself, if there are any. Redis
+`redis_nodes` is the number of nodes Redis's own radix tree has for the same keys: one per record and one per branch,
+and one more in front of each for the shared bytes between its parent's branch byte and itself, if there are any. Redis
 compresses again after deletions, so the number depends on the keys only; every change adds the difference it makes.
 
 What must hold: see rax_check.
@@ -77,7 +77,7 @@ cdef struct Node256:
     void *children[256]
 
 
-# --- Tagged pointers: an odd one is a record's address plus 1, an even one a node ---------------------------------------
+# --- Tagged pointers: an odd one is a record's address plus 1, an even one a node -----------------------------------
 
 
 cdef inline bint is_record(const void *pointer) noexcept nogil:
@@ -92,7 +92,7 @@ cdef inline void *untag(const void *pointer) noexcept nogil:
     return <uint8_t *>pointer - 1
 
 
-# --- One node -----------------------------------------------------------------------------------------------------------
+# --- One node -------------------------------------------------------------------------------------------------------
 
 
 cdef inline size_t node_size(int kind) noexcept nogil:
@@ -290,7 +290,7 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
         change_kind(tree, slot, node.kind - 1)      # without memory it stays large, which is no harm
 
 
-# --- Redis's count of nodes ---------------------------------------------------------------------------------------------
+# --- Redis's count of nodes -----------------------------------------------------------------------------------------
 
 
 cdef inline size_t redis_cost(const Rax *tree, const void *pointer, unsigned int start) noexcept nogil:
@@ -299,7 +299,7 @@ cdef inline size_t redis_cost(const Rax *tree, const void *pointer, unsigned int
     return 2 if end > start else 1
 
 
-# --- Walks --------------------------------------------------------------------------------------------------------------
+# --- Walks ----------------------------------------------------------------------------------------------------------
 
 
 cdef inline void *smallest(const void *pointer) noexcept nogil:
@@ -400,7 +400,7 @@ cdef void *search_down(const Rax *tree, const uint8_t *key, bint inclusive) noex
     return NULL if before == NULL else greatest(before)
 
 
-# --- The tree -----------------------------------------------------------------------------------------------------------
+# --- The tree -------------------------------------------------------------------------------------------------------
 
 
 cdef int no_memory() except -1 with gil:
@@ -602,7 +602,7 @@ cdef void *rax_last(const Rax *tree) noexcept nogil:
     return tree.last
 
 
-# --- Invariants ---------------------------------------------------------------------------------------------------------
+# --- Invariants -----------------------------------------------------------------------------------------------------
 
 
 cdef struct Census:
@@ -669,7 +669,7 @@ cdef int rax_check(const Rax *tree) except -1:
     return expect(<const uint8_t *>tree.last == census.last, "the last record")
 
 
-# --- The Python face ----------------------------------------------------------------------------------------------------
+# --- The Python face ------------------------------------------------------------------------------------------------
 
 
 cdef struct MapRecord:
