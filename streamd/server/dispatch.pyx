@@ -150,10 +150,12 @@ cdef class Dispatcher:
         return 0
 
     cdef int refuse(self, Client client, str text) except -1:
-        """Answer a protocol error, if it has a text, and close the connection."""
+        """Answer a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
         if text:
             self.answer_error(client, text)
-        client.close_after_reply = True
+            client.close_after_reply = True
+        else:
+            client.close()
         return 0
 
     def resume(self, Client client not None):
