@@ -299,7 +299,9 @@ class Server:
         now_ms = int(time.time() * 1000)
         if self.active_expire and not self.dispatcher.pause:
             self._expire_due(now_ms)
-        self.dispatcher.cron(now_ms)
+        if self.cron_loops % self.config.hz == 0:
+            self.dispatcher.context.idempotency.expire(now_ms)
+        self.dispatcher.cron()
         now = time.monotonic()
         self.ops_per_second.sample(now, self.dispatcher.total_commands)
         self.input_rate.sample(now, self.dispatcher.net_input_bytes)

@@ -227,7 +227,10 @@ cdef class Client:
         self.flush()
 
     def close(self):
-        """Drop the connection at once; unsent replies are lost."""
+        """Drop the connection at once; unsent replies are lost, and nobody sees the client any more."""
+        cdef Dispatcher dispatcher = self.dispatcher
         self.close_after_reply = True
+        self.reply.release()
+        dispatcher.forget(self)
         if self.transport is not None:
             self.transport.abort()

@@ -170,8 +170,8 @@ cdef class Dispatcher:
             self.execute(client, args)
             self.process(client)
 
-    def cron(self, long long now_ms):
-        """What waits for time to pass rather than for a request."""
+    def cron(self):
+        """Keys that expired by themselves may have made clients ready."""
         if self.ready:
             self.schedule()
 
