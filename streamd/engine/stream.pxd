@@ -50,11 +50,12 @@ cdef class Stream:
     cdef StreamID max_deleted_id            # greatest ID that XDEL and its like removed
     cdef readonly dict groups               # name -> Group
     cdef size_t node_bytes                  # malloc'ed for nodes and listpacks
+    cdef size_t skipped                     # bytes at the head of the first node without a live entry, or 0
     # When a node is full; looked at by each append. 0: no limit of this kind (1 GiB in any case).
     cdef public uint64_t node_max_bytes
     cdef public uint64_t node_max_entries
     # What idempotent producers sent. Counters and settings outlive the IIDs, and most streams never have any.
-    cdef readonly object idempotency        # Idempotency, or None: nothing is tracked
+    cdef public object idempotency          # Idempotency, or None: nothing is tracked
     cdef readonly uint32_t idmp_duration    # seconds
     cdef readonly uint32_t idmp_maxsize     # IIDs per producer
     cdef public uint64_t iids_added
@@ -69,8 +70,7 @@ cdef class Stream:
     cdef int append_args(self, StreamID id, list args, Py_ssize_t first) except -1
         # Add an entry; args[first:] are fields and values, all bytes, not checked. The ID must be above last_id.
     cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; groups are not asked
-    cdef int64_t trim(self, const TrimRule *rule) except -1           # how many entries were removed
-    cdef int set_last_id(self, StreamID id) except -1                 # not below the last live entry; unchecked
+    cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed
 
     # --- Entries and groups
     cdef bint is_referenced(self, StreamID id) except -1              # some group has not read it, or has it pending
@@ -78,12 +78,21 @@ cdef class Stream:
     cdef int remove_with(self, StreamID id, RefPolicy policy) except -2   # 1: removed, 2: kept because referenced, -1: no such entry
 
     # --- Inside
+    cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil
     cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL
-    cdef int drop_node(self, StreamNode *node) except -1
+    cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1
+    cdef int drop_node(self, StreamNode *node) noexcept nogil
+    cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil
     cdef int reserve(self, StreamNode *node, size_t room) except -1 nogil
-    cdef int flag_deleted(self, StreamNode *node, uint8_t *at) except -1
-    cdef int refresh_edges(self) noexcept nogil
-    cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, list groups) except -1
+    cdef void note_shift(self, const StreamNode *node, int64_t moved) noexcept nogil
+    cdef int reserve_count(self, StreamNode *node) except -1 nogil
+    cdef int count_deleted(self, StreamNode *node, int64_t removed) noexcept nogil
+    cdef int refresh_first(self) noexcept nogil
+    cdef int refresh_last(self) noexcept nogil
+    cdef bint exceeds(self, const TrimRule *rule) noexcept nogil
+    cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, StreamID barrier) except -1
+    cdef int read_by_all(self, StreamID *least) except -1
+    cdef bint is_pending(self, StreamID id) except -1
 
 
 @cython.final
@@ -111,7 +120,7 @@ cdef struct StreamCursor:
     # Inside
     const uint8_t *at          # the next element of the entry
     const uint8_t *name        # the next field name in the master entry; NULL: the entry has its own names
-    const uint8_t *start       # walking backwards: the entry's first element
+    const uint8_t *start       # the entry's first element
     const uint8_t *names       # the node's first field name
     uint64_t name_count        # field names of the node
     StreamID master            # master ID of the node

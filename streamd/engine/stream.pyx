@@ -1,0 +1,1177 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Streams: entries in a radix tree of listpacks.
+
+    Stream ── nodes: Rax of StreamNode, by master ID      length, entries_added, last_id, first_id ...
+                 │                                        groups: name -> Group
+                 └── lp: one listpack
+
+A node is one listpack of many entries. It starts with the master entry, which has the field names of the node's first
+entry; the node's master ID, the key of the tree, is that entry's ID. Byte for byte, this is also how Redis keeps a node
+and how it stands in an RDB file.
+
+    master entry      | live | deleted | names | name 1 | ... | name N | 0 |
+    same names        | flags | ms | seq |         value 1 | ... | value N        | elements |
+    other names       | flags | ms | seq | pairs | name 1 | value 1 | ... value N | elements |
+
+    live, deleted   entries of the node that are there, and that are tombstones
+    flags           1: a tombstone; 2: the names are those of the master entry, in the same order
+    ms, seq         the ID less the master ID, half by half (seq may be negative)
+    elements        how many elements the entry has before this one: the way back. The master entry's 0 stops it.
+
+    1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
+
+A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone, which
+stays until the node's last live entry is deleted; then the node goes.
+
+What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its node's
+master ID or above last_id; each node has a live entry; live and deleted counts are right, the live ones add up to `length`;
+first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length; node_bytes is what
+the nodes take; before `skipped` the first node has only tombstones.
+
+The engine's rule is that whoever calls has checked the arguments: an ID to be appended is above last_id. The methods that
+Python sees check. Who calls this: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport INT64_MAX, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from streamd.engine.group cimport Group
+from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
+from streamd.engine.listpack cimport (
+    LP_COUNT_UNKNOWN, LP_END, LP_HEADER, LP_ROOM, LpValue, lp_bytes, lp_encoded_size, lp_end_at, lp_equals, lp_get,
+    lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int, lp_replace_int, lp_set_header, lp_skip,
+    lp_validate,
+)
+from streamd.engine.rax cimport (
+    Rax, load_be64, rax_ceiling, rax_check, rax_clear, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert,
+    rax_last, rax_lower, rax_remove, store_be64,
+)
+
+__all__ = ["Stream", "StreamRemains", "validate_node"]
+
+MAX_ID = (2**64 - 1, 2**64 - 1)
+
+cdef enum:
+    FLAG_DELETED = 1
+    FLAG_SAME_NAMES = 2
+    NODE_LIMIT = 1 << 30       # bytes of a node, whatever the settings say
+    ENTRY_ELEMENTS = 5         # of an entry besides names and values, at most: flags, ms, seq, pairs, elements
+    MASTER_ELEMENTS = 4        # of a master entry besides the names: live, deleted, names, 0
+    SMALL = 64                 # bytes: the least that a listpack is given
+
+
+cdef inline StreamID as_id(object pair):
+    """An ID given as a tuple (ms, seq)."""
+    ms, seq = pair
+    return make_id(ms, seq)
+
+
+cdef inline tuple as_pair(StreamID id):
+    return id.ms, id.seq
+
+
+cdef inline void make_key(uint8_t *key, StreamID id) noexcept nogil:
+    store_be64(key, id.ms)
+    store_be64(key + 8, id.seq)
+
+
+# --- Nodes: reading ---------------------------------------------------------------------------------------------------
+
+
+cdef inline StreamID master_id(const StreamNode *node) noexcept nogil:
+    return make_id(load_be64(node.key), load_be64(node.key + 8))
+
+
+cdef inline const uint8_t *end_of(const uint8_t *lp) noexcept nogil:
+    """The end byte."""
+    return lp + lp_bytes(lp) - 1
+
+
+cdef inline const uint8_t *skip_many(const uint8_t *p, uint64_t n) noexcept nogil:
+    while n:
+        p = lp_skip(p)
+        n -= 1
+    return p
+
+
+cdef inline int64_t live_count(const StreamNode *node) noexcept nogil:
+    cdef int64_t live
+    lp_get_int(node.lp + LP_HEADER, &live)
+    return live
+
+
+cdef const uint8_t *enter_node(StreamCursor *cursor, StreamNode *node) noexcept nogil:
+    """Read the node's master entry; returns the first entry."""
+    cdef int64_t names
+    cdef const uint8_t *p = lp_skip(lp_skip(node.lp + LP_HEADER))
+    p = lp_get_int(p, &names)
+    cursor.node = node
+    cursor.master = master_id(node)
+    cursor.names = p
+    cursor.name_count = <uint64_t>names
+    return lp_skip(skip_many(p, <uint64_t>names))
+
+
+cdef inline const uint8_t *read_head(const StreamCursor *cursor, const uint8_t *p, int64_t *flags, StreamID *id) noexcept nogil:
+    """Read flags and ID of the entry at `p`; returns what follows."""
+    cdef int64_t ms, seq
+    p = lp_get_int(p, flags)
+    p = lp_get_int(p, &ms)
+    p = lp_get_int(p, &seq)
+    id.ms = cursor.master.ms + <uint64_t>ms
+    id.seq = cursor.master.seq + <uint64_t>seq
+    return p
+
+
+cdef inline bint open_entry(StreamCursor *cursor, const uint8_t *p) noexcept nogil:
+    """Make the entry at `p` the current one; False when it is a tombstone."""
+    cdef int64_t flags, pairs
+    p = read_head(cursor, p, &flags, &cursor.id)
+    if flags & FLAG_SAME_NAMES:
+        cursor.pairs = cursor.name_count
+        cursor.name = cursor.names
+    else:
+        p = lp_get_int(p, &pairs)
+        cursor.pairs = <uint64_t>pairs
+        cursor.name = NULL
+    cursor.pairs_left = cursor.pairs
+    cursor.at = p
+    return not flags & FLAG_DELETED
+
+
+cdef inline const uint8_t *entry_end(const StreamCursor *cursor) noexcept nogil:
+    """The entry after the current one, or the end byte."""
+    cdef uint64_t left = cursor.pairs_left
+    if cursor.name is NULL:
+        left *= 2
+    return skip_many(cursor.at, left + 1)
+
+
+cdef inline const uint8_t *skip_entry(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
+    """The entry after the one at `p`, or the end byte."""
+    cdef int64_t flags, pairs
+    p = lp_skip(lp_skip(lp_get_int(p, &flags)))
+    if flags & FLAG_SAME_NAMES:
+        return skip_many(p, cursor.name_count + 1)
+    p = lp_get_int(p, &pairs)
+    return skip_many(p, <uint64_t>pairs * 2 + 1)
+
+
+cdef inline const uint8_t *entry_before(const uint8_t *p) noexcept nogil:
+    """The entry before `p`, which is an entry or the end byte; NULL before the first."""
+    cdef int64_t elements
+    p = lp_previous(p)
+    lp_get_int(p, &elements)
+    if elements == 0:
+        return NULL
+    while elements:
+        p = lp_previous(p)
+        elements -= 1
+    return p
+
+
+cdef inline StreamID id_at(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
+    cdef int64_t flags
+    cdef StreamID id
+    read_head(cursor, p, &flags, &id)
+    return id
+
+
+cdef const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_t *first, StreamID id) noexcept nogil:
+    """The first entry of the node with at least this ID, tombstone or not, or the end byte.
+
+    Entries can only be walked one by one; it is done from the end that is likely to be nearer.
+    """
+    cdef const uint8_t *end = end_of(cursor.node.lp)
+    cdef const uint8_t *p
+    cdef StreamID last
+    cdef bint from_end
+    if id_cmp(id, cursor.master) <= 0:
+        return first
+    p = entry_before(end)
+    last = id_at(cursor, p)
+    if id_cmp(last, id) < 0:
+        return end
+    if last.ms != cursor.master.ms:
+        from_end = id.ms - cursor.master.ms > last.ms - id.ms
+    else:
+        from_end = id.seq - cursor.master.seq > last.seq - id.seq
+    if from_end:
+        end = p
+        while True:
+            p = entry_before(end)
+            if p is NULL or id_cmp(id_at(cursor, p), id) < 0:
+                return end
+            end = p
+    p = first
+    while id_cmp(id_at(cursor, p), id) < 0:
+        p = skip_entry(cursor, p)
+    return p
+
+
+# --- Walking ----------------------------------------------------------------------------------------------------------
+#
+# Forwards, `at` leads from entry to entry, and is NULL when the next entry is the one at `start`. Backwards, the next
+# entry is the one that ends at `start`.
+
+
+cdef void cursor_seek(Stream stream, StreamCursor *cursor, StreamID first, StreamID last, bint reverse) noexcept nogil:
+    cdef uint8_t key[16]
+    cdef StreamNode *node
+    cdef const uint8_t *entry
+    cursor.nodes = &stream.nodes
+    cursor.first = first
+    cursor.last = last
+    cursor.reverse = reverse
+    cursor.node = NULL
+    cursor.pairs_left = 0
+    if (
+        stream.length == 0 or id_cmp(first, last) > 0
+        or id_cmp(first, stream.last_live) > 0 or id_cmp(last, stream.first_id) < 0
+    ):
+        return
+    make_key(key, last if reverse else first)
+    node = <StreamNode *>rax_floor(&stream.nodes, key)
+    if node is NULL:     # only forwards: below the first node there is nothing to go back to
+        node = <StreamNode *>rax_first(&stream.nodes)
+    entry = enter_node(cursor, node)
+    cursor.at = NULL
+    cursor.start = seek_in_node(cursor, entry, last if reverse else first)
+    if reverse and cursor.start[0] != LP_END and id_cmp(id_at(cursor, cursor.start), last) == 0:
+        cursor.start = skip_entry(cursor, cursor.start)
+
+
+cdef bint cursor_next(StreamCursor *cursor) noexcept nogil:
+    if cursor.node is NULL:
+        return False
+    return go_back(cursor) if cursor.reverse else go_on(cursor)
+
+
+cdef inline bint go_on(StreamCursor *cursor) noexcept nogil:
+    cdef const uint8_t *p = cursor.start if cursor.at is NULL else entry_end(cursor)
+    cdef StreamNode *node
+    while True:
+        if p[0] == LP_END:
+            node = <StreamNode *>rax_higher(cursor.nodes, cursor.node.key)
+            if node is NULL:
+                break
+            p = enter_node(cursor, node)
+        if open_entry(cursor, p):
+            cursor.start = p
+            if id_cmp(cursor.id, cursor.last) <= 0:
+                return True
+            break
+        if id_cmp(cursor.id, cursor.last) >= 0:
+            break
+        p = entry_end(cursor)
+    cursor.node = NULL
+    return False
+
+
+cdef inline bint go_back(StreamCursor *cursor) noexcept nogil:
+    cdef const uint8_t *p
+    cdef StreamNode *node
+    while True:
+        p = entry_before(cursor.start)
+        if p is NULL:
+            node = <StreamNode *>rax_lower(cursor.nodes, cursor.node.key)
+            if node is NULL:
+                break
+            enter_node(cursor, node)
+            cursor.start = end_of(node.lp)
+            continue
+        cursor.start = p
+        if open_entry(cursor, p):
+            if id_cmp(cursor.id, cursor.first) >= 0:
+                return True
+            break
+        if id_cmp(cursor.id, cursor.first) <= 0:
+            break
+    cursor.node = NULL
+    return False
+
+
+cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil:
+    cursor_seek(stream, cursor, id, id, False)
+    return cursor_next(cursor)
+
+
+cdef const uint8_t *find_live(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil:
+    """Go to the live entry of this ID; returns its first element, NULL when it is not there."""
+    cursor_seek(stream, cursor, id, id, False)
+    # A seek stops at the ID itself, in its own node, or the ID is not there.
+    if cursor.node is NULL or cursor.start[0] == LP_END or not open_entry(cursor, cursor.start):
+        return NULL
+    return cursor.start if id_cmp(cursor.id, id) == 0 else NULL
+
+
+# --- Nodes: judging bytes that may come from outside ------------------------------------------------------------------
+
+
+cdef struct NodeCensus:
+    int64_t live
+    int64_t deleted
+    StreamID first_live        # 0-0: none
+    StreamID last_live
+    StreamID last              # greatest ID, tombstones too
+
+
+cdef inline const uint8_t *expect_int(const uint8_t *p, int64_t *out) noexcept nogil:
+    """As lp_get_int, of an element that may be anything; NULL when it is not an integer."""
+    cdef LpValue value
+    if p[0] == LP_END:
+        return NULL
+    p = lp_get(p, &value)
+    if value.data is not NULL:
+        return NULL
+    out[0] = value.number
+    return p
+
+
+cdef inline const uint8_t *expect_many(const uint8_t *p, uint64_t n) noexcept nogil:
+    """Skip n elements; NULL when there are less."""
+    while n:
+        if p[0] == LP_END:
+            return NULL
+        p = lp_skip(p)
+        n -= 1
+    return p
+
+
+cdef const char *node_fault(
+    const uint8_t *lp, size_t size, StreamID master, NodeCensus *census, size_t *offset
+) noexcept nogil:
+    """What is wrong with a node, at which offset, or NULL; all that the readers above rely on is looked at. O(size)."""
+    cdef const uint8_t *p = lp + LP_HEADER
+    cdef const uint8_t *q
+    cdef const char *reason = lp_validate(lp, size, offset)
+    cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
+    cdef StreamID id
+    census.live = census.deleted = 0
+    census.first_live = census.last_live = census.last = make_id(0, 0)
+    if reason is not NULL:
+        return reason
+    offset[0] = LP_HEADER
+    p = expect_int(p, &live)
+    if p is NULL:
+        return b"a node does not start with the number of its live entries"
+    offset[0] = p - lp
+    p = expect_int(p, &deleted)
+    if p is NULL:
+        return b"a node has no number of deleted entries"
+    offset[0] = p - lp
+    p = expect_int(p, &names)
+    if p is NULL or names < 1:
+        return b"a node has no number of field names"
+    offset[0] = p - lp
+    p = expect_many(p, <uint64_t>names)
+    if p is NULL:
+        return b"a node has less field names than it says"
+    offset[0] = p - lp
+    p = expect_int(p, &elements)
+    if p is NULL or elements != 0:
+        return b"the master entry does not end with 0"
+    while p[0] != LP_END:
+        offset[0] = p - lp
+        q = expect_int(p, &flags)
+        if q is NULL or not 0 <= flags <= (FLAG_DELETED | FLAG_SAME_NAMES):
+            return b"an entry has unknown flags"
+        q = expect_int(q, &ms)
+        if q is NULL:
+            return b"an entry has no ID"
+        q = expect_int(q, &seq)
+        if q is NULL:
+            return b"an entry has no ID"
+        id = make_id(master.ms + <uint64_t>ms, master.seq + <uint64_t>seq)
+        if id_cmp(id, master) < 0 or ((census.live or census.deleted) and id_cmp(id, census.last) <= 0):
+            return b"the IDs of entries do not ascend"
+        elements = names + 3
+        pairs = names
+        if not flags & FLAG_SAME_NAMES:
+            q = expect_int(q, &pairs)
+            if q is NULL or pairs < 1 or pairs > <int64_t>size:
+                return b"an entry has no number of fields"
+            elements = pairs * 2 + 4
+            pairs *= 2
+        q = expect_many(q, <uint64_t>pairs)
+        if q is NULL:
+            return b"an entry has less fields or values than it says"
+        offset[0] = q - lp
+        q = expect_int(q, &ms)
+        if q is NULL or ms != elements:
+            return b"an entry does not end with the number of its elements"
+        if flags & FLAG_DELETED:
+            census.deleted += 1
+        else:
+            if census.live == 0:
+                census.first_live = id
+            census.last_live = id
+            census.live += 1
+        census.last = id
+        p = q
+    offset[0] = LP_HEADER
+    if census.live != live or census.deleted != deleted:
+        return b"a node has other numbers of live and deleted entries than it says"
+    if live + deleted == 0:
+        return b"a node has no entries"
+    return NULL
+
+
+def validate_node(master, bytes listpack not None):
+    """Judge the bytes of a node that come from outside: None, or (offset, reason) of the first fault. O(bytes).
+
+    master  the node's master ID, (ms, seq)
+    """
+    cdef NodeCensus census
+    cdef size_t offset = 0
+    cdef const char *reason = node_fault(
+        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack), as_id(master), &census, &offset)
+    return None if reason is NULL else (offset, reason.decode())
+
+
+# --- Nodes: writing -------------------------------------------------------------------------------------------------
+
+
+cdef inline const uint8_t *text_of(list args, Py_ssize_t i) noexcept:
+    return <const uint8_t *>PyBytes_AS_STRING(<object>PyList_GET_ITEM(args, i))
+
+
+cdef inline size_t size_of(list args, Py_ssize_t i) noexcept:
+    return <size_t>PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i))
+
+
+cdef inline bint names_match(const uint8_t *name, list args, Py_ssize_t first) noexcept:
+    """Whether the fields of args[first:] are the names from `name` on; there are as many of them."""
+    cdef Py_ssize_t i
+    cdef LpValue value
+    for i in range(first, PyList_GET_SIZE(args), 2):
+        name = lp_get(name, &value)
+        if not lp_equals(&value, text_of(args, i), size_of(args, i)):
+            return False
+    return True
+
+
+cdef inline uint8_t *put_entry(uint8_t *p, int64_t flags, uint64_t ms, uint64_t seq, list args, Py_ssize_t first) noexcept:
+    """Write an entry at `p`, where there is room; returns its end."""
+    cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
+    cdef int64_t pairs = (stop - first) // 2
+    p = lp_put_int(p, flags)
+    p = lp_put_int(p, <int64_t>ms)
+    p = lp_put_int(p, <int64_t>seq)
+    if flags & FLAG_SAME_NAMES:
+        for i in range(first + 1, stop, 2):
+            p = lp_put(p, text_of(args, i), size_of(args, i))
+        return lp_put_int(p, pairs + 3)
+    p = lp_put_int(p, pairs)
+    for i in range(first, stop):
+        p = lp_put(p, text_of(args, i), size_of(args, i))
+    return lp_put_int(p, 2 * pairs + 4)
+
+
+cdef void free_node(void *record) noexcept nogil:
+    cdef StreamNode *node = <StreamNode *>record
+    free(node.lp)
+    free(node)
+
+
+# --- The stream -----------------------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.no_gc
+cdef class Stream:
+    """An empty stream.
+
+    node_max_bytes, node_max_entries   when a node is full; 0: no limit of this kind
+    idmp_duration, idmp_maxsize        how long (seconds) and how many IIDs are remembered per idempotent producer
+
+    For Python an ID is a tuple (ms, seq), and an entry (id, [(field, value), ...]).
+    """
+
+    def __cinit__(self):
+        rax_init(&self.nodes, 16)
+        self.groups = {}
+
+    def __init__(
+        self, uint64_t node_max_bytes=4096, uint64_t node_max_entries=100,
+        uint32_t idmp_duration=100, uint32_t idmp_maxsize=100,
+    ):
+        self.node_max_bytes = node_max_bytes
+        self.node_max_entries = node_max_entries
+        self.idmp_duration = idmp_duration
+        self.idmp_maxsize = idmp_maxsize
+
+    def __dealloc__(self):
+        with nogil:
+            rax_drain(&self.nodes, free_node)
+
+    def __len__(self):
+        return self.length
+
+    def __repr__(self):
+        return f"<Stream: {self.length} entries, last ID {self.last_id.ms}-{self.last_id.seq}>"
+
+    # --- IDs and counters ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_generated_id(self):
+        """The greatest ID that an entry ever had, or that XSETID gave."""
+        return as_pair(self.last_id)
+
+    @property
+    def first_entry_id(self):
+        """ID of the first entry, (0, 0) when there is none."""
+        return as_pair(self.first_id)
+
+    @property
+    def last_entry_id(self):
+        """ID of the last entry, (0, 0) when there is none."""
+        return as_pair(self.last_live)
+
+    @property
+    def max_deleted_entry_id(self):
+        """Greatest ID that was deleted; trimming does not count."""
+        return as_pair(self.max_deleted_id)
+
+    @property
+    def node_count(self):
+        """radix-tree-keys."""
+        return self.nodes.count
+
+    @property
+    def radix_tree_nodes(self):
+        return self.nodes.redis_nodes
+
+    cdef StreamID last_live_id(self) noexcept nogil:
+        return self.last_live
+
+    cdef bint next_id(self, int64_t now_ms, StreamID *out) noexcept nogil:
+        out[0] = self.last_id
+        if now_ms > 0 and <uint64_t>now_ms > self.last_id.ms:
+            out.ms = <uint64_t>now_ms
+            out.seq = 0
+            return True
+        return id_increment(out)
+
+    def set_ids(self, last, *, entries_added=None, max_deleted=None):
+        """Set last_generated_id, and what else is given, as XSETID does.
+
+        Raises ValueError, and changes nothing, when they cannot be: below the last entry, less added than there are.
+        """
+        cdef StreamID new_last = as_id(last)
+        cdef StreamID new_deleted = self.max_deleted_id if max_deleted is None else as_id(max_deleted)
+        cdef uint64_t new_added = self.entries_added if entries_added is None else entries_added
+        if id_cmp(new_last, self.last_live) < 0:
+            raise ValueError("the ID is below the last entry")
+        if id_cmp(new_last, new_deleted) < 0:
+            raise ValueError("the ID is below the greatest deleted one")
+        if new_added < self.length:
+            raise ValueError("there are more entries than were added")
+        self.last_id = new_last
+        self.max_deleted_id = new_deleted
+        self.entries_added = new_added
+
+    # --- Appending ----------------------------------------------------------------------------------------------------
+
+    cdef int append_args(self, StreamID id, list args, Py_ssize_t first) except -1:
+        """Add an entry at the end. Takes O(bytes of the entry).
+
+        id           above last_id, unchecked
+        args[first:] fields and values in turn, bytes, at least one pair, unchecked
+        Raises OverflowError when a listpack cannot hold it (4 GiB), MemoryError; the stream is unchanged then.
+        """
+        cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
+        cdef size_t total = 0, room
+        cdef StreamNode *node = <StreamNode *>self.nodes.last
+        cdef StreamID master
+        cdef uint8_t *lp
+        cdef const uint8_t *p
+        cdef int64_t live, deleted, names, flags = 0
+        cdef uint64_t pairs = <uint64_t>(stop - first) // 2
+        for i in range(first, stop):
+            total += size_of(args, i)
+        room = total + (2 * pairs + ENTRY_ELEMENTS) * LP_ROOM
+        if node is NULL or self.is_full(node, total):
+            self.add_node(id, args, first, room)
+        else:
+            self.reserve(node, room)
+            master = master_id(node)
+            lp = node.lp
+            p = lp_get_int(lp + LP_HEADER, &live)
+            self.note_shift(node, lp_replace_int(lp, lp + LP_HEADER, live + 1))
+            p = lp_skip(lp_skip(lp + LP_HEADER))
+            p = lp_get_int(p, &names)
+            if <uint64_t>names == pairs and names_match(p, args, first):
+                flags = FLAG_SAME_NAMES
+            lp_end_at(
+                lp,
+                put_entry(<uint8_t *>end_of(lp), flags, id.ms - master.ms, id.seq - master.seq, args, first),
+                pairs + 4 if flags else 2 * pairs + 5)
+        self.length += 1
+        self.entries_added += 1
+        self.last_id = id
+        self.last_live = id
+        if self.length == 1:
+            self.first_id = id
+        return 0
+
+    cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil:
+        """Whether an entry whose fields and values have so many bytes needs another node than `node`.
+
+        The bytes are compared before encoding, with the listpack as it is: an entry is never split, and it can make a node
+        larger than the limit. Tombstones count as entries.
+        """
+        cdef uint64_t limit = self.node_max_bytes
+        cdef int64_t live, deleted
+        if limit == 0 or limit > NODE_LIMIT:
+            limit = NODE_LIMIT
+        if lp_bytes(node.lp) + entry_bytes >= limit:
+            return True
+        if self.node_max_entries == 0:
+            return False
+        lp_get_int(lp_get_int(node.lp + LP_HEADER, &live), &deleted)
+        return <uint64_t>(live + deleted) >= self.node_max_entries
+
+    cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL:
+        """Begin a node with an entry, and shrink the one before to its size."""
+        cdef StreamNode *previous = <StreamNode *>self.nodes.last
+        cdef StreamNode *node
+        cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
+        cdef uint64_t pairs = <uint64_t>(stop - first) // 2
+        cdef uint8_t *p
+        cdef size_t capacity = LP_HEADER + 1 + room + (pairs + MASTER_ELEMENTS) * LP_ROOM
+        for i in range(first, stop, 2):
+            capacity += size_of(args, i)
+        if capacity > UINT32_MAX:
+            raise OverflowError("the entry does not fit into a listpack")
+        node = <StreamNode *>malloc(sizeof(StreamNode))
+        if node is NULL:
+            raise MemoryError
+        node.capacity = capacity
+        node.lp = <uint8_t *>malloc(capacity)
+        if node.lp is NULL:
+            free(node)
+            raise MemoryError
+        make_key(node.key, id)
+        p = lp_put_int(node.lp + LP_HEADER, 1)
+        p = lp_put_int(p, 0)
+        p = lp_put_int(p, <int64_t>pairs)
+        for i in range(first, stop, 2):
+            p = lp_put(p, text_of(args, i), size_of(args, i))
+        p = lp_put_int(p, 0)
+        p = put_entry(p, FLAG_SAME_NAMES, 0, 0, args, first)
+        p[0] = LP_END
+        lp_set_header(node.lp, p - node.lp + 1, MASTER_ELEMENTS + pairs + pairs + 4)
+        try:
+            rax_insert(&self.nodes, node)
+        except MemoryError:
+            free_node(node)
+            raise
+        self.node_bytes += sizeof(StreamNode) + capacity
+        if previous is not NULL:
+            self.resize(previous, lp_bytes(previous.lp))
+        return node
+
+    cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil:
+        """Give a node this capacity, which holds its listpack; False, and unchanged, when there is no memory. May move."""
+        cdef uint8_t *lp = <uint8_t *>realloc(node.lp, capacity)
+        if lp is NULL:
+            return False
+        self.node_bytes = self.node_bytes - node.capacity + capacity
+        node.lp = lp
+        node.capacity = capacity
+        return True
+
+    cdef int reserve(self, StreamNode *node, size_t room) except -1 nogil:
+        """Make room for `room` more bytes. Grows by halves up to the size at which a node is full. May move."""
+        cdef size_t needed = lp_bytes(node.lp) + room
+        cdef size_t wanted
+        if needed <= node.capacity:
+            return 0
+        wanted = node.capacity + node.capacity // 2
+        if self.node_max_bytes and wanted > self.node_max_bytes:
+            wanted = self.node_max_bytes
+        if wanted < needed:
+            wanted = needed
+        if wanted > UINT32_MAX:
+            with gil:
+                raise OverflowError("the entry does not fit into a listpack")
+        if not self.resize(node, wanted):
+            with gil:
+                raise MemoryError
+        return 0
+
+    cdef void note_shift(self, const StreamNode *node, int64_t moved) noexcept nogil:
+        """The entries of `node` moved by so many bytes within the listpack."""
+        if moved and self.skipped and node == rax_first(&self.nodes):
+            self.skipped += <size_t>moved
+
+    # --- Removing -----------------------------------------------------------------------------------------------------
+
+    cdef int drop_node(self, StreamNode *node) noexcept nogil:
+        """Remove a node with all it has. The stream's length and ends are left to the caller."""
+        if node == rax_first(&self.nodes):
+            self.skipped = 0
+        rax_remove(&self.nodes, node.key)
+        self.node_bytes -= sizeof(StreamNode) + node.capacity
+        free_node(node)
+        return 0
+
+    cdef int reserve_count(self, StreamNode *node) except -1 nogil:
+        """Make room for a greater number of deleted entries. May move."""
+        cdef int64_t live, deleted
+        cdef size_t needed
+        lp_get_int(lp_get_int(node.lp + LP_HEADER, &live), &deleted)
+        needed = lp_bytes(node.lp) + lp_int_size(live + deleted) - lp_int_size(deleted)
+        if needed > node.capacity and not self.resize(node, needed):
+            with gil:
+                raise MemoryError
+        return 0
+
+    cdef int count_deleted(self, StreamNode *node, int64_t removed) noexcept nogil:
+        """Note that `removed` live entries of the node were flagged; the last one takes the node with it."""
+        cdef int64_t live, deleted, moved
+        cdef uint8_t *p = node.lp + LP_HEADER
+        lp_get_int(lp_get_int(p, &live), &deleted)
+        if live == removed:
+            return self.drop_node(node)
+        moved = lp_replace_int(node.lp, p, live - removed)
+        moved += lp_replace_int(node.lp, <uint8_t *>lp_skip(p), deleted + removed)
+        self.note_shift(node, moved)
+        return 0
+
+    cdef int refresh_first(self) noexcept nogil:
+        """Find the first entry again, after it was removed."""
+        cdef StreamCursor cursor
+        if self.length == 0:
+            self.first_id = self.last_live = make_id(0, 0)
+            return 0
+        cursor_seek(self, &cursor, make_id(0, 0), make_id(UINT64_MAX, UINT64_MAX), False)
+        if self.skipped:
+            cursor.start = cursor.node.lp + self.skipped
+        cursor_next(&cursor)
+        self.first_id = cursor.id
+        self.skipped = cursor.start - cursor.node.lp
+        return 0
+
+    cdef int refresh_last(self) noexcept nogil:
+        """Find the last entry again, after it was removed."""
+        cdef StreamCursor cursor
+        if self.length:
+            cursor_seek(self, &cursor, make_id(0, 0), make_id(UINT64_MAX, UINT64_MAX), True)
+            cursor_next(&cursor)
+            self.last_live = cursor.id
+        return 0
+
+    cdef int remove(self, StreamID id) except -1:
+        """Delete one entry; 0 when there is none of this ID. O(node), and no group is told."""
+        cdef StreamCursor cursor
+        cdef const uint8_t *at
+        cdef ptrdiff_t offset
+        cdef int64_t flags
+        at = find_live(self, &cursor, id)
+        if at is NULL:
+            return 0
+        offset = at - cursor.node.lp
+        self.reserve_count(cursor.node)
+        lp_get_int(cursor.node.lp + offset, &flags)
+        lp_replace_int(cursor.node.lp, cursor.node.lp + offset, flags | FLAG_DELETED)
+        self.count_deleted(cursor.node, 1)
+        self.length -= 1
+        if id_cmp(id, self.max_deleted_id) > 0:
+            self.max_deleted_id = id
+        if id_cmp(id, self.first_id) == 0:
+            self.refresh_first()
+        if id_cmp(id, self.last_live) == 0:
+            self.refresh_last()
+        return 1
+
+    cdef int64_t trim_by(self, const TrimRule *rule) except -1:
+        """Remove entries from the head, as the rule says; how many. O(nodes removed, and one node).
+
+        With ACKED, entries that are still referenced are passed over: O(entries up to the last that every group has read).
+        """
+        cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
+        cdef StreamNode *following
+        cdef StreamID barrier = make_id(UINT64_MAX, UINT64_MAX)
+        cdef int64_t live, removed = 0
+        cdef bint whole
+        if not self.exceeds(rule):
+            return 0
+        if rule.policy == ACKED:
+            self.read_by_all(&barrier)
+        try:
+            while node is not NULL and (rule.strategy != TRIM_MAXLEN or self.length > rule.max_length):
+                live = live_count(node)
+                if rule.limit and <uint64_t>(removed + live) > rule.limit:
+                    break
+                if rule.strategy == TRIM_MAXLEN:
+                    whole = self.length - <uint64_t>live >= rule.max_length
+                else:
+                    whole = id_cmp(last_of(node), rule.min_id) < 0
+                if rule.approximate and not whole:
+                    break
+                following = <StreamNode *>rax_higher(&self.nodes, node.key)
+                if whole and rule.policy == KEEPREF:
+                    self.drop_node(node)
+                    self.length -= <uint64_t>live
+                    removed += live
+                else:
+                    removed += self.trim_within(node, rule, barrier)
+                    if not whole and rule.policy == KEEPREF:
+                        break
+                if following is not NULL and id_cmp(master_id(following), barrier) > 0:
+                    break
+                node = following
+        finally:
+            if removed:
+                self.refresh_first()
+                if rule.policy == ACKED and not self.has_entry(self.last_live):
+                    self.refresh_last()
+        return removed
+
+    cdef bint exceeds(self, const TrimRule *rule) noexcept nogil:
+        """Whether there is anything to trim."""
+        if rule.strategy == TRIM_MAXLEN:
+            return self.length > rule.max_length
+        return rule.strategy == TRIM_MINID and self.length > 0 and id_cmp(self.first_id, rule.min_id) < 0
+
+    cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, StreamID barrier) except -1:
+        """Flag entries of one node as deleted, from its head, as the rule says; how many. The node may be gone afterwards.
+
+        barrier  with ACKED: no entry above it may go
+        """
+        cdef StreamCursor cursor
+        cdef const uint8_t *p
+        cdef int64_t flags, removed = 0
+        cdef StreamID id
+        self.reserve_count(node)
+        p = enter_node(&cursor, node)
+        if self.skipped and node == rax_first(&self.nodes):
+            p = node.lp + self.skipped
+        while p[0] != LP_END:
+            read_head(&cursor, p, &flags, &id)
+            if rule.strategy == TRIM_MAXLEN:
+                if self.length <= rule.max_length:
+                    break
+            elif id_cmp(id, rule.min_id) >= 0:
+                break
+            if id_cmp(id, barrier) > 0:
+                break
+            if not flags & FLAG_DELETED and not (rule.policy == ACKED and self.is_pending(id)):
+                if rule.policy == DELREF:
+                    self.forget_references(id)
+                lp_replace_int(node.lp, <uint8_t *>p, flags | FLAG_DELETED)
+                self.length -= 1
+                removed += 1
+            p = skip_entry(&cursor, p)
+        if removed:
+            self.count_deleted(node, removed)
+        return removed
+
+    # --- Entries and groups -------------------------------------------------------------------------------------------
+
+    cdef int read_by_all(self, StreamID *least) except -1:
+        """The greatest ID that no group has yet to read."""
+        cdef Group group
+        least[0] = make_id(UINT64_MAX, UINT64_MAX)
+        for group in self.groups.values():
+            if id_cmp(group.last_id, least[0]) < 0:
+                least[0] = group.last_id
+        return 0
+
+    cdef bint is_pending(self, StreamID id) except -1:
+        """Whether some group waits for this entry to be acknowledged."""
+        cdef Group group
+        for group in self.groups.values():
+            if group.has_pending(id):
+                return True
+        return False
+
+    cdef bint is_referenced(self, StreamID id) except -1:
+        cdef Group group
+        for group in self.groups.values():
+            if id_cmp(id, group.last_id) > 0 or group.has_pending(id):
+                return True
+        return False
+
+    cdef int forget_references(self, StreamID id) except -1:
+        cdef Group group
+        for group in self.groups.values():
+            group.forget(id)
+        return 0
+
+    cdef int remove_with(self, StreamID id, RefPolicy policy) except -2:
+        """Delete one entry if the policy lets it; 1: deleted, 2: kept, still referenced, -1: there is none of this ID.
+
+        What is referenced is told first, so that with ACKED even an entry that is not there can be `still referenced`.
+        """
+        if policy == ACKED and self.is_referenced(id):
+            return 2
+        if not self.remove(id):
+            return -1
+        if policy == DELREF:
+            self.forget_references(id)
+        return 1
+
+    # --- Looking ------------------------------------------------------------------------------------------------------
+
+    cdef bint has_entry(self, StreamID id) noexcept nogil:
+        cdef StreamCursor cursor
+        return find_live(self, &cursor, id) is not NULL
+
+    # --- For Python ---------------------------------------------------------------------------------------------------
+
+    def append(self, fields, id=None, *, int64_t now_ms=0):
+        """Add an entry at the end; returns its ID.
+
+        fields  pairs of bytes, at least one, or a mapping
+        id      its ID, above last_generated_id; None: the next ID at Unix time `now_ms`, as `*` in XADD
+        Raises ValueError when the ID is not above last_generated_id, or there is no greater one.
+        """
+        cdef StreamID new_id
+        cdef list flat = []
+        cdef bytes field, value
+        for field, value in (fields.items() if hasattr(fields, "items") else fields):
+            if field is None or value is None:
+                raise TypeError("fields and values are bytes")
+            flat.append(field)
+            flat.append(value)
+        if not flat:
+            raise ValueError("an entry has at least one field")
+        if id is not None:
+            new_id = as_id(id)
+        elif not self.next_id(now_ms, &new_id):
+            raise ValueError("there is no greater ID")
+        if id_cmp(new_id, self.last_id) <= 0:
+            raise ValueError(f"{new_id.ms}-{new_id.seq} is not above the last ID")
+        self.append_args(new_id, flat, 0)
+        return as_pair(new_id)
+
+    def range(self, first=(0, 0), last=MAX_ID, *, bint reverse=False, count=None):
+        """The entries from ID `first` to `last`, both inclusive, as a list; the last of them first when `reverse`.
+
+        count  at most so many; None: all
+        """
+        cdef StreamCursor cursor
+        cdef LpValue field, value
+        cdef int64_t left = INT64_MAX if count is None else count
+        entries = []
+        cursor_seek(self, &cursor, as_id(first), as_id(last), reverse)
+        while left > 0 and cursor_next(&cursor):
+            pairs = []
+            while cursor.pairs_left:
+                cursor_pair(&cursor, &field, &value)
+                pairs.append((text(&field), text(&value)))
+            entries.append((as_pair(cursor.id), pairs))
+            left -= 1
+        return entries
+
+    def __contains__(self, id):
+        return self.has_entry(as_id(id))
+
+    def delete(self, id, *, policy="keepref"):
+        """Delete one entry: "deleted", "referenced" when the policy is "acked" and a group needs it, or "missing".
+
+        policy  what becomes of pending records: "keepref", "delref" or "acked". Behaviour: Redis manual, XDELEX.
+        """
+        return {1: "deleted", 2: "referenced", -1: "missing"}[self.remove_with(as_id(id), <RefPolicy>policy_of(policy))]
+
+    def trim(self, *, max_length=None, min_id=None, bint approximate=False, uint64_t limit=0, policy="keepref"):
+        """Remove entries from the head; returns how many. Behaviour: Redis manual, XTRIM.
+
+        max_length   leave so many entries
+        min_id       or: remove those with a smaller ID
+        approximate  remove only whole nodes, as long as there is one that may go whole
+        limit        begin no node that would make it more than so many entries; 0: any number
+        policy       "keepref", "delref" or "acked"
+        """
+        cdef TrimRule rule
+        if (max_length is None) == (min_id is None):
+            raise TypeError("either max_length or min_id")
+        rule.strategy = TRIM_MINID if max_length is None else TRIM_MAXLEN
+        rule.policy = <RefPolicy>policy_of(policy)
+        rule.approximate = approximate
+        rule.max_length = 0 if max_length is None else max_length
+        rule.min_id = as_id((0, 0) if min_id is None else min_id)
+        rule.limit = limit
+        return self.trim_by(&rule)
+
+    def list_nodes(self):
+        """The nodes in order: (master ID, bytes of the listpack). A copy of everything."""
+        cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
+        nodes = []
+        while node is not NULL:
+            nodes.append((as_pair(master_id(node)), node.lp[:lp_bytes(node.lp)]))
+            node = <StreamNode *>rax_higher(&self.nodes, node.key)
+        return nodes
+
+    def copy(self):
+        """A stream of the same contents, groups included, that shares nothing with this one. O(bytes)."""
+        cdef Stream twin = Stream(self.node_max_bytes, self.node_max_entries, self.idmp_duration, self.idmp_maxsize)
+        cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
+        cdef Group group
+        while node is not NULL:
+            twin.take_listpack(master_id(node), node.lp, lp_bytes(node.lp))
+            node = <StreamNode *>rax_higher(&self.nodes, node.key)
+        twin.length = self.length
+        twin.entries_added = self.entries_added
+        twin.last_id = self.last_id
+        twin.first_id = self.first_id
+        twin.last_live = self.last_live
+        twin.max_deleted_id = self.max_deleted_id
+        for group in self.groups.values():
+            twin.groups[group.name] = group.copy()
+        if self.idempotency is not None:
+            twin.idempotency = self.idempotency.copy()
+        twin.iids_added = self.iids_added
+        twin.iids_duplicates = self.iids_duplicates
+        return twin
+
+    cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1:
+        """Put a copy of a node's listpack at its place. Counters and ends are left to the caller."""
+        cdef StreamNode *node = <StreamNode *>malloc(sizeof(StreamNode))
+        if node is NULL:
+            raise MemoryError
+        make_key(node.key, master)
+        node.capacity = size
+        node.lp = <uint8_t *>malloc(size)
+        if node.lp is NULL:
+            free(node)
+            raise MemoryError
+        memcpy(node.lp, lp, size)
+        try:
+            rax_insert(&self.nodes, node)
+        except MemoryError:
+            free_node(node)
+            raise
+        self.node_bytes += sizeof(StreamNode) + size
+        return 0
+
+    def configure_idempotency(self, uint32_t duration, uint32_t maxsize):
+        """Set how long (seconds) and how many IIDs are remembered; a change forgets all that are. True when it was one."""
+        if duration == self.idmp_duration and maxsize == self.idmp_maxsize:
+            return False
+        self.idmp_duration = duration
+        self.idmp_maxsize = maxsize
+        self.idempotency = None
+        return True
+
+    def memory_usage(self):
+        """About how many bytes the stream takes, groups included. O(groups + consumers)."""
+        cdef Group group
+        cdef uint64_t total = self.node_bytes + self.nodes.memory + <uint64_t>self.__sizeof__()
+        total += <uint64_t>self.groups.__sizeof__()
+        for group in self.groups.values():
+            total += <uint64_t>group.memory_bytes
+        return total
+
+    # --- The end --------------------------------------------------------------------------------------------------
+
+    def free_effort(self):
+        """About how many blocks of memory there are to free. O(groups)."""
+        cdef Group group
+        cdef uint64_t effort = self.nodes.count
+        for group in self.groups.values():
+            effort += <uint64_t>group.free_effort()
+        return effort
+
+    def detach(self):
+        """Give nodes and pending entries away, to be freed elsewhere; the stream is as new from then on. O(groups)."""
+        cdef StreamRemains remains = StreamRemains.__new__(StreamRemains)
+        cdef Group group
+        remains.groups = [group.detach() for group in self.groups.values()]
+        remains.nodes, self.nodes = self.nodes, remains.nodes
+        self.groups = {}
+        self.idempotency = None
+        self.length = self.entries_added = self.node_bytes = self.skipped = 0
+        self.iids_added = self.iids_duplicates = 0
+        self.last_id = self.first_id = self.last_live = self.max_deleted_id = make_id(0, 0)
+        return remains
+
+    # --- Checking -----------------------------------------------------------------------------------------------------
+
+    def check_invariants(self):
+        """Walk everything and raise AssertionError where the stream contradicts itself. O(bytes)."""
+        cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
+        cdef NodeCensus census
+        cdef StreamID master, before = make_id(0, 0), first = make_id(0, 0), last = make_id(0, 0)
+        cdef size_t offset = 0, node_bytes = 0
+        cdef uint64_t live = 0
+        cdef const char *reason
+        cdef StreamCursor cursor
+        rax_check(&self.nodes)
+        assert self.nodes.key_len == 16
+        if self.skipped:
+            enter_node(&cursor, node)
+            assert node.lp + self.skipped <= end_of(node.lp), "more is skipped than the first node has"
+            assert id_cmp(id_at(&cursor, node.lp + self.skipped), self.first_id) <= 0, "the first entry is skipped"
+        while node is not NULL:
+            master = master_id(node)
+            where = f"node {master.ms}-{master.seq}"
+            assert node.capacity >= lp_bytes(node.lp), f"{where}: the listpack is larger than its block"
+            reason = node_fault(node.lp, lp_bytes(node.lp), master, &census, &offset)
+            assert reason is NULL, f"{where}: {(<bytes>reason).decode()} at offset {offset}"
+            assert census.live > 0, f"{where} has no live entry"
+            assert live == 0 or id_cmp(master, before) > 0, f"{where} begins before the end of the one before"
+            if live == 0:
+                first = census.first_live
+            last = census.last_live
+            before = census.last
+            live += <uint64_t>census.live
+            node_bytes += sizeof(StreamNode) + node.capacity
+            node = <StreamNode *>rax_higher(&self.nodes, node.key)
+        assert live == self.length, f"{live} live entries, length is {self.length}"
+        assert id_cmp(first, self.first_id) == 0, f"first entry is {as_pair(first)}, not {as_pair(self.first_id)}"
+        assert id_cmp(last, self.last_live) == 0, f"last entry is {as_pair(last)}, not {as_pair(self.last_live)}"
+        assert id_cmp(before, self.last_id) <= 0, "an entry is above the last ID"
+        assert id_cmp(self.max_deleted_id, self.last_id) <= 0, "the greatest deleted ID is above the last one"
+        assert self.entries_added >= self.length, f"{self.length} entries, {self.entries_added} were added"
+        assert node_bytes == self.node_bytes, f"the nodes take {node_bytes} bytes, not {self.node_bytes}"
+        for name, group in self.groups.items():
+            assert group.name == name, f"group {name!r} is called {group.name!r}"
+            group.check_invariants()
+        if self.idempotency is not None:
+            self.idempotency.check_invariants()
+
+
+@cython.final
+@cython.no_gc
+cdef class StreamRemains:
+    """The memory of a stream that nobody can reach any more."""
+
+    def __cinit__(self):
+        rax_init(&self.nodes, 16)
+        self.groups = []
+
+    def __dealloc__(self):
+        with nogil:
+            rax_drain(&self.nodes, free_node)
+
+    def free(self):
+        """Free it all, without the interpreter's lock."""
+        with nogil:
+            rax_drain(&self.nodes, free_node)
+        for remains in self.groups:
+            remains.free()
+        self.groups.clear()
+
+
+cdef StreamID last_of(const StreamNode *node) noexcept nogil:
+    """The greatest ID in the node, tombstones too."""
+    cdef StreamCursor cursor
+    cursor.master = master_id(node)
+    return id_at(&cursor, entry_before(end_of(node.lp)))
+
+
+cdef bytes text(const LpValue *value):
+    """An element as text."""
+    return b"%d" % value.number if value.data is NULL else value.data[:value.length]
+
+
+cdef int policy_of(str name) except -1:
+    return {"keepref": KEEPREF, "delref": DELREF, "acked": ACKED}[name]
