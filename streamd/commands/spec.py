@@ -135,6 +135,21 @@ def KeysAfter(keyword: bytes, *, start: int = 1, limit: int = 2, flags: str = "R
     return KeySpec(keyword, start=start, last=-1, step=1, limit=limit, flags=flags, notes=notes)
 
 
+class LegacyRange(NamedTuple):
+    """Keys at a fixed position, in the terms of clients that do not know key specifications."""
+
+    first: int
+    last: int  # an index, or counted from the end when negative
+    step: int
+
+    @classmethod
+    def of(cls, spec: KeySpec) -> LegacyRange | None:
+        """What a specification says in these terms; None when it says more."""
+        if not isinstance(spec.begin, int):
+            return None
+        return cls(spec.begin, spec.begin + spec.last if spec.last >= 0 else spec.last, spec.step)
+
+
 class KeyUse(NamedTuple):
     """One key of a request."""
 
@@ -266,29 +281,25 @@ class Command:
         A lone specification at a fixed position is taken as it is. Of several, those are joined that follow each other
         without a gap; what is left out makes the command's keys movable.
         """
-        if not self._legacy_specs:
-            return 0, 0, 0
-        first, end = self._legacy_specs[0], self._legacy_specs[-1]
-        assert isinstance(first.begin, int) and isinstance(end.begin, int)
-        return first.begin, end.last + end.begin if end.last >= 0 else end.last, first.step
+        ranges = self._legacy_ranges
+        return (ranges[0].first, ranges[-1].last, ranges[0].step) if ranges else (0, 0, 0)
 
     @cached_property
-    def _legacy_specs(self) -> tuple[KeySpec, ...]:
-        """The specifications that `legacy_keys` covers."""
-        if len(self.keys) == 1:
-            return self.keys if isinstance(self.keys[0].begin, int) else ()
-        joined: list[KeySpec] = []
-        end = 0
-        for spec in self.keys:
-            if isinstance(spec.begin, int) and spec.step == 1 and (not joined or spec.begin == end + 1):
-                joined.append(spec)
-                end = spec.last + spec.begin if spec.last >= 0 else spec.last
+    def _legacy_ranges(self) -> tuple[LegacyRange, ...]:
+        """The key specifications that `legacy_keys` covers."""
+        ranges = [LegacyRange.of(spec) for spec in self.keys]
+        if len(ranges) == 1:
+            return tuple(found for found in ranges if found is not None)
+        joined: list[LegacyRange] = []
+        for found in ranges:
+            if found is not None and found.step == 1 and (not joined or found.first == joined[-1].last + 1):
+                joined.append(found)
         return tuple(joined)
 
     @cached_property
     def has_movable_keys(self) -> bool:
         """Whether some requests have keys that `legacy_keys` leaves out."""
-        return len(self._legacy_specs) < len(self.keys) or any("incomplete" in k.flags.split() for k in self.keys)
+        return len(self._legacy_ranges) < len(self.keys) or any("incomplete" in k.flags.split() for k in self.keys)
 
     @cached_property
     def info_flags(self) -> tuple[str, ...]:
