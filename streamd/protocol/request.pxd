@@ -11,7 +11,7 @@ cdef class RequestParser:
     cdef public bint authenticated          # False: the smaller limits for strangers
     cdef public long long max_bulk_len      # proto-max-bulk-len, bytes
 
-    # What was fed and not yet read: input[pos:size]. Its memory is `source`'s, or `buffer`, or the caller's (see lend).
+    # What was fed and not yet read: input[pos:size]. Its memory is `source`'s or `buffer`.
     cdef const char *input                  # NULL when nothing is unread
     cdef Py_ssize_t pos
     cdef Py_ssize_t size
@@ -31,13 +31,10 @@ cdef class RequestParser:
 
     cpdef int feed(self, bytes data) except -1
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
-    # As `feed`, without a copy and without an object: the bytes are the caller's, and must stay as they are until
-    # next_request has returned None or `keep` was called.
-    cdef int lend(self, const char *p, Py_ssize_t n) except -1
-    cdef int keep(self) except -1
     cpdef bytes drain(self)                 # what was fed and did not become a request; the parser is empty again
     cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly
 
+    cdef int keep(self) except -1
     cdef int append(self, const char *p, Py_ssize_t n) except -1
     cdef void drop_input(self) noexcept
     cdef void reset(self) noexcept
