@@ -74,7 +74,7 @@ DEFAULT_MAX_BULK_LEN = 512 * 1024 * 1024
 cdef inline const char *short_number(const char *p, const char *end, long long *out) noexcept nogil:
     """Read a number of one to nine canonical digits that CR and one more byte follow; where the CR is, else NULL."""
     cdef const char *q = p
-    cdef const char *stop = end - 1 if end - p < 10 else p + 10
+    cdef const char *stop = end - 1 if end - p <= 10 else p + 10
     cdef long long value = 0
     while q < stop and c'0' <= q[0] <= c'9':
         value = value * 10 + (q[0] - c'0')
@@ -343,7 +343,7 @@ cdef class RequestParser:
         return 0
 
     cdef Py_ssize_t find_line_end(self, str too_big) except -2:
-        """Offset from `pos` of the next CR that another byte follows; -1 when it has not come."""
+        """Offset from `pos` of the next CR that another byte follows; -1 when it has not come. Sets `scanned`."""
         cdef Py_ssize_t unread = self.size - self.pos
         cdef const char *line = self.input + self.pos
         cdef const char *end = NULL
@@ -357,7 +357,6 @@ cdef class RequestParser:
         if end - line == unread - 1:
             self.scanned = unread - 1
             return -1
-        self.scanned = 0
         return end - line
 
     cdef int read_count(self) except -1:
@@ -377,6 +376,7 @@ cdef class RequestParser:
         if count > STRANGER_COUNT and not self.authenticated:
             self.fail("ERR Protocol error: unauthenticated multibulk length")
         self.pos += length + 2
+        self.scanned = 0
         if count <= 0:
             return 0
         self.args = PyList_New(count if count <= MAX_SIZED_LIST else 0)
@@ -406,6 +406,7 @@ cdef class RequestParser:
         if length > STRANGER_BULK and not self.authenticated:
             self.fail("ERR Protocol error: unauthenticated bulk length")
         self.pos += line_length + 2
+        self.scanned = 0
         self.bulk_len = length
         return True
 
