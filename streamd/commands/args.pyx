@@ -22,7 +22,7 @@ cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) 
     cdef const char *start = p
     cdef unsigned long long ms = 0, seq = 0
     while p < end and b'0' <= p[0] <= b'9':
-        ms = ms * 10 + <unsigned char>(p[0] - b'0')
+        ms = ms * 10 + <unsigned char>(p[0] - c'0')
         p += 1
     if 0 < p - start <= 19:
         if p == end:
@@ -33,7 +33,7 @@ cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) 
             p += 1
             start = p
             while p < end and b'0' <= p[0] <= b'9':
-                seq = seq * 10 + <unsigned char>(p[0] - b'0')
+                seq = seq * 10 + <unsigned char>(p[0] - c'0')
                 p += 1
             if p == end and 0 < p - start <= 19:
                 out.ms = ms
@@ -77,13 +77,13 @@ cdef bint parse_int64(bytes text, long long *out) noexcept:
             return False
     if not b'1' <= p[0] <= b'9':
         return False
-    value = <unsigned int>(p[0] - b'0')
+    value = <unsigned int>(p[0] - c'0')
     p += 1
     n -= 1
     while n:
         if not b'0' <= p[0] <= b'9':
             return False
-        digit = <unsigned int>(p[0] - b'0')
+        digit = <unsigned int>(p[0] - c'0')
         if value > (UINT64_MAX - digit) / 10:
             return False
         value = value * 10 + digit
