@@ -1,0 +1,308 @@
+"""Database and LazyFree, by example: what the model test cannot see, or would need many keys for."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, Database
+from streamd.engine.lazyfree import THRESHOLD, LazyFree
+
+
+class Value:
+    """A value that says how much work it is to free, and that can be seen being freed."""
+
+    def __init__(self, effort: int = 0) -> None:
+        self.effort = effort
+        self.freed_by: threading.Thread | None = None
+        self.is_freed = threading.Event()
+
+    def free_effort(self) -> int:
+        return self.effort
+
+    def detach(self) -> Value:
+        return self
+
+    def free(self) -> None:
+        self.freed_by = threading.current_thread()
+        self.is_freed.set()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen within ten seconds"
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def db() -> Database:
+    db = Database()
+    db.now_ms = 1000
+    return db
+
+
+# --- Many keys -------------------------------------------------------------------------------------------------------
+
+
+def test_structures_agree_across_shards_and_chunks(db: Database) -> None:
+    chance = random.Random(1)
+    names = [b"k%d" % number for number in range(10_000)]
+    for name in names:
+        db.add(name, b"v")
+    for name in chance.sample(names, 5000):
+        db.set_expiry(name, chance.randrange(1000, 3000))
+    db.check_invariants()
+    for name in chance.sample(names, 5000):  # places in the middle of the heap are filled from its end
+        db.delete(name)
+    db.check_invariants()
+    for name in chance.sample(names, 5000):
+        db.set_expiry(name, chance.randrange(1000, 3000))
+    db.check_invariants()
+    left = set(db.keys())
+    assert len(left) == len(db) > 4096, "more than one chunk"
+    gone = {name for name in left if 0 <= db.expiry(name) < 2000}
+    assert len(gone) > 1000
+    db.now_ms = 2000
+    while db.expire_due(100) == 100:
+        db.check_invariants()
+    assert set(db.keys()) == left - gone
+    assert all(db.expiry(name) == -1 or db.expiry(name) >= 2000 for name in db.keys())  # noqa: SIM118
+    db.now_ms = 3001
+    db.expire_due(10_000)
+    assert (db.expiring, db.next_expiry_ms, db.avg_ttl) == (0, -1, 0)
+    db.check_invariants()
+
+
+def test_keys_are_spread_over_shards_and_every_random_key_is_as_likely(db: Database) -> None:
+    for number in range(10):
+        db.add(b"%d" % number, b"")
+    drawn = Counter(db.random_key() for _ in range(5000))
+    assert len(drawn) == 10
+    assert min(drawn.values()) > 350
+
+
+def test_a_scan_of_many_keys_returns_each_once_when_nothing_changes(db: Database) -> None:
+    names = {b"k%d" % number for number in range(9000)}
+    for name in names:
+        db.add(name, b"")
+    cursor, slots = db.scan(0, 1000)
+    found = [slot.key for slot in slots]
+    while cursor:
+        cursor, slots = db.scan(cursor, 1000)
+        found += [slot.key for slot in slots]
+    assert len(found) == len(names) and set(found) == names
+
+
+def test_a_scan_takes_any_cursor(db: Database) -> None:
+    db.add(b"k", b"")
+    for cursor in (2, 10**6, 2**64 - 1):
+        assert db.scan(cursor, 2**63 - 1)[0] == 0
+    with pytest.raises(ValueError, match="positive"):
+        db.scan(0, 0)
+
+
+# --- One key ---------------------------------------------------------------------------------------------------------
+
+
+def test_adding_a_key_that_is_there_is_refused(db: Database) -> None:
+    db.add(b"k", b"1")
+    with pytest.raises(KeyError):
+        db.add(b"k", b"2")
+    assert db.find(b"k") == b"1"
+    db.check_invariants()
+
+
+def test_a_key_lives_until_its_time_has_passed(db: Database) -> None:
+    db.add(b"k", b"")
+    assert db.set_expiry(b"k", 1000)
+    assert db.find(b"k") == b"" and db.expire_due(1) == 0
+    db.now_ms = 1001
+    assert len(db) == 1, "nobody has met it"
+    assert db.find(b"k") is None
+    assert (len(db), db.expired_keys, db.hits, db.misses) == (0, 1, 1, 1)
+
+
+def test_what_reads_counts_and_what_writes_does_not(db: Database) -> None:
+    db.add(b"k", b"")
+    for look in (db.find_for_write, db.peek, db.slot, db.expiry, db.__contains__):
+        look(b"k"), look(b"none")
+    assert (db.hits, db.misses) == (0, 0)
+    for look in (db.find, db.find_untouched, db.touch):
+        look(b"k"), look(b"none")
+    assert (db.hits, db.misses) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("look", "is_access", "is_access_untouched"),
+    [("find", True, False), ("find_for_write", True, False), ("touch", True, True), ("find_untouched", False, False),
+     ("peek", False, False), ("slot", False, False), ("expiry", False, False)],
+)  # fmt: skip
+def test_access_times(db: Database, look: str, is_access: bool, is_access_untouched: bool) -> None:
+    db.add(b"k", b"")
+    slot = db.slot(b"k")
+    assert slot is not None and slot.accessed_ms == 1000
+    db.now_ms = 2000
+    db.touch_on_access = False
+    getattr(db, look)(b"k")
+    assert slot.accessed_ms == (2000 if is_access_untouched else 1000)
+    db.now_ms = 3000
+    db.touch_on_access = True
+    before = slot.accessed_ms
+    getattr(db, look)(b"k")
+    assert slot.accessed_ms == (3000 if is_access else before)
+
+
+def test_renaming_takes_everything_along(db: Database) -> None:
+    db.add(b"k", b"v")
+    db.set_expiry(b"k", 5000)
+    db.now_ms = 2000
+    db.add(b"other", b"w")
+    db.set_expiry(b"other", 9000)
+    assert db.rename(b"k", b"other")
+    slot = db.slot(b"other")
+    assert slot is not None and (slot.value, slot.expire_at_ms, slot.accessed_ms) == (b"v", 5000, 1000)
+    assert len(db) == db.expiring == 1
+    assert db.rename(b"other", b"other") and not db.rename(b"k", b"x")
+    db.check_invariants()
+
+
+def test_an_expiry_before_the_epoch_is_refused(db: Database) -> None:
+    db.add(b"k", b"v")
+    with pytest.raises(ValueError, match="Unix time"):
+        db.set_expiry(b"k", -1)
+
+
+def test_the_latest_expiry_there_is(db: Database) -> None:
+    for name in (b"a", b"b", b"c"):
+        db.add(name, b"")
+        db.set_expiry(name, 2**63 - 1)
+    assert db.avg_ttl == 2**63 - 1 - 1000
+    db.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "encoding"),
+    [
+        (b"k", b"12", b"int"), (b"k", b"-12", b"int"), (b"k", b"0", b"int"), (b"k", b"-0", b"embstr"),
+        (b"k", b"", b"embstr"), (b"k", b"-", b"embstr"), (b"k", b"+1", b"embstr"), (b"k", b"01", b"embstr"),
+        (b"k", b"1a", b"embstr"), (b"k", b"9223372036854775807", b"int"), (b"k", b"9223372036854775808", b"embstr"),
+        (b"k", b"-9223372036854775808", b"int"), (b"k", b"-9223372036854775809", b"embstr"),
+        (b"k", b"12345678901234567890", b"embstr"), (b"k" * 90, b"7", b"int"),
+        (b"k", b"x" * 40, b"embstr"), (b"k", b"x" * 41, b"raw"), (b"k" * 41, b"", b"embstr"), (b"k" * 42, b"", b"raw"),
+    ],
+)  # fmt: skip
+def test_encodings(db: Database, name: bytes, value: bytes, encoding: bytes) -> None:
+    db.add(name, value)
+    slot = db.slot(name)
+    assert slot is not None and slot.encoding == encoding
+
+
+def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
+    db.add(b"k", b"1")
+    db.hint_encoding(b"k", ENCODING_RAW)
+    db.copy(b"k", db, b"copy")
+    db.rename(b"k", b"renamed")
+    assert [db.slot(name).encoding for name in (b"copy", b"renamed")] == [b"raw", b"raw"]  # type: ignore[union-attr]
+    db.set(b"renamed", b"1")
+    assert db.slot(b"renamed").encoding == b"int"  # type: ignore[union-attr]
+    db.hint_encoding(b"renamed", ENCODING_BY_LENGTH)
+    assert db.slot(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
+
+
+def test_a_string_too_long_for_its_key_stays_raw_under_a_shorter_one(db: Database) -> None:
+    db.add(b"k" * 40, b"long")
+    db.rename(b"k" * 40, b"k")
+    assert db.slot(b"k").encoding == b"raw"  # type: ignore[union-attr]
+
+
+# --- Clients that wait -----------------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_told_when_a_key_expires(db: Database) -> None:
+    db.waiters = {b"a": object(), b"b": object()}
+    for name in (b"a", b"b", b"c"):
+        db.add(name, b"")
+        db.set_expiry(name, 1000)
+    db.ready.clear()
+    db.now_ms = 2000
+    db.find(b"a")
+    assert list(db.ready) == [(db, b"a")]
+    db.expire_due(10)
+    assert list(db.ready) == [(db, b"a"), (db, b"b")], "in the order of what happened"
+
+
+def test_swapping_leaves_waiters_where_they_are() -> None:
+    ready: dict[tuple[Database, bytes], None] = {}
+    one, two = Database(1, ready), Database(2, ready)
+    one.waiters, two.waiters = {b"x": 1}, {b"y": 2}
+    one.add(b"y", b"v")
+    two.swap_with(one)
+    assert one.waiters == {b"x": 1} and two.waiters == {b"y": 2}
+    assert two.find(b"y") == b"v" and len(one) == 0
+    assert set(ready) == {(one, b"x"), (two, b"y")}
+    one.check_invariants(), two.check_invariants()
+
+
+# --- Freeing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remove", [
+    lambda db: db.delete(b"k"),
+    lambda db: db.set(b"k", b""),
+    lambda db: db.rename(b"other", b"k"),
+    lambda db: (setattr(db, "now_ms", 9999), db.find(b"k")),
+    lambda db: (db.flush(), db.trash.step(100)),
+])  # fmt: skip
+def test_large_values_are_freed_by_another_thread(db: Database, remove: Callable[[Database], object]) -> None:
+    value = Value(THRESHOLD + 1)
+    db.add(b"k", value)
+    db.set_expiry(b"k", 5000)
+    db.add(b"other", b"")
+    remove(db)
+    assert value.is_freed.wait(10)
+    assert value.freed_by is not threading.current_thread()
+    wait_until(lambda: db.trash.pending_objects == 0)
+    assert db.trash.freed_objects >= 1
+
+
+def test_small_values_are_not_worth_a_thread(db: Database) -> None:
+    value = Value(THRESHOLD)
+    db.add(b"k", value)
+    db.delete(b"k")
+    assert not value.is_freed.is_set()
+    assert db.trash.pending_objects == db.trash.freed_objects == 0
+
+
+def test_storing_the_same_value_again_does_not_free_it(db: Database) -> None:
+    value = Value(THRESHOLD + 1)
+    db.add(b"k", value)
+    db.set(b"k", value)
+    assert db.trash.pending_objects == db.trash.freed_objects == 0 and not value.is_freed.is_set()
+
+
+def test_a_flush_is_released_in_slices(db: Database) -> None:
+    trash = db.trash
+    for number in range(10_000):
+        db.add(b"%d" % number, b"")
+    db.flush()
+    db.check_invariants()
+    db.add(b"0", b"new")
+    assert (len(db), trash.pending_objects, trash.has_slices) == (1, 10_000, True)
+    assert trash.step(3000) == 3000
+    assert (trash.pending_objects, trash.freed_objects) == (7000, 3000)
+    assert trash.step(10**6) == 7000 and trash.step(10) == 0
+    assert (trash.pending_objects, trash.freed_objects, trash.has_slices) == (0, 10_000, False)
+    trash.reset_statistics()
+    assert trash.freed_objects == 0
+    assert db.keys() == [b"0"]
+
+
+def test_flushing_nothing_leaves_nothing_to_do(db: Database) -> None:
+    db.flush()
+    assert not db.trash.has_slices and isinstance(db.trash, LazyFree)
