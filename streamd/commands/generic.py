@@ -15,7 +15,7 @@ from streamd.commands.context import Context
 from streamd.commands.spec import KeysAt, command, container, integer, key, multiple, oneof, optional, pattern, string
 from streamd.commands.spec import token, unix_time
 from streamd.engine.database import Database
-from streamd.engine.glob import Pattern
+from streamd.engine.glob import match
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
@@ -110,7 +110,7 @@ def dbsize(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def keys_(ctx: Context, args: list[bytes]) -> None:
     found = ctx.db.keys()
-    ctx.reply.bulk_array(found if args[1] == b"*" else list(filter(Pattern(args[1]).matches, found)))
+    ctx.reply.bulk_array(found if args[1] == b"*" else [name for name in found if match(args[1], name)])
 
 
 _CURSOR = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
@@ -123,11 +123,11 @@ def parse_cursor(text: bytes) -> int:
     its canonical form counts from 2**64 down. A zero byte ends the text.
     """
     text = text.partition(b"\0")[0]
-    match = _CURSOR.fullmatch(text)
-    if match is None or len(digits := match[2].lstrip(b"0")) > 20:
+    found = _CURSOR.fullmatch(text)
+    if found is None or len(digits := found[2].lstrip(b"0")) > 20:
         raise CommandError("ERR invalid cursor")
     number = int(digits or b"0")
-    is_negative = match[1] == b"-"
+    is_negative = found[1] == b"-"
     if number > UINT64_MAX or (is_negative and number <= INT64_MAX + 1 and text == b"-%d" % number != b"-0"):
         raise CommandError("ERR invalid cursor")
     return -number & UINT64_MAX if is_negative else number
@@ -183,8 +183,9 @@ def scan(ctx: Context, args: list[bytes]) -> None:
     if options.type_name is not None:
         slots = [slot for slot in slots if type_name(slot.value) == options.type_name]
     names = [slot.key for slot in slots]
-    if options.pattern not in (None, b"*"):
-        names = list(filter(Pattern(options.pattern).matches, names))
+    wanted = options.pattern
+    if wanted is not None and wanted != b"*":
+        names = [name for name in names if match(wanted, name)]
     ctx.reply.array(2)
     ctx.reply.bulk(b"%d" % cursor)
     ctx.reply.bulk_array(names)
