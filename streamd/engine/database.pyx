@@ -83,7 +83,7 @@ cdef bint is_integer(bytes text) noexcept:
     while n:
         if not b'0' <= p[0] <= b'9':
             return False
-        value = value * 10 + <unsigned char>(p[0] - b'0')  # nineteen digits are below 2**64
+        value = value * 10 + <unsigned char>(p[0] - c'0')  # nineteen digits are below 2**64
         p += 1
         n -= 1
     return value <= (<uint64_t>1 << 63) - (0 if negative else 1)
