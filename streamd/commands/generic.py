@@ -75,7 +75,7 @@ def touch(ctx: Context, args: list[bytes]) -> None:
 
 
 @command(
-    "TYPE", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="1.0.0",
+    "TYPE", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="1.0.0",
     summary="Returns the type of what a key holds.", args=(key(),),
 )  # fmt: skip
 def type_(ctx: Context, args: list[bytes]) -> None:
