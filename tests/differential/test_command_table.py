@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.differential import Pair
+from support.servers import Server
+from support.wire import Reply, ReplyReader, Wire
+
 from streamd.commands import load_all
 from streamd.commands.command_info import write_docs, write_info
 from streamd.commands.spec import Command, table
 from streamd.protocol.reply import ReplyWriter
-from support.differential import Pair
-from support.servers import Server
-from support.wire import Reply, ReplyReader, Wire
 
 pytestmark = pytest.mark.real
 
@@ -213,9 +214,7 @@ def test_odd_requests_are_answered_as_redis_answers_them(pair: Pair) -> None:
 
 @pytest.mark.parametrize("arguments", ["ACLCAT stream", "ACLCAT STREAM", "PATTERN xgroup|*", "PATTERN xread*"])
 def test_command_list_filters_as_redis_does(arguments: str, pair: Pair) -> None:
-    ours, theirs = (
-        wire.line(f"COMMAND LIST FILTERBY {arguments}") for wire in pair.wires
-    )
+    ours, theirs = (wire.line(f"COMMAND LIST FILTERBY {arguments}") for wire in pair.wires)
     known = {command.full_name.encode() for command in table.walk()}
     assert ours.kind == theirs.kind
     assert {name.value for name in ours.value} == {name.value for name in theirs.value} & known
