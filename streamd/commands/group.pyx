@@ -15,7 +15,7 @@ from streamd.commands.stream_args cimport (
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
-    CLAIM_DROPPED, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of,
+    CLAIM_DROPPED, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of, seen_consumer,
 )
 from streamd.engine.group cimport Consumer, Group, new_group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
@@ -37,16 +37,6 @@ __all__ = []
 
 cdef int no_such_key_or_group(bytes key, bytes group) except -1:
     raise NoGroupError(f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}'")
-
-
-cdef Consumer get_consumer(Context ctx, Group group, bytes name):
-    """The consumer of that name, made if there is none; it is seen now."""
-    cdef Consumer consumer = group.find_consumer(name)
-    if consumer is None:
-        consumer = group.add_consumer(name, ctx.now_ms)
-        ctx.dirty += 1
-    consumer.seen_ms = ctx.now_ms
-    return consumer
 
 
 # --- XGROUP -----------------------------------------------------------------------------------------------------------
@@ -268,7 +258,7 @@ def xackdel(Context ctx not None, list args not None):
     cdef DeleteOptions options
     cdef Group group
     cdef bytes room
-    cdef StreamID *ids
+    cdef StreamID *ids = NULL
     cdef Py_ssize_t i
     cdef int result
     parse_delete(args, 3, &options)
@@ -501,7 +491,7 @@ def xclaim(Context ctx not None, list args not None):
     if id_cmp(last_id, group.last_id) > 0:
         group.last_id = last_id
         ctx.dirty += 1
-    consumer = get_consumer(ctx, group, <bytes>args[3])
+    consumer = seen_consumer(group, <bytes>args[3], ctx.now_ms)
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
@@ -529,8 +519,9 @@ cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -
 cdef enum:
     AUTOCLAIM_COUNT = 100              # without COUNT
     AUTOCLAIM_EFFORT = 10              # pending entries looked at, at most, for each that may be returned
-    # Redis takes memory for COUNT deleted IDs before it begins. Nothing is taken here, but such a request is refused alike.
-    AUTOCLAIM_MOST_IDS = 1 << 40
+
+cdef int64_t AUTOCLAIM_MOST_IDS = <int64_t>1 << 40
+# Redis takes memory for COUNT deleted IDs before it begins. Nothing is taken here, but such a request is refused alike.
 
 
 cdef int64_t parse_autoclaim_count(bytes text) except -1:
@@ -560,6 +551,7 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef bint just_id = False
     cdef Stream stream
     cdef Group group
+    cdef Consumer consumer
     claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
     parse_bound(<bytes>args[5], &start, False)
     while i < argc:
@@ -578,7 +570,8 @@ def xautoclaim(Context ctx not None, list args not None):
     if count >= AUTOCLAIM_MOST_IDS:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     rule.count_up = not just_id
-    reply_autoclaimed(ctx, stream, group, get_consumer(ctx, group, <bytes>args[3]), start, count, just_id, &rule)
+    consumer = seen_consumer(group, <bytes>args[3], ctx.now_ms)
+    reply_autoclaimed(ctx, stream, group, consumer, start, count, just_id, &rule)
 
 
 cdef int reply_autoclaimed(

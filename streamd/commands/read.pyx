@@ -22,7 +22,7 @@ from streamd.commands.args cimport is_word, parse_int64, require_id, require_int
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport find_group, find_stream, ids_in, room_for_ids
 from streamd.commands.stream_reply cimport write_entry, write_fields, write_range
-from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
+from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of, seen_consumer
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
 from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time
@@ -334,11 +334,7 @@ def xreadgroup(Context ctx not None, list args not None):
         stream = <Stream>streams[i]
         group = <Group>groups[i]
         count_second_look(ctx, stream)
-        consumer = group.find_consumer(options.consumer)
-        if consumer is None:
-            consumer = group.add_consumer(options.consumer, read.now_ms)
-            ctx.dirty += 1
-        consumer.seen_ms = read.now_ms
+        consumer = seen_consumer(group, options.consumer, read.now_ms)
         name = <bytes>args[options.first_key + i]
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.

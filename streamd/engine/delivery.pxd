@@ -28,6 +28,7 @@ cdef enum Claim:
 cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil
 cdef int64_t lag_of(Stream stream, Group group) noexcept nogil        # -1: cannot be told
 cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil
+cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms)  # made if there is none
 cdef int claim_one(
     Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule) except -1 nogil
 cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept nogil:

@@ -20,11 +20,11 @@ Redis's rules, as seen on a running server; they estimate, and a tombstone ahead
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 
 from streamd.engine.group cimport Consumer, Group
-from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
+from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.pel cimport PelRecord, pel_find, pel_insert, pel_remove
 from streamd.engine.stream cimport Stream, cursor_next, cursor_seek
 
-__all__ = ["lag"]
+__all__ = ["claim", "lag", "read_new"]
 
 cdef enum:
     STEPS = 16
@@ -93,6 +93,42 @@ def lag(Stream stream not None, Group group not None):
     return None if entries < 0 else entries
 
 
+def read_new(
+    Stream stream not None, Group group not None, bytes consumer not None, *,
+    int64_t now_ms, count=None, bint no_ack=False,
+):
+    """Deliver to `consumer` what no consumer of the group has got yet; a list of (id, [(field, value), ...]).
+
+    consumer  its name; made when there is none
+    now_ms    Unix time in ms, recorded as the time of delivery
+    count     at most so many entries; None: all
+    no_ack    they do not become pending
+    O(count log n), n pending. Behaviour: Redis manual, XREADGROUP with the ID `>`.
+    """
+    cdef Consumer reader = seen_consumer(group, consumer, now_ms)
+    cdef StreamID after = group.last_id
+    cdef StreamID id
+    if not id_increment(&after):
+        return []
+    entries = stream.range((after.ms, after.seq), count=count)
+    for (ms, seq), _ in entries:
+        id = make_id(ms, seq)
+        advance(stream, group, id)
+        if not no_ack:
+            group.deliver(id, reader, now_ms)
+            reader.active_ms = now_ms
+    return entries
+
+
+cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms):
+    """The consumer of that name, made if there is none; it is seen now."""
+    cdef Consumer consumer = group.find_consumer(name)
+    if consumer is None:
+        consumer = group.add_consumer(name, now_ms)
+    consumer.seen_ms = now_ms
+    return consumer
+
+
 # --- Claiming ---------------------------------------------------------------------------------------------------------
 
 cdef int claim_one(
@@ -123,6 +159,35 @@ cdef int claim_one(
         record.delivery_count += 1
     consumer.active_ms = rule.now_ms
     return CLAIM_MOVED
+
+
+def claim(
+    Stream stream not None, Group group not None, bytes consumer not None, ids, *,
+    int64_t min_idle_ms, int64_t now_ms, bint force=False,
+):
+    """Hand pending entries over to `consumer`; return the IDs that moved, in the order asked.
+
+    consumer     its name; made when there is none
+    ids          those not pending are skipped, unless `force` makes them pending
+    min_idle_ms  entries delivered more recently than this stay where they are
+    now_ms       Unix time in ms, recorded as the new time of delivery
+    Entries deleted from the stream stop being pending on the way. O(len(ids) log n), n pending.
+    Behaviour: Redis manual, XCLAIM.
+    """
+    cdef Consumer claimer = seen_consumer(group, consumer, now_ms)
+    cdef ClaimRule rule
+    cdef StreamID id
+    rule.now_ms = rule.delivery_ms = now_ms
+    rule.min_idle_ms = min_idle_ms
+    rule.delivery_count = -1
+    rule.count_up = True
+    rule.force = force
+    moved = []
+    for ms, seq in ids:
+        id = make_id(ms, seq)
+        if claim_one(group, pel_find(&group.pel, id), id, stream.has_entry(id), claimer, &rule) == CLAIM_MOVED:
+            moved.append((ms, seq))
+    return moved
 
 
 # --- Finding entries one after the other ------------------------------------------------------------------------------
