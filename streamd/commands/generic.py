@@ -503,7 +503,7 @@ container(
 def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The declaration of a subcommand that looks at a key."""
     return command(
-        f"OBJECT {name}", arity=3, group="generic", flags="readonly", keys=KeysAt(2), since=since, summary=summary,
+        f"OBJECT {name}", arity=3, group="generic", flags="readonly", keys=KeysAt(2, flags="RO"), since=since, summary=summary,
         tips=("nondeterministic_output",), args=(key(),),
     )  # fmt: skip
 
