@@ -22,15 +22,15 @@ cdef class ReplyWriter:
     cdef char *grow(self, size_t n) except NULL           # room for n more bytes; returns data + length
     cdef int raw_c(self, const char *p, size_t n) except -1
     cdef int bulk_c(self, const char *p, size_t n) except -1
-    cdef int bulk_int64(self, int64_t value) except -1             # a bulk string of the decimal digits
-    cdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1    # a bulk string `ms-seq`
+    cpdef int bulk_int64(self, int64_t value) except -1             # a bulk string of the decimal digits
+    cpdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1    # a bulk string `ms-seq`
     cdef int array_header(self, int64_t n) except -1
     # An aggregate whose size is known only at the end: open, write the elements, close with their number. `expected`
     # is a guess of that number: a right number of digits saves moving the elements.
-    cdef size_t open_array(self, int64_t expected) except? 0
-    cdef int close_array(self, size_t opened, int64_t n) except -1
+    cpdef size_t open_array(self, int64_t expected) except? 0
+    cpdef int close_array(self, size_t opened, int64_t n) except -1
     # Bytes for a direct send(2): data[0:length], then `consume` of as many as were sent.
-    cdef int consume(self, size_t n) except -1
+    cpdef int consume(self, size_t n) except -1
     cdef size_t memory(self) noexcept           # bytes malloc'ed
     cdef void release(self) noexcept            # forget everything, give the buffer back
 

@@ -15,7 +15,7 @@ The writer never checks that the elements of an aggregate are as many as its hea
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf, isnan
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
 
@@ -59,30 +59,46 @@ cdef extern from *:
         "00010203040506070809" "10111213141516171819" "20212223242526272829" "30313233343536373839"
         "40414243444546474849" "50515253545556575859" "60616263646566676869" "70717273747576777879"
         "80818283848586878889" "90919293949596979899";
+    static const unsigned long long streamd_powers_of_ten[] = {
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
+        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000,
+        1000000000000000000, 10000000000000000000u };
     """
     const char *DIGIT_PAIRS "streamd_digit_pairs"
+    const unsigned long long *POWERS_OF_TEN "streamd_powers_of_ten"
+    int leading_zeros "__builtin_clzll"(unsigned long long value) noexcept nogil
 
 
 cdef inline size_t count_digits(uint64_t value) noexcept nogil:
-    cdef size_t n = 1
-    while value >= 10000:
-        value //= 10000
-        n += 4
-    if value >= 100:
-        return n + 3 if value >= 1000 else n + 2
-    return n + 1 if value >= 10 else n
+    # 1233 / 4096 is log10(2), near enough: a number of b bits has that many digits, or one more.
+    cdef size_t digits = <size_t>((64 - leading_zeros(value | 1)) * 1233) >> 12
+    return digits + ((value | 1) >= POWERS_OF_TEN[digits])
+
+
+cdef inline void put_pair(char *p, uint32_t pair) noexcept nogil:
+    memcpy(p, DIGIT_PAIRS + 2 * pair, 2)
 
 
 cdef inline void put_digits(char *p, uint64_t value, size_t n) noexcept nogil:
-    """Write the n digits of `value`, from the right, two at a time."""
-    cdef unsigned int pair
+    """Write the n digits of `value`, from the right: eight at a time, then two, then one."""
+    cdef uint32_t low, high
+    while n > 8:
+        low = <uint32_t>(value % 100000000)
+        value //= 100000000
+        n -= 8
+        high = low // 10000
+        low %= 10000
+        put_pair(p + n, high // 100)
+        put_pair(p + n + 2, high % 100)
+        put_pair(p + n + 4, low // 100)
+        put_pair(p + n + 6, low % 100)
+    low = <uint32_t>value
     while n > 1:
-        pair = <unsigned int>(value % 100) * 2
-        value //= 100
         n -= 2
-        memcpy(p + n, DIGIT_PAIRS + pair, 2)
+        put_pair(p + n, low % 100)
+        low //= 100
     if n:
-        p[0] = <char>(48 + value)
+        p[0] = <char>(48 + low)
 
 
 cdef size_t put_uint64(char *p, uint64_t value) noexcept nogil:
@@ -144,6 +160,13 @@ cdef bytes format_double(double value):
         return sign + b"0." + b"0" * -(size + shift) + text
     point = b"." if size > 1 else b""
     return b"%s%s%s%se%+d" % (sign, text[:1], point, text[1:], magnitude)
+
+
+cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
+    """As `grow`, without its call in the usual case."""
+    if n <= writer.capacity - writer.length:
+        return writer.data + writer.length
+    return writer.grow(n)
 
 
 # --- The writer -----------------------------------------------------------------------------------------------------
@@ -210,7 +233,7 @@ cdef class ReplyWriter:
         self.capacity = size
         return self.data + self.length
 
-    cdef int consume(self, size_t n) except -1:
+    cpdef int consume(self, size_t n) except -1:
         """Drop the first n bytes, which have been sent. Marks and opened arrays are dead afterwards."""
         if n >= self.length:
             if n > self.length:
@@ -279,7 +302,7 @@ cdef class ReplyWriter:
 
     cdef int raw_c(self, const char *p, size_t n) except -1:
         """Append n bytes as they are."""
-        cdef char *to = self.grow(n)
+        cdef char *to = room(self, n)
         memcpy(to, p, n)
         self.length += n
         return 0
@@ -288,7 +311,7 @@ cdef class ReplyWriter:
         """Append n bytes as one bulk string."""
         if n > <size_t>-1 - SMALL_REPLY:
             raise MemoryError("reply too large")
-        cdef char *to = self.grow(n + SMALL_REPLY)
+        cdef char *to = room(self, n + SMALL_REPLY)
         cdef size_t header = put_line(to, c'$', <int64_t>n)
         to += header
         memcpy(to, p, n)
@@ -297,8 +320,8 @@ cdef class ReplyWriter:
         self.length += header + n + 2
         return 0
 
-    cdef int bulk_int64(self, int64_t value) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+    cpdef int bulk_int64(self, int64_t value) except -1:
+        cdef char *to = room(self, SMALL_REPLY)
         cdef uint64_t magnitude = <uint64_t>value if value >= 0 else 0 - <uint64_t>value
         cdef size_t digits = count_digits(magnitude)
         cdef size_t sign = value < 0
@@ -311,8 +334,8 @@ cdef class ReplyWriter:
         self.length += at + 2
         return 0
 
-    cdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+    cpdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1:
+        cdef char *to = room(self, SMALL_REPLY)
         cdef size_t ms_digits = count_digits(ms)
         cdef size_t seq_digits = count_digits(seq)
         cdef size_t at = put_line(to, c'$', <int64_t>(ms_digits + 1 + seq_digits))
@@ -327,17 +350,17 @@ cdef class ReplyWriter:
         return 0
 
     cdef int array_header(self, int64_t n) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c'*', n)
         return 0
 
-    cdef size_t open_array(self, int64_t expected) except? 0:
+    cpdef size_t open_array(self, int64_t expected) except? 0:
         """Begin an array of about `expected` elements; returns what `close_array` needs."""
         cdef size_t opened = self.length
         self.array_header(expected)
         return opened
 
-    cdef int close_array(self, size_t opened, int64_t n) except -1:
+    cpdef int close_array(self, size_t opened, int64_t n) except -1:
         """Say that the array begun at `opened` has n elements, which have been written."""
         cdef char header[SMALL_REPLY]
         cdef size_t size = put_line(header, c'*', n)
@@ -357,7 +380,7 @@ cdef class ReplyWriter:
     # Replies
 
     cpdef int integer(self, int64_t value) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c':', value)
         return 0
 
@@ -380,17 +403,17 @@ cdef class ReplyWriter:
         """The header of a map of n pairs; in RESP2, of an array of 2n elements."""
         if self.resp == 2:
             return self.array_header(2 * n)
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c'%', n)
         return 0
 
     cpdef int set(self, int64_t n) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c'~' if self.resp == 3 else c'*', n)
         return 0
 
     cpdef int push(self, int64_t n) except -1:
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c'>' if self.resp == 3 else c'*', n)
         return 0
 
@@ -421,7 +444,7 @@ cdef class ReplyWriter:
         if len(tag) != 3:
             raise ValueError("a verbatim string's format has three letters")
         cdef size_t n = <size_t>PyBytes_GET_SIZE(text)
-        cdef char *to = self.grow(SMALL_REPLY)
+        cdef char *to = room(self, SMALL_REPLY)
         self.length += put_line(to, c'=', <int64_t>n + 4)
         self.raw(tag)
         self.raw_c(":", 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -262,7 +263,7 @@ INLINE = [
     (b"  SET  a\tb \r\n", [[b"SET", b"a", b"b"]], None),
     (b"ECHO a\rb\r\n", [[b"ECHO", b"a", b"b"]], None),
     (b"ECHO a\vb \vc\f\n", [[b"ECHO", b"a\vb", b"c\f"]], None),
-    (b'ECHO "a b" \'c d\'\r\n', [[b"ECHO", b"a b", b"c d"]], None),
+    (b"ECHO \"a b\" 'c d'\r\n", [[b"ECHO", b"a b", b"c d"]], None),
     (b'ECHO "\\n\\r\\t\\b\\a\\\\\\"\\q\\x41\\xfF\\x4g"\r\n', [[b"ECHO", b'\n\r\t\b\a\\"qA\xffx4g']], None),
     (b"ECHO 'it\\'s \\n \\\\ '\r\n", [[b"ECHO", b"it's \\n \\\\ "]], None),
     (b"ECHO \\n\r\n", [[b"ECHO", b"\\n"]], None),
@@ -271,7 +272,7 @@ INLINE = [
     (b'""\r\n', [[b""]], None),
     (b"'' ''\r\n", [[b"", b""]], None),
     (b'ECHO a"b"c\r\n', [], QUOTES),
-    (b'ECHO "a"\'b\'\r\n', [], QUOTES),
+    (b"ECHO \"a\"'b'\r\n", [], QUOTES),
     (b'ECHO "a\r\n', [], QUOTES),
     (b"ECHO 'a\r\n", [], QUOTES),
     (b'ECHO "a\\"\r\n', [], QUOTES),
@@ -397,7 +398,14 @@ def test_max_bulk_len_can_be_set() -> None:
 def test_an_idle_parser_holds_no_memory() -> None:
     parser = RequestParser(authenticated=True)
     assert parser.allocated == 0
-    for pieces in ([PING], [b"PING\n"], byte_by_byte(PING), [b"*0\r\n"], [encode(b"x" * 100_000)], cut_up(1_000_000, 777)):
+    for pieces in (
+        [PING],
+        [b"PING\n"],
+        byte_by_byte(PING),
+        [b"*0\r\n"],
+        [encode(b"x" * 100_000)],
+        cut_up(1_000_000, 777),
+    ):
         assert run(parser, pieces).error is None
         assert parser.allocated == 0
         assert parser.buffered == 0
@@ -563,9 +571,6 @@ def test_lines_are_split_as_by_the_twin(text: str) -> None:
 
 @pytest.mark.parametrize("unit", [b'"', b"'", b'"a" ', b'\\"', b"'\\", b'"\\', b" ", b"a", b"\0"])
 def test_a_hostile_line_is_split_in_linear_time(unit: bytes) -> None:
-    attempt: Callable[[bytes], object] = split_line
     for line in (unit * 200_000, b'"' + unit * 200_000, b"'" + unit * 200_000):
-        try:
-            attempt(line)
-        except ValueError as error:
-            assert str(error) == "unbalanced quotes"
+        with contextlib.suppress(ValueError):
+            split_line(line)
