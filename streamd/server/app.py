@@ -22,6 +22,7 @@ import uvloop
 
 from streamd import REDIS_VERSION, __version__
 from streamd.commands import load_all
+from streamd.commands.spec import table
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
 from streamd.server.blocking import BlockedClients
@@ -52,6 +53,7 @@ class Server:
 
     config      the settings (Config); CONFIG SET changes them while the server runs
     any_port    listen on a free port instead of the configured one; `port` tells which
+    commands    the command table, renamed as the configuration says
     databases   by index, as SELECT numbers them
     dispatcher  runs requests; holds the clients and what is counted
     blocked     clients that wait for keys
@@ -61,6 +63,9 @@ class Server:
         load_all()
         self._any_port = any_port
         self.config = config
+        self.commands = table.copy()
+        for old, new in config.rename_command:
+            self.commands.rename(old, new)
         self.run_id = secrets.token_hex(20)
         self.started_at = time.time()
         self.started_monotonic = time.monotonic()
@@ -94,7 +99,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self.blocked = BlockedClients(self._loop)
-        self.dispatcher = Dispatcher(self, self._loop, self.databases, self.blocked)
+        self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
         self.dispatcher.context.config = self.config
         self.apply_all_settings()

@@ -14,7 +14,6 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 import logging
 
 from streamd.commands.context cimport Context
-from streamd.commands.spec import table
 from streamd.errors import CommandError, ProtocolError, printable
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
@@ -50,16 +49,15 @@ cdef class ServerContext(Context):
 cdef class Dispatcher:
     """The server's inner loop. Made by `app.Server`, which fills `server`, the databases and the configuration."""
 
-    def __cinit__(self, server, loop, list databases, registry):
+    def __cinit__(self, server, loop):
         self.server = server
         self.loop = loop
         self.context = ServerContext()
         self.context.server = server
-        self.context.databases = databases
-        self.context.registry = registry
-        self.blocked = registry
+        self.context.databases = server.databases
+        self.context.registry = self.blocked = server.blocked
         self.ready = {}
-        for db in databases:
+        for db in server.databases:
             db.ready = self.ready
         self.clients = {}
         self.errorstats = {}
@@ -68,12 +66,10 @@ cdef class Dispatcher:
         self.entries = {}
         self.max_bulk_len = 512 * 1024 * 1024
         self.query_buffer_limit = 1024 * 1024 * 1024
-        self.load_table(table)
+        self.load_table(server.commands)
 
     def load_table(self, commands):
-        """Take the command table: name -> spec.Command. Called again when commands are renamed."""
-        self.names.clear()
-        self.entries.clear()
+        """Make an entry of each command of the table (name -> spec.Command)."""
         for name, command in commands.items():
             entry = Entry(command)
             self.names[name.encode()] = self.names[name.lower().encode()] = entry
