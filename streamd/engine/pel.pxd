@@ -42,7 +42,7 @@ cdef struct Pel:
 cdef struct PelCursor:
     # A position in an index. Any change of the Pel in the middle of a walk is fine, such as the removal of the record
     # returned last: the walk goes on at the first record above that one, in the index as it is then. After a change of
-    # the index walked, pel_next costs a search; so walk by ID to change times and owners, which leaves that order alone.
+    # the index walked, pel_next costs a search: walk all by ID to change times and owners, which leaves that order alone.
     # A cursor is dead after pel_clear, and after pel_drop_owner of the consumer whose records it walks.
     Pel *pel
     PelIndex *index            # NULL: nothing to walk
@@ -64,7 +64,7 @@ cdef PelRecord *pel_find(Pel *pel, StreamID id) noexcept nogil
 cdef PelRecord *pel_insert(                                       # the ID must be absent, the owner in use
     Pel *pel, StreamID id, uint32_t owner, int64_t delivery_ms, uint64_t count) except NULL nogil
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil
-cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil    # another consumer owns it from now on
+cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil    # gives it to another consumer
 cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil                # smallest ID, or NULL
 cdef PelRecord *pel_last(Pel *pel) noexcept nogil                 # greatest ID, or NULL

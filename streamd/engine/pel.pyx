@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The pending entries list (PEL) of a consumer group: who got which entry, when, how often.
 
 A pending entry is one PelRecord of 40 bytes. It is found in three orders: by entry ID in the group, by entry ID at its
@@ -378,6 +378,7 @@ cdef bint join_chunks(Pel *pel, PelIndex *index, Chunk *lower, Chunk *upper) noe
 cdef inline uint32_t guess(const PelRecord *first, const PelRecord *last, const Place *place, bint by_time,
                            uint32_t most) noexcept nogil:
     """Where `place`, between two records `most` handles apart, would be if the records between were spread evenly."""
+    # Only a guess: differences that a double rounds to nothing give a share that is no number, and `most`.
     cdef double share
     if by_time and first.delivery_ms != last.delivery_ms:
         share = (<double>place.delivery_ms - <double>first.delivery_ms) / (

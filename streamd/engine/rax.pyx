@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The radix tree: an ordered map from fixed-size byte keys to records.
 
 A stream keeps its listpacks in one (keys of 16 bytes, the master IDs), a pending entries list its chunks in several.
