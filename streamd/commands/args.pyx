@@ -9,7 +9,7 @@ from streamd import entry_id
 from streamd.engine.ids cimport StreamID
 from streamd.errors import InvalidIDError, NotIntegerError
 
-__all__ = ["integer", "word"]
+__all__ = ["integer", "is_option", "stream_id", "word"]
 
 
 cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
@@ -84,7 +84,7 @@ cdef bint parse_int64(bytes text, long long *out) noexcept:
         if not b'0' <= p[0] <= b'9':
             return False
         digit = <unsigned int>(p[0] - c'0')
-        if value > (UINT64_MAX - digit) / 10:
+        if value > (UINT64_MAX - digit) // 10:
             return False
         value = value * 10 + digit
         p += 1
@@ -133,3 +133,18 @@ def integer(bytes text not None):
 def word(bytes text not None):
     """An option word in upper case, to compare with."""
     return text.upper()
+
+
+def stream_id(bytes text not None, unsigned long long missing_seq=0):
+    """A strict entry ID as `(ms, seq)`; raises InvalidIDError.
+
+    missing_seq  the sequence number of an incomplete ID `<ms>`
+    """
+    cdef StreamID found
+    require_id(text, &found, missing_seq)
+    return (found.ms, found.seq)
+
+
+def is_option(bytes text not None, bytes upper not None):
+    """Whether `text` is the option word `upper`, which is in upper case, without regard to case."""
+    return is_word(text, PyBytes_AS_STRING(upper))
