@@ -582,7 +582,7 @@ cdef class Stream:
 
         id           above last_id, unchecked
         args[first:] fields and values in turn, bytes, at least one pair, unchecked
-        Raises OverflowError when a listpack cannot hold it (4 GiB), MemoryError; the stream is unchanged then.
+        Raises OverflowError when fields and values have more than 1 GiB, MemoryError; the stream is unchanged then.
         """
         cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
         cdef size_t total = 0, room
@@ -594,6 +594,8 @@ cdef class Stream:
         cdef uint64_t pairs = <uint64_t>(stop - first) // 2
         for i in range(first, stop):
             total += size_of(args, i)
+        if total > NODE_LIMIT:
+            raise OverflowError("the entry is larger than 1 GiB")
         room = total + (2 * pairs + ENTRY_ELEMENTS) * LP_ROOM
         if node is NULL or self.is_full(node, total):
             self.add_node(id, args, first, room)
@@ -908,15 +910,14 @@ cdef class Stream:
     cdef int remove_with(self, StreamID id, RefPolicy policy) except -2:
         """Delete one entry if the policy lets it; 1: deleted, 2: kept, still referenced, -1: there is none of this ID.
 
-        What is referenced is told first, so that with ACKED even an entry that is not there can be `still referenced`.
+        Groups are asked first: with ACKED even an entry that is not there can be `still referenced`, and with DELREF its
+        pending records go.
         """
         if policy == ACKED and self.is_referenced(id):
             return 2
-        if not self.remove(id):
-            return -1
         if policy == DELREF:
             self.forget_references(id)
-        return 1
+        return 1 if self.remove(id) else -1
 
     # --- Looking ------------------------------------------------------------------------------------------------------
 
