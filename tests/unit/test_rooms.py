@@ -1,0 +1,220 @@
+"""The rooms of the package, and that imports between them go one way.
+
+The rules are those of the contributors' table: each room may import the rooms listed for it and the leaves. Read are the
+import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
+`TYPE_CHECKING` and inside functions too: what a room knows of, it knows of, whenever it learns it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "streamd"
+
+LEAVES = {"entry_id", "errors"}
+"""Modules at the top that every room may import, as it may the package itself (its version numbers)."""
+
+ROOMS: dict[str, set[str]] = {
+    "protocol": set(),
+    "engine": set(),
+    "commands": {"engine", "protocol"},
+    "persistence": {"engine", "protocol"},
+    "replication": {"persistence", "engine", "protocol"},
+    "server": {"engine", "protocol", "commands", "persistence", "replication"},
+    "spark": set(),
+    "cli": {"server", "persistence", "spark", "commands"},
+}
+"""The rooms that each room may import. `cli` reads the command table for the manual."""
+
+STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
+    "protocol": {"socket", "asyncio", "time", "selectors"},
+    "engine": {"socket", "asyncio", "time", "selectors"},
+    "commands": {"socket", "asyncio", "selectors"},
+    "persistence": {"socket", "asyncio", "selectors"},
+}
+"""What a room knows nothing of, as far as a module of Python's stands for it."""
+
+TOP = "top"
+"""The room of modules that stand at the top of the package: they wire rooms together, and may import any."""
+
+
+class Import(NamedTuple):
+    """One imported module and where it is imported."""
+
+    module: str  # absolute dotted name
+    place: str  # file:line
+
+
+def room_of(path: Path) -> str:
+    """The room that a source file lies in."""
+    parts = path.relative_to(PACKAGE).parts
+    if len(parts) > 1:
+        return parts[0]
+    return path.stem if path.stem in LEAVES else TOP
+
+
+# --- Reading imports ---------------------------------------------------------------------------------------------------
+
+
+def imports_of(path: Path, text: str) -> Iterator[Import]:
+    """Every module that a source file imports."""
+    package = ["streamd", *path.relative_to(PACKAGE).parts[:-1]]
+    read = python_imports if path.suffix in (".py", ".pyi") else cython_imports
+    for line, level, module, names in read(text):
+        base = package[: len(package) - level + 1] if level else []
+        absolute = ".".join([*base, *([module] if module else [])])
+        # `from streamd import engine` imports a room, `from streamd.engine import rax` a module of one.
+        wanted = [f"{absolute}.{name}" for name in names] if absolute == "streamd" and names else [absolute]
+        for each in wanted:
+            yield Import(each, f"{path.relative_to(PACKAGE.parent)}:{line}")
+
+
+Statement = tuple[int, int, str, list[str]]
+"""Line, leading dots, module, imported names (none for a plain import)."""
+
+
+def python_imports(text: str) -> Iterator[Statement]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, 0, alias.name, []
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.level, node.module or "", [alias.name for alias in node.names]
+
+
+_FROM = re.compile(r"\s*from\s+(\.*)\s*([\w.]*)\s+c?import\s+\(?(.*)")
+_IMPORT = re.compile(r"\s*c?import\s+(\w.*)")
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL
+)
+
+
+def cython_imports(text: str) -> Iterator[Statement]:
+    """The same for Cython, which Python's parser does not read; `cdef extern from` names a C header, no module."""
+    # Strings are blanked (an import in a docstring is none), but their line ends stay, for the line numbers.
+    text = re.sub(r"#[^\n]*", "", _STRING.sub(lambda found: "''" + "\n" * found[0].count("\n"), text))
+    for line, statement in logical_lines(text):
+        if found := _FROM.match(statement):
+            yield line, len(found[1]), found[2], imported_names(found[3])
+        elif found := _IMPORT.match(statement):
+            for name in imported_names(found[1]):
+                yield line, 0, name, []
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, those that a bracket or a backslash continues joined to one; `;` separates."""
+    whole, start = "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        start = start if whole else number
+        whole += line.removesuffix("\\") + " "
+        if not line.endswith("\\") and whole.count("(") <= whole.count(")"):
+            for part in whole.split(";"):
+                yield start, part
+            whole = ""
+
+
+def imported_names(text: str) -> list[str]:
+    """The names of `a, b as c, d)`."""
+    return [part.split()[0] for part in text.rstrip(" )").split(",") if part.strip()]
+
+
+# --- The rule ----------------------------------------------------------------------------------------------------------
+
+
+def complaint(room: str, found: Import) -> str | None:
+    """What is wrong with an import in a room, or None."""
+    first, *rest = found.module.split(".")
+    if first != "streamd":
+        if first in STANDARD_MODULES_FORBIDDEN.get(room, ()):
+            return f"{found.place}: {room} knows nothing of {first}"
+        return None
+    target = rest[0] if rest else None
+    if room == TOP or target == room or target is None or target in LEAVES or target not in known_modules():
+        return None
+    if room in LEAVES:
+        return f"{found.place}: {room} is a leaf and imports {found.module}"
+    if target in ROOMS.get(room, ()):
+        return None
+    return f"{found.place}: {room} imports {found.module}"
+
+
+def known_modules() -> set[str]:
+    """What `streamd.NAME` may be besides a constant of the package: rooms, and modules at the top."""
+    return {*ROOMS, *(path.stem for path in PACKAGE.glob("*.py"))} - {"__init__"}
+
+
+def sources() -> list[Path]:
+    return sorted(path for suffix in ("py", "pyi", "pyx", "pxd") for path in PACKAGE.rglob(f"*.{suffix}"))
+
+
+# --- The tests -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_folder_is_a_room() -> None:
+    folders = {path.relative_to(PACKAGE).parts[0] for path in sources() if path.parent != PACKAGE}
+    assert folders <= set(ROOMS)
+
+
+def test_rooms_import_only_the_rooms_beside_them() -> None:
+    found = [
+        reason
+        for path in sources()
+        for each in imports_of(path, path.read_text(encoding="utf-8"))
+        if (reason := complaint(room_of(path), each)) is not None
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_imports_of_the_package_are_seen() -> None:
+    seen = {each.module for path in sources() for each in imports_of(path, path.read_text(encoding="utf-8"))}
+    assert {"streamd.errors", "streamd.engine.database", "streamd.protocol.reply", "streamd.commands.spec"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complains"),
+    [
+        ("engine/x.py", "from streamd.protocol.reply import ReplyWriter", True),
+        ("engine/x.pyx", "from streamd.protocol.reply cimport ReplyWriter", True),
+        ("engine/x.pxd", "cimport streamd.protocol.reply as reply", True),
+        ("engine/x.pyx", "    from streamd.protocol import (\n        reply,\n    )", True),
+        ("engine/x.pyx", "from ..protocol.reply cimport ReplyWriter", True),
+        ("engine/x.pyx", "from .rax cimport Rax", False),
+        ("engine/x.pyx", "from streamd.engine.rax cimport Rax\nfrom streamd.errors import StreamdError", False),
+        ("engine/x.pyx", '"""\nfrom streamd.protocol import reply\n"""', False),
+        ("engine/x.pyx", "# from streamd.protocol import reply", False),
+        ("engine/x.pyx", 'x = "; import time"', False),
+        ("engine/x.pyx", "import os; import time", True),
+        ("engine/x.pyx", "import os, \\\n    time", True),
+        ("engine/x.pyx", 'cdef extern from "<time.h>" nogil:\n    pass', False),
+        ("engine/x.py", "def f():\n    import asyncio", True),
+        ("engine/x.py", "from streamd import protocol", True),
+        ("engine/x.py", "from streamd import __version__", False),
+        ("protocol/x.py", "import streamd.engine.rax", True),
+        ("commands/x.py", "from streamd.engine import rax\nfrom streamd.protocol import reply", False),
+        ("commands/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import streamd.server.app", True),
+        ("commands/x.py", "import time", False),
+        ("commands/x.py", "from asyncio import Future", True),
+        ("persistence/x.py", "from streamd.commands import spec", True),
+        ("replication/x.py", "from streamd.persistence import rdb", False),
+        ("replication/x.py", "from streamd.server import app", True),
+        ("server/x.pyx", "from streamd.commands.context cimport Context", False),
+        ("server/x.py", "from streamd.cli import main", True),
+        ("spark/x.py", "from streamd.entry_id import parse_id", False),
+        ("spark/x.py", "from streamd.engine import stream", True),
+        ("cli/x.py", "from streamd.engine import stream", True),
+        ("cli/x.py", "from streamd.server import app", False),
+        ("entry_id.py", "from streamd.engine import ids", True),
+        ("entry_id.py", "import re", False),
+        ("embedded.py", "from streamd.server import app", False),
+    ],
+)
+def test_a_planted_import_is_seen(file: str, text: str, complains: bool) -> None:
+    path = PACKAGE / file
+    reasons = [complaint(room_of(path), each) for each in imports_of(path, text)]
+    assert any(reasons) is complains
