@@ -62,11 +62,29 @@ cdef Stream get_stream_for_write(Context ctx, bytes key):
     return stream
 
 
-cdef int64_t parse_entries_read(bytes text) except -2:
-    cdef int64_t entries_read = require_int64(text)
-    if entries_read < -1:
-        raise CommandError("ERR value for ENTRIESREAD must be positive or -1")
-    return entries_read
+cdef struct GroupOptions:
+    bint make_stream           # MKSTREAM
+    int64_t entries_read       # ENTRIESREAD; -1: unknown
+
+
+cdef int parse_group_options(list args, bint is_create, GroupOptions *out) except -1:
+    """Read the options of XGROUP CREATE, or of SETID, which has no MKSTREAM."""
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 5
+    out.make_stream = False
+    out.entries_read = -1
+    while i < argc:
+        if is_create and is_word(<bytes>args[i], b"MKSTREAM"):
+            out.make_stream = True
+        elif is_word(<bytes>args[i], b"ENTRIESREAD") and i + 1 < argc:
+            i += 1
+            out.entries_read = require_int64(<bytes>args[i])
+            if out.entries_read < -1:
+                raise CommandError("ERR value for ENTRIESREAD must be positive or -1")
+        else:
+            raise wrong_options(args)
+        i += 1
+    return 0
 
 
 @command(
@@ -79,26 +97,15 @@ cdef int64_t parse_entries_read(bytes text) except -2:
     history=(("7.0.0", "Takes the option `ENTRIESREAD`."),),
 )  # fmt: skip
 def xgroup_create(Context ctx not None, list args not None):
-    cdef bint make_stream = False
-    cdef int64_t entries_read = -1
-    cdef Py_ssize_t argc = len(args)
-    cdef Py_ssize_t i = 5
+    cdef GroupOptions options
     cdef StreamID last_id
     cdef Stream stream
-    if argc > 8:
-        raise wrong_options(args)
-    while i < argc:
-        if is_word(<bytes>args[i], b"MKSTREAM"):
-            make_stream = True
-        elif is_word(<bytes>args[i], b"ENTRIESREAD") and i + 1 < argc:
-            i += 1
-            entries_read = parse_entries_read(<bytes>args[i])
-        else:
-            raise wrong_options(args)
-        i += 1
+    parse_group_options(args, True, &options)
     stream = find_stream_for_write(ctx, <bytes>args[2])
-    if stream is None and not make_stream:
+    if stream is None and not options.make_stream:
         raise CommandError(MISSING_KEY)
+    if len(args) > 8:
+        raise wrong_options(args)       # only now: so many options are options given twice
     if <bytes>args[4] == b"$":
         last_id = make_id(0, 0) if stream is None else stream.last_id
     else:
@@ -109,8 +116,8 @@ def xgroup_create(Context ctx not None, list args not None):
         ctx.dirty += 1
     elif <bytes>args[3] in stream.groups:
         raise BusyGroupError()
-    entries_read = min(entries_read, <int64_t>stream.entries_added)
-    stream.groups[<bytes>args[3]] = new_group(<bytes>args[3], last_id, entries_read)
+    options.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
+    stream.groups[<bytes>args[3]] = new_group(<bytes>args[3], last_id, options.entries_read)
     ctx.dirty += 1
     ctx.reply.ok()
 
@@ -125,23 +132,21 @@ def xgroup_create(Context ctx not None, list args not None):
     history=(("7.0.0", "Takes the option `ENTRIESREAD`."),),
 )  # fmt: skip
 def xgroup_setid(Context ctx not None, list args not None):
-    cdef int64_t entries_read = -1
-    cdef Py_ssize_t argc = len(args)
+    cdef GroupOptions options
     cdef StreamID last_id
     cdef Stream stream
     cdef Group group
-    if argc != 5:
-        if argc != 7 or not is_word(<bytes>args[5], b"ENTRIESREAD"):
-            raise wrong_options(args)
-        entries_read = parse_entries_read(<bytes>args[6])
+    parse_group_options(args, False, &options)
     stream = get_stream_for_write(ctx, <bytes>args[2])
     group = get_group(stream, <bytes>args[2], <bytes>args[3])
+    if len(args) > 7:
+        raise wrong_options(args)
     if <bytes>args[4] == b"$":
         last_id = stream.last_id
     else:
         parse_loose_id(<bytes>args[4], &last_id, 0)
     group.last_id = last_id
-    group.entries_read = min(entries_read, <int64_t>stream.entries_added)
+    group.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
     ctx.dirty += 1
     ctx.reply.ok()
 

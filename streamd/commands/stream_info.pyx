@@ -41,10 +41,16 @@ cdef int number(ReplyWriter reply, bytes name, int64_t value) except -1:
     return reply.integer(value)
 
 
-cdef int number_or_null(ReplyWriter reply, bytes name, int64_t value) except -1:
-    """A field that is null when it is unknown, which is -1."""
-    reply.bulk(name)
-    return reply.null() if value < 0 else reply.integer(value)
+cdef int reply_progress(ReplyWriter reply, Stream stream, Group group) except -1:
+    """The fields `entries-read` and `lag`, null where it cannot be told."""
+    cdef int64_t lag
+    reply.bulk(b"entries-read")
+    if group.entries_read < 0:
+        reply.null()
+    else:
+        reply.integer(group.entries_read)
+    reply.bulk(b"lag")
+    return reply.integer(lag) if lag_of(stream, group, &lag) else reply.null()
 
 
 cdef int entry_id(ReplyWriter reply, bytes name, StreamID id) except -1:
@@ -141,8 +147,7 @@ cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count) except -1:
         reply.bulk(b"name")
         reply.bulk(group.name)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        number_or_null(reply, b"entries-read", group.entries_read)
-        number_or_null(reply, b"lag", lag_of(stream, group))
+        reply_progress(reply, stream, group)
         number(reply, b"pel-count", <int64_t>group.pel.by_id.count)
         reply.bulk(b"pending")
         reply_pending(reply, group, None, count)
@@ -206,8 +211,7 @@ def xinfo_groups(Context ctx not None, list args not None):
         number(reply, b"consumers", len(group.consumers))
         number(reply, b"pending", <int64_t>group.pel.by_id.count)
         entry_id(reply, b"last-delivered-id", group.last_id)
-        number_or_null(reply, b"entries-read", group.entries_read)
-        number_or_null(reply, b"lag", lag_of(stream, group))
+        reply_progress(reply, stream, group)
 
 
 @command(

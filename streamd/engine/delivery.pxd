@@ -1,7 +1,7 @@
 # cython: language_level=3
 """How entries of a stream reach the consumers of its groups. See delivery.pyx."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
@@ -26,7 +26,7 @@ cdef enum Claim:
 
 
 cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil
-cdef int64_t lag_of(Stream stream, Group group) noexcept nogil        # -1: cannot be told
+cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil   # False: cannot be told
 cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil
 cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms)  # made if there is none
 cdef int claim_one(

@@ -61,17 +61,20 @@ cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil:
     return -1
 
 
-cdef int64_t lag_of(Stream stream, Group group) noexcept nogil:
-    """How many entries the group has not read yet; -1 when it cannot be told."""
+cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil:
+    """How many entries the group has not read yet. Negative when ENTRIESREAD was given more than it had read."""
     cdef int64_t position
     if stream.entries_added == 0 or stream.length == 0:
-        return 0
-    if id_cmp(group.last_id, stream.first_id) < 0 and id_cmp(stream.max_deleted_id, stream.first_id) < 0:
-        return <int64_t>stream.length
-    if group.entries_read >= 0 and not has_tombstone_ahead(stream, group.last_id):
-        return <int64_t>stream.entries_added - group.entries_read
-    position = distance_from_first(stream, group.last_id)
-    return -1 if position < 0 else <int64_t>stream.entries_added - position
+        out[0] = 0
+    elif id_cmp(group.last_id, stream.first_id) < 0 and id_cmp(stream.max_deleted_id, stream.first_id) < 0:
+        out[0] = <int64_t>stream.length
+    elif group.entries_read >= 0 and not has_tombstone_ahead(stream, group.last_id):
+        out[0] = <int64_t>stream.entries_added - group.entries_read
+    else:
+        position = distance_from_first(stream, group.last_id)
+        out[0] = <int64_t>stream.entries_added - position
+        return position >= 0
+    return True
 
 
 cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil:
@@ -89,8 +92,8 @@ cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil:
 
 def lag(Stream stream not None, Group group not None):
     """How many entries of `stream` the group has not read yet; None when it cannot be told. O(1)."""
-    cdef int64_t entries = lag_of(stream, group)
-    return None if entries < 0 else entries
+    cdef int64_t entries
+    return entries if lag_of(stream, group, &entries) else None
 
 
 def read_new(
