@@ -21,10 +21,11 @@ and how it stands in an RDB file.
     1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
 
 A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone, which
-stays until the node's last live entry is deleted; then the node goes.
+stays as long as its node. The node goes when its last live entry is deleted, or when it is trimmed as a whole; but when the
+last live entry is trimmed alone, and later tombstones follow it, the node stays with nothing but tombstones, as in Redis.
 
 What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its node's
-master ID or above last_id; each node has a live entry; live and deleted counts are right, the live ones add up to `length`;
+master ID or above last_id; no node is without entries; live and deleted counts are right, the live ones add up to `length`;
 first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length; node_bytes is what
 the nodes take; before `skipped` the first node has only tombstones.
 
@@ -735,12 +736,10 @@ cdef class Stream:
         return 0
 
     cdef int count_deleted(self, StreamNode *node, int64_t removed) noexcept nogil:
-        """Note that `removed` live entries of the node were flagged; the last one takes the node with it."""
+        """Note that `removed` live entries of the node were flagged."""
         cdef int64_t live, deleted, moved
         cdef uint8_t *p = node.lp + LP_HEADER
         lp_get_int(lp_get_int(p, &live), &deleted)
-        if live == removed:
-            return self.drop_node(node)
         moved = lp_replace_int(node.lp, p, live - removed)
         moved += lp_replace_int(node.lp, <uint8_t *>lp_skip(p), deleted + removed)
         self.note_shift(node, moved)
@@ -757,7 +756,7 @@ cdef class Stream:
             cursor.start = cursor.node.lp + self.skipped
         cursor_next(&cursor)
         self.first_id = cursor.id
-        self.skipped = cursor.start - cursor.node.lp
+        self.skipped = cursor.start - cursor.node.lp if cursor.node == rax_first(&self.nodes) else 0
         return 0
 
     cdef int refresh_last(self) noexcept nogil:
@@ -782,7 +781,10 @@ cdef class Stream:
         self.reserve_count(cursor.node)
         lp_get_int(cursor.node.lp + offset, &flags)
         lp_replace_int(cursor.node.lp, cursor.node.lp + offset, flags | FLAG_DELETED)
-        self.count_deleted(cursor.node, 1)
+        if live_count(cursor.node) == 1:
+            self.drop_node(cursor.node)
+        else:
+            self.count_deleted(cursor.node, 1)
         self.length -= 1
         if id_cmp(id, self.max_deleted_id) > 0:
             self.max_deleted_id = id
@@ -795,7 +797,8 @@ cdef class Stream:
     cdef int64_t trim_by(self, const TrimRule *rule) except -1:
         """Remove entries from the head, as the rule says; how many. O(nodes removed, and one node).
 
-        With ACKED, entries that are still referenced are passed over: O(entries up to the last that every group has read).
+        With DELREF and ACKED each entry is looked at, and `approximate` means nothing but that there is a limit. With ACKED,
+        entries that are still referenced are passed over: O(entries up to the last that every group has read).
         """
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef StreamNode *following
@@ -815,7 +818,7 @@ cdef class Stream:
                     whole = self.length - <uint64_t>live >= rule.max_length
                 else:
                     whole = id_cmp(last_of(node), rule.min_id) < 0
-                if rule.approximate and not whole:
+                if rule.approximate and not whole and rule.policy == KEEPREF:
                     break
                 following = <StreamNode *>rax_higher(&self.nodes, node.key)
                 if whole and rule.policy == KEEPREF:
@@ -824,7 +827,9 @@ cdef class Stream:
                     removed += live
                 else:
                     removed += self.trim_within(node, rule, barrier)
-                    if not whole and rule.policy == KEEPREF:
+                    if whole and live_count(node) == 0:
+                        self.drop_node(node)
+                    elif rule.policy == KEEPREF:
                         break
                 if following is not NULL and id_cmp(master_id(following), barrier) > 0:
                     break
@@ -838,12 +843,15 @@ cdef class Stream:
 
     cdef bint exceeds(self, const TrimRule *rule) noexcept nogil:
         """Whether there is anything to trim."""
+        cdef const StreamNode *first = <const StreamNode *>rax_first(&self.nodes)
         if rule.strategy == TRIM_MAXLEN:
             return self.length > rule.max_length
-        return rule.strategy == TRIM_MINID and self.length > 0 and id_cmp(self.first_id, rule.min_id) < 0
+        if rule.strategy == TRIM_NONE or first is NULL:
+            return False
+        return id_cmp(self.first_id, rule.min_id) < 0 or live_count(first) == 0
 
     cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, StreamID barrier) except -1:
-        """Flag entries of one node as deleted, from its head, as the rule says; how many. The node may be gone afterwards.
+        """Flag entries of one node as deleted, from its head, as the rule says; how many. The node may move, and stays.
 
         barrier  with ACKED: no entry above it may go
         """
@@ -987,7 +995,7 @@ cdef class Stream:
 
         max_length   leave so many entries
         min_id       or: remove those with a smaller ID
-        approximate  remove only whole nodes, as long as there is one that may go whole
+        approximate  remove only whole nodes, as long as there is one that may go whole (with "keepref")
         limit        begin no node that would make it more than so many entries; 0: any number
         policy       "keepref", "delref" or "acked"
         """
@@ -1110,18 +1118,18 @@ cdef class Stream:
         if self.skipped:
             enter_node(&cursor, node)
             assert node.lp + self.skipped <= end_of(node.lp), "more is skipped than the first node has"
-            assert id_cmp(id_at(&cursor, node.lp + self.skipped), self.first_id) <= 0, "the first entry is skipped"
+            assert self.length == 0 or id_cmp(id_at(&cursor, node.lp + self.skipped), self.first_id) <= 0, "first entry skipped"
         while node is not NULL:
             master = master_id(node)
             where = f"node {master.ms}-{master.seq}"
             assert node.capacity >= lp_bytes(node.lp), f"{where}: the listpack is larger than its block"
             reason = node_fault(node.lp, lp_bytes(node.lp), master, &census, &offset)
             assert reason is NULL, f"{where}: {(<bytes>reason).decode()} at offset {offset}"
-            assert census.live > 0, f"{where} has no live entry"
-            assert live == 0 or id_cmp(master, before) > 0, f"{where} begins before the end of the one before"
+            assert id_is_zero(before) or id_cmp(master, before) > 0, f"{where} begins before the end of the one before"
             if live == 0:
                 first = census.first_live
-            last = census.last_live
+            if census.live:
+                last = census.last_live
             before = census.last
             live += <uint64_t>census.live
             node_bytes += sizeof(StreamNode) + node.capacity
