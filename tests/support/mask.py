@@ -7,7 +7,7 @@
     XREADGROUP ... CLAIM  the idle time of each claimed entry (new entries say 0 and keep it)
     any reply             an entry ID made from the clock (`*`), recognised by its 13-digit milliseconds
     TTL, PTTL, EXPIRETIME, PEXPIRETIME, OBJECT IDLETIME, TIME, CLIENT ID, HELLO's id
-    RANDOMKEY             which key it is;  KEYS, SCAN: the order of the keys
+    RANDOMKEY             which key it is;  KEYS, SCAN, CONFIG GET: the order
 """
 
 from __future__ import annotations
@@ -154,6 +154,13 @@ def _scan(args: Sequence[bytes], reply: Reply) -> Reply:
     return Reply(reply.kind, (cursor, _keys(args, keys)))
 
 
+def _config(args: Sequence[bytes], reply: Reply) -> Reply:
+    if args[1:2] == [] or args[1].upper() != b"GET":
+        return reply
+    pairs = sorted(zip(reply.value[::2], reply.value[1::2], strict=True), key=lambda pair: show(pair[0]))
+    return Reply(reply.kind, tuple(element for pair in pairs for element in pair))
+
+
 _RULES: dict[bytes, Callable[[Sequence[bytes], Reply], Reply]] = {
     b"XINFO": _xinfo,
     b"XPENDING": _xpending,
@@ -169,4 +176,5 @@ _RULES: dict[bytes, Callable[[Sequence[bytes], Reply], Reply]] = {
     b"RANDOMKEY": _randomkey,
     b"KEYS": _keys,
     b"SCAN": _scan,
+    b"CONFIG": _config,
 }
