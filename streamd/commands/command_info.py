@@ -140,7 +140,7 @@ def _write_argument(reply: ReplyWriter, arg: Arg) -> None:
     }
     shown = {name: text for name, text in texts.items() if text is not None}
     flags = {"optional": arg.optional, "multiple": arg.multiple, "multiple_token": arg.multiple_token}
-    flags_set = [flag for flag, is_set in flags.items() if is_set]
+    flags_set = tuple(flag for flag, is_set in flags.items() if is_set)
     reply.map(len(shown) + (arg.key_spec_index is not None) + bool(flags_set) + bool(arg.arguments))
     for name, text in shown.items():
         reply.bulk(name)
@@ -158,17 +158,19 @@ def _write_argument(reply: ReplyWriter, arg: Arg) -> None:
 
 def write_docs(reply: ReplyWriter, found: Command) -> None:
     """The map of COMMAND DOCS about one command, subcommands included."""
-    texts = {b"summary": found.summary, b"since": found.since, b"group": found.group, b"complexity": found.complexity}
-    replaced = {b"deprecated_since": found.deprecated_since, b"replaced_by": found.replaced_by}
-    replaced_shown = {name: text for name, text in replaced.items() if text is not None}
+    texts = {b"summary": found.summary, b"since": found.since, b"group": found.group}
+    if found.complexity:
+        texts[b"complexity"] = found.complexity
+    replacement = {b"deprecated_since": found.deprecated_since, b"replaced_by": found.replaced_by}
+    replaced = {name: text for name, text in replacement.items() if text is not None}
     flags = sorted(found.doc_flags | {"deprecated"} if found.deprecated_since else found.doc_flags)
     parts = bool(flags), bool(found.history), bool(found.args), bool(found.subcommands)
-    reply.map(len(texts) + len(replaced_shown) + sum(parts))
+    reply.map(len(texts) + len(replaced) + sum(parts))
     _write_texts(reply, texts)
     if flags:
         reply.bulk(b"doc_flags")
         _write_words(reply, flags)
-    _write_texts(reply, replaced_shown)
+    _write_texts(reply, replaced)
     if found.history:
         reply.bulk(b"history")
         reply.set(len(found.history))
