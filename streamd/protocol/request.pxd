@@ -39,7 +39,8 @@ cdef class RequestParser:
     cdef void drop_input(self) noexcept
     cdef void reset(self) noexcept
     cdef int fail(self, str text) except -1
-    cdef Py_ssize_t find_line_end(self, str too_big) except -2
+    cdef Py_ssize_t find(self, char wanted, bint stops_at_nul, str too_big) except -2
+    cdef Py_ssize_t find_line_end(self, bint stops_at_nul, str too_big) except -2
     cdef int read_count(self) except -1
     cdef bint read_bulk_len(self) except -1
     cdef bint read_partial(self) except -1

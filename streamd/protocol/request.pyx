@@ -342,22 +342,39 @@ cdef class RequestParser:
         self.missing -= 1
         return 0
 
-    cdef Py_ssize_t find_line_end(self, str too_big) except -2:
-        """Offset from `pos` of the next CR that another byte follows; -1 when it has not come. Sets `scanned`."""
+    cdef Py_ssize_t find(self, char wanted, bint stops_at_nul, str too_big) except -2:
+        """Offset from `pos` of the next byte `wanted`; -1 when it has not come, and then `scanned` says how far it was.
+
+        stops_at_nul  Redis looks for some line ends as in a C string: behind a NUL it finds none, and waits until the line
+                      is too long. `scanned` then stays at the NUL.
+        """
         cdef Py_ssize_t unread = self.size - self.pos
         cdef const char *line = self.input + self.pos
+        cdef const char *start = line + self.scanned
+        cdef const char *unread_end = line + unread
         cdef const char *end = NULL
-        if unread > self.scanned:
-            end = <const char *>memchr(line + self.scanned, c'\r', <size_t>(unread - self.scanned))
-        if end == NULL:
-            self.scanned = unread
-            if unread > MAX_LINE:
-                self.fail(too_big)
+        cdef const char *nul = NULL
+        if start < unread_end:
+            if stops_at_nul and start[0] == 0:
+                nul = start
+            else:
+                end = <const char *>memchr(start, wanted, <size_t>(unread_end - start))
+                if stops_at_nul:
+                    nul = <const char *>memchr(start, 0, <size_t>((end if end != NULL else unread_end) - start))
+        if end != NULL and nul == NULL:
+            return end - line
+        if unread > MAX_LINE:
+            self.fail(too_big)
+        self.scanned = (nul if nul != NULL else unread_end) - line
+        return -1
+
+    cdef Py_ssize_t find_line_end(self, bint stops_at_nul, str too_big) except -2:
+        """As `find`, for a CR that another byte follows."""
+        cdef Py_ssize_t end = self.find(c'\r', stops_at_nul, too_big)
+        if end >= 0 and end == self.size - self.pos - 1:
+            self.scanned = end
             return -1
-        if end - line == unread - 1:
-            self.scanned = unread - 1
-            return -1
-        return end - line
+        return end
 
     cdef int read_count(self) except -1:
         """Read `*<n>` and begin a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
@@ -368,7 +385,7 @@ cdef class RequestParser:
         if end != NULL:
             length = end - line
         else:
-            length = self.find_line_end("ERR Protocol error: too big mbulk count string")
+            length = self.find_line_end(True, "ERR Protocol error: too big mbulk count string")
             if length < 0:
                 return MORE
             if not parse_number(line + 1, length - 1, &count) or count > MAX_COUNT:
@@ -394,7 +411,7 @@ cdef class RequestParser:
         if end != NULL:
             line_length = end - line
         else:
-            line_length = self.find_line_end("ERR Protocol error: too big bulk count string")
+            line_length = self.find_line_end(False, "ERR Protocol error: too big bulk count string")
             if line_length < 0:
                 return False
             if line[0] != c'$':
@@ -444,27 +461,11 @@ cdef class RequestParser:
     cdef list read_inline(self):
         """Read a line that does not start with `*`: an inline command."""
         cdef const char *line = self.input + self.pos
-        cdef const char *start = line + self.scanned
-        cdef const char *unread_end = self.input + self.size
-        cdef const char *end = NULL
-        cdef const char *nul = NULL
-        cdef Py_ssize_t length
+        cdef Py_ssize_t length = self.find(c'\n', True, "ERR Protocol error: too big inline request")
         cdef list words = None
-        if start < unread_end:
-            # Redis looks for the line end as in a C string: behind a NUL it finds none, and waits until the line is
-            # too long. `scanned` then stays at the NUL.
-            if start[0] == 0:
-                nul = start
-            else:
-                end = <const char *>memchr(start, c'\n', <size_t>(unread_end - start))
-                nul = <const char *>memchr(start, 0, <size_t>((end if end != NULL else unread_end) - start))
-        if end == NULL or nul != NULL:
-            if unread_end - line > MAX_LINE:
-                self.fail("ERR Protocol error: too big inline request")
-            self.scanned = (nul if nul != NULL else unread_end) - line
+        if length < 0:
             self.keep()
             return None
-        length = end - line
         self.pos += length + 1
         self.scanned = 0
         if length and line[length - 1] == c'\r':

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.request_cases import CASES, PING, PREFIX, Outcome, Request, encode, name_of, run
 
 from streamd.errors import ProtocolError
 from streamd.protocol.inline import split_line
 from streamd.protocol.request import DEFAULT_MAX_BULK_LEN, RequestParser
-
-Request = list[bytes]
 
 MAX_LINE = 65536
 
@@ -57,7 +55,7 @@ class SlowParser:
         return words, end + 1
 
     def multibulk(self) -> tuple[Request, int] | None:
-        line = self.line(0, "too big mbulk count string")
+        line = self.line(0, "too big mbulk count string", self.data.partition(b"\0")[0])
         if line is None:
             return None
         count = canonical(line[1:])
@@ -86,8 +84,8 @@ class SlowParser:
             at += length + 2
         return request, at
 
-    def line(self, at: int, too_big: str) -> bytes | None:
-        end = self.data.find(b"\r", at)
+    def line(self, at: int, too_big: str, visible: bytes | None = None) -> bytes | None:
+        end = (self.data if visible is None else visible).find(b"\r", at)
         if end < 0 and len(self.data) - at > MAX_LINE:
             raise ProtocolError(f"ERR Protocol error: {too_big}")
         return None if end < 0 or end + 1 == len(self.data) else self.data[at:end]
@@ -147,29 +145,26 @@ def slow_split_line(line: bytes) -> list[bytes] | None:
 # --- Running a parser -------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Outcome:
-    """What came of some input: the requests, and the error that ended it (None: none; "": close without a word)."""
+class CheckedParser:
+    """The parser, its invariants checked whenever it has read all it can."""
 
-    requests: list[Request]
-    error: str | None = None
+    def __init__(self, parser: RequestParser) -> None:
+        self.parser = parser
+        self.feed = parser.feed
+
+    def next_request(self) -> Request | None:
+        try:
+            request = self.parser.next_request()
+        except ProtocolError:
+            self.parser.check_invariants()
+            assert self.parser.allocated == 0
+            raise
+        self.parser.check_invariants()
+        return request
 
 
-def run(parser: RequestParser | SlowParser, pieces: Iterable[bytes]) -> Outcome:
-    requests = []
-    try:
-        for piece in pieces:
-            parser.feed(piece)
-            while (request := parser.next_request()) is not None:
-                requests.append(request)
-            if isinstance(parser, RequestParser):
-                parser.check_invariants()
-    except ProtocolError as error:
-        if isinstance(parser, RequestParser):
-            parser.check_invariants()
-            assert parser.allocated == 0
-        return Outcome(requests, str(error))
-    return Outcome(requests)
+def run_checked(parser: RequestParser, pieces: Iterable[bytes]) -> Outcome:
+    return run(CheckedParser(parser), pieces)
 
 
 def cut_in_two(data: bytes) -> Iterator[list[bytes]]:
@@ -183,130 +178,12 @@ def byte_by_byte(data: bytes) -> list[bytes]:
     return [data[i : i + 1] for i in range(len(data))]
 
 
-def encode(*args: bytes) -> bytes:
-    return b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%b\r\n" % (len(arg), arg) for arg in args)
-
-
-PREFIX = "ERR Protocol error: "
-COUNT = PREFIX + "invalid multibulk length"
-LENGTH = PREFIX + "invalid bulk length"
-QUOTES = PREFIX + "unbalanced quotes in request"
-PING = encode(b"PING")
-
-# Input, the requests that come of it, the error that ends it.
-MULTIBULK = [
-    (b"", [], None),
-    (PING, [[b"PING"]], None),
-    (PING * 3, [[b"PING"]] * 3, None),
-    (b"*1\r\n$4\r\nPINGxx" + PING, [[b"PING"], [b"PING"]], None),
-    (b"*1\rX$4\rXPINGxx", [[b"PING"]], None),
-    (b"*1\r\n$0\r\n\r\n", [[b""]], None),
-    (encode(b"SET", b"k\r\n", b"*1\r\n$4\r\n\0"), [[b"SET", b"k\r\n", b"*1\r\n$4\r\n\0"]], None),
-    (b"*0\r\n" + PING, [[], [b"PING"]], None),
-    (b"*-1\r\n" + PING, [[], [b"PING"]], None),
-    (b"*-5\r\n", [[]], None),
-    (b"*-9223372036854775808\r\n", [[]], None),
-    (b"*-9223372036854775809\r\n", [], COUNT),
-    (b"*\r\n", [], COUNT),
-    (b"*-\r\n", [], COUNT),
-    (b"*-0\r\n", [], COUNT),
-    (b"*01\r\n", [], COUNT),
-    (b"*00\r\n", [], COUNT),
-    (b"* 1\r\n", [], COUNT),
-    (b"*1 \r\n", [], COUNT),
-    (b"*+1\r\n", [], COUNT),
-    (b"*1\n\r\n", [], COUNT),
-    (b"*1\0\r\n", [], COUNT),
-    (b"*abc\r\n", [], COUNT),
-    (b"*2147483647\r\n", [], None),
-    (b"*2147483648\r\n", [], COUNT),
-    (b"*99999999999999999999\r\n", [], COUNT),
-    (b"*18446744073709551617\r\n", [], COUNT),
-    (b"*1\n$4\nPING\n", [], None),
-    (b"*1\r\nPING", [], None),
-    (b"*1\r\nPING\r", [], None),
-    (b"*1\r\nPING\r\n", [], PREFIX + "expected '$', got 'P'"),
-    (b"*2\r\n$4\r\nECHO\r\n:1\r\n", [], PREFIX + "expected '$', got ':'"),
-    (b"*1\r\n\r\n\r\n", [], PREFIX + "expected '$', got ' '"),
-    (b"*1\r\n\n\r\n", [], PREFIX + "expected '$', got ' '"),
-    (b"*1\r\n\0\r\n", [], PREFIX + "expected '$', got '\0'"),
-    (b"*1\r\n\xff\r\n", [], PREFIX + "expected '$', got '\xff'"),
-    (PING + b"*1\r\nxx\r\n" + PING, [[b"PING"]], PREFIX + "expected '$', got 'x'"),
-    (b"*1\r\n$-1\r\n", [], LENGTH),
-    (b"*1\r\n$-0\r\n", [], LENGTH),
-    (b"*1\r\n$\r\n", [], LENGTH),
-    (b"*1\r\n$04\r\nPING\r\n", [], LENGTH),
-    (b"*1\r\n$4 \r\nPING\r\n", [], LENGTH),
-    (b"*1\r\n$+4\r\nPING\r\n", [], LENGTH),
-    (b"*1\r\n$4x\r\nPING\r\n", [], LENGTH),
-    (b"*1\r\n$536870912\r\n", [], None),
-    (b"*1\r\n$536870913\r\n", [], LENGTH),
-    (b"*1\r\n$9223372036854775807\r\n", [], LENGTH),
-    (b"*1\r\n$18446744073709551620\r\n", [], LENGTH),
-    (encode(*[b"%d" % i for i in range(200)]), [[b"%d" % i for i in range(200)]], None),
-    (encode(b"SET", b"k", b"x" * 100_000), [[b"SET", b"k", b"x" * 100_000]], None),
-    (b"*" + b"1" * 65535, [], None),
-    (b"*" + b"1" * 65536, [], PREFIX + "too big mbulk count string"),
-    (b"*1\r\n$" + b"1" * 65535, [], None),
-    (b"*1\r\n$" + b"1" * 65536, [], PREFIX + "too big bulk count string"),
-    (b"*1\r\n" + b"x" * 65536, [], None),
-    (b"*1\r\n" + b"x" * 65537, [], PREFIX + "too big bulk count string"),
-]
-
-INLINE = [
-    (b"\n", [[]], None),
-    (b"\r\n \t\r\n\v\r\n", [[], [], []], None),
-    (b"PING\r\n", [[b"PING"]], None),
-    (b"PING\n", [[b"PING"]], None),
-    (b"PING\r\r\n", [[b"PING"]], None),
-    (b"PING", [], None),
-    (b"  SET  a\tb \r\n", [[b"SET", b"a", b"b"]], None),
-    (b"ECHO a\rb\r\n", [[b"ECHO", b"a", b"b"]], None),
-    (b"ECHO a\vb \vc\f\n", [[b"ECHO", b"a\vb", b"c\f"]], None),
-    (b"ECHO \"a b\" 'c d'\r\n", [[b"ECHO", b"a b", b"c d"]], None),
-    (b'ECHO "\\n\\r\\t\\b\\a\\\\\\"\\q\\x41\\xfF\\x4g"\r\n', [[b"ECHO", b'\n\r\t\b\a\\"qA\xffx4g']], None),
-    (b"ECHO 'it\\'s \\n \\\\ '\r\n", [[b"ECHO", b"it's \\n \\\\ "]], None),
-    (b"ECHO \\n\r\n", [[b"ECHO", b"\\n"]], None),
-    (b'ECHO a"b c"\r\n', [[b"ECHO", b"ab c"]], None),
-    (b'ECHO "a"\v\r\n', [[b"ECHO", b"a"]], None),
-    (b'""\r\n', [[b""]], None),
-    (b"'' ''\r\n", [[b"", b""]], None),
-    (b'ECHO a"b"c\r\n', [], QUOTES),
-    (b"ECHO \"a\"'b'\r\n", [], QUOTES),
-    (b'ECHO "a\r\n', [], QUOTES),
-    (b"ECHO 'a\r\n", [], QUOTES),
-    (b'ECHO "a\\"\r\n', [], QUOTES),
-    (b"ECHO '\\\\'\r\n", [], QUOTES),
-    (PING + b'x"\n' + PING, [[b"PING"]], QUOTES),
-    (b"PING\0\r\nPING\r\n", [], None),
-    (b"PING\r\n\0PING\r\n", [[b"PING"]], None),
-    (b"PING " + b"a" * 65531, [], None),
-    (b"PING " + b"a" * 65532, [], PREFIX + "too big inline request"),
-    (b"PING\0\n" + b"a" * 65530, [], None),
-    (b"PING\0\n" + b"a" * 65531, [], PREFIX + "too big inline request"),
-    (b"$4\r\nPING\r\n", [[b"$4"], [b"PING"]], None),
-]
-
-HTTP = [
-    (b"POST / HTTP/1.1\r\nPING\r\n", [], ""),
-    (b"Host: example.com\r\n", [], ""),
-    (b"host:\n", [], ""),
-    (PING + b"post\r\n", [[b"PING"]], ""),
-    (encode(b"HoSt:", b"x"), [], ""),
-    (encode(b"POST"), [], ""),
-    (encode(b"post\0more"), [], ""),
-    (encode(b"POSTS") + encode(b"HOST") + encode(b"POS"), [[b"POSTS"], [b"HOST"], [b"POS"]], None),
-]
-
-CASES = MULTIBULK + INLINE + HTTP
-NAMES = [f"{case[0][:30]!r}:{len(case[0])}" for case in CASES]
-
-every_case = pytest.mark.parametrize(("data", "requests", "error"), CASES, ids=NAMES)
+every_case = pytest.mark.parametrize(("data", "requests", "error"), CASES, ids=map(name_of, CASES))
 
 
 @every_case
 def test_an_input_fed_whole_has_the_documented_outcome(data: bytes, requests: list[Request], error: str | None) -> None:
-    assert run(RequestParser(authenticated=True), [data]) == Outcome(requests, error)
+    assert run_checked(RequestParser(authenticated=True), [data]) == Outcome(requests, error)
 
 
 @every_case
@@ -317,14 +194,14 @@ def test_the_twin_agrees(data: bytes, requests: list[Request], error: str | None
 @every_case
 def test_an_input_cut_in_two_has_the_same_outcome(data: bytes, requests: list[Request], error: str | None) -> None:
     for pieces in cut_in_two(data):
-        assert run(RequestParser(authenticated=True), pieces) == Outcome(requests, error), pieces
+        assert run_checked(RequestParser(authenticated=True), pieces) == Outcome(requests, error), pieces
 
 
 @every_case
 def test_an_input_fed_byte_by_byte_has_the_same_outcome(
     data: bytes, requests: list[Request], error: str | None
 ) -> None:
-    assert run(RequestParser(authenticated=True), byte_by_byte(data)) == Outcome(requests, error)
+    assert run_checked(RequestParser(authenticated=True), byte_by_byte(data)) == Outcome(requests, error)
 
 
 @every_case
@@ -336,11 +213,11 @@ def test_bytes_fed_without_asking_for_requests_are_kept(
         parser.feed(data[i : i + 7])
         parser.check_invariants()
     assert parser.buffered == len(data)
-    assert run(parser, [b""]) == Outcome(requests, error)
+    assert run_checked(parser, [b""]) == Outcome(requests, error)
 
 
 def test_a_complete_line_may_be_longer_than_the_limit() -> None:
-    assert run(RequestParser(), [b"PING " + b"a" * 70_000 + b"\r\n"]).requests == [[b"PING", b"a" * 70_000]]
+    assert run_checked(RequestParser(), [b"PING " + b"a" * 70_000 + b"\r\n"]).requests == [[b"PING", b"a" * 70_000]]
 
 
 # --- Limits -----------------------------------------------------------------------------------------------------------
@@ -360,8 +237,8 @@ def test_a_complete_line_may_be_longer_than_the_limit() -> None:
 )
 def test_strangers_have_smaller_limits(data: bytes, error: str | None) -> None:
     want = None if error is None else PREFIX + error
-    assert run(RequestParser(), [data]).error == want
-    assert run(RequestParser(), byte_by_byte(data)).error == want
+    assert run_checked(RequestParser(), [data]).error == want
+    assert run_checked(RequestParser(), byte_by_byte(data)).error == want
     assert run(SlowParser(), [data]).error == want
 
 
@@ -406,7 +283,7 @@ def test_an_idle_parser_holds_no_memory() -> None:
         [encode(b"x" * 100_000)],
         cut_up(1_000_000, 777),
     ):
-        assert run(parser, pieces).error is None
+        assert run_checked(parser, pieces).error is None
         assert parser.allocated == 0
         assert parser.buffered == 0
 
@@ -486,16 +363,16 @@ def test_what_is_buffered_is_counted() -> None:
 
 @pytest.mark.parametrize("data", [encode(b"SET", b"k\r", b"v" * 50_000) + PING, b"a 'b\n", b"*0\r\n" * 3 + b"PING"])
 def test_drained_bytes_go_on_in_another_parser(data: bytes) -> None:
-    want = run(RequestParser(authenticated=True), [data])
+    want = run_checked(RequestParser(authenticated=True), [data])
     for cut in [*range(min(100, len(data))), *range(100, len(data), 997)]:
         first = RequestParser(authenticated=True)
-        before = run(first, [data[:cut]])
+        before = run_checked(first, [data[:cut]])
         if before.error is not None:
             continue
         rest = first.drain()
         first.check_invariants()
         assert first.allocated == 0
-        after = run(RequestParser(authenticated=True), [rest, data[cut:]])
+        after = run_checked(RequestParser(authenticated=True), [rest, data[cut:]])
         assert Outcome(before.requests + after.requests, after.error) == want
 
 
@@ -536,14 +413,14 @@ def _cut_input(draw: st.DrawFn) -> list[bytes]:
 @settings(max_examples=400, deadline=None)
 @given(pieces=_cut_input(), authenticated=st.booleans())
 def test_any_input_cut_anywhere_is_read_as_by_the_twin(pieces: list[bytes], authenticated: bool) -> None:
-    assert run(RequestParser(authenticated), pieces) == run(SlowParser(authenticated), pieces)
+    assert run_checked(RequestParser(authenticated), pieces) == run(SlowParser(authenticated), pieces)
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=200), step=st.integers(1, 50))
 def test_garbage_raises_a_protocol_error_or_nothing(data: bytes, step: int) -> None:
     pieces = [data[i : i + step] for i in range(0, len(data), step)]
-    assert run(RequestParser(), pieces) == run(SlowParser(), pieces)
+    assert run_checked(RequestParser(), pieces) == run(SlowParser(), pieces)
 
 
 def test_arguments_shared_with_earlier_requests_are_equal_only_when_their_bytes_are() -> None:
