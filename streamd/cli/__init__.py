@@ -1,0 +1,51 @@
+"""The `streamd` program: one module per subcommand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from streamd import REDIS_VERSION, __version__
+
+__all__ = ["main", "program"]
+
+
+class RawCommand(click.Command):
+    """A command that gets its arguments as they are: `--name` belongs to another grammar."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["arguments"] = tuple(args)
+        return []
+
+
+@click.group()
+@click.version_option(__version__, prog_name="streamd", message=f"%(prog)s %(version)s (speaks Redis {REDIS_VERSION})")
+def program() -> None:
+    """A Redis-protocol server for streams and publish/subscribe."""
+
+
+@program.command(
+    cls=RawCommand,
+    add_help_option=False,
+    short_help="Run a server.",
+)
+def server(arguments: tuple[str, ...]) -> None:
+    from streamd.cli.server import serve
+
+    sys.exit(serve(list(arguments), program="streamd server"))
+
+
+@program.command()
+@click.option("--markdown", is_flag=True, help="Print the manual's tables of settings instead.")
+def conf(markdown: bool) -> None:
+    """Print the commented default configuration."""
+    from streamd.cli.conf import render
+
+    click.echo(render(markdown=markdown), nl=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program; does not return."""
+    program(arguments, prog_name="streamd")
