@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from streamd import REDIS_VERSION
 
 if TYPE_CHECKING:
     from streamd.commands.spec import Arg, Command, CommandTable
 
-__all__ = ["commands", "manual", "syntax"]
+__all__ = ["manual", "render", "syntax"]
 
 TITLES = {
     "stream": "Streams",
@@ -27,14 +25,13 @@ TITLES = {
 """The groups in the order of the page, and their headings; other groups come after these under their own names."""
 
 
-@click.command()
-def commands() -> None:
-    """Print the manual page of all commands, in Markdown."""
+def render() -> str:
+    """The page for all commands of this server."""
     from streamd.commands import load_all
     from streamd.commands.spec import table
 
     load_all()
-    click.echo(manual(table), nl=False)
+    return manual(table)
 
 
 # --- The page ------------------------------------------------------------------------------------------------------------

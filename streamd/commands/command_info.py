@@ -355,4 +355,4 @@ COMMAND_HELP = (
     summary="Lists the subcommands of COMMAND.",
 )  # fmt: skip
 def command_help(ctx: CommandContext, args: list[bytes]) -> None:
-    write_help(ctx, args, COMMAND_HELP)
+    write_help(ctx.reply, args, COMMAND_HELP)

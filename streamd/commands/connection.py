@@ -798,4 +798,4 @@ CLIENT_HELP = (
     summary="Lists the subcommands of CLIENT.",
 )  # fmt: skip
 def client_help(ctx: ConnectionContext, args: list[bytes]) -> None:
-    write_help(ctx, args, CLIENT_HELP)
+    write_help(ctx.reply, args, CLIENT_HELP)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamd.commands.context import Context
+from streamd.protocol.reply import ReplyWriter
 
 __all__ = ["write_help"]
 
 
-def write_help(ctx: Context, args: list[bytes], lines: Sequence[str]) -> None:
+def write_help(reply: ReplyWriter, args: list[bytes], lines: Sequence[str]) -> None:
     """Answer a HELP subcommand: a head with the container's name as it was called, `lines`, and HELP itself.
 
     lines  for each subcommand its form, then what it does, indented by four blanks
     """
     name = args[0].decode("latin-1").upper()
-    ctx.reply.array(len(lines) + 3)
-    ctx.reply.simple(f"{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
+    reply.array(len(lines) + 3)
+    reply.simple(f"{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
     for line in lines:
-        ctx.reply.simple(line)
-    ctx.reply.simple("HELP")
-    ctx.reply.simple("    Print this help.")
+        reply.simple(line)
+    reply.simple("HELP")
+    reply.simple("    Print this help.")

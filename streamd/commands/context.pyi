@@ -1,0 +1,42 @@
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from streamd.engine.database import Database
+from streamd.engine.idempotency import IdempotencyRegistry
+from streamd.protocol.reply import ReplyWriter
+
+__all__ = ["BlockRequest", "Context"]
+
+class BlockRequest:
+    keys: list[bytes]
+    args: list[bytes]
+    timeout_ms: int
+    group: bytes | None
+    ready_at_ms: int | None
+    def __init__(
+        self,
+        keys: list[bytes],
+        args: list[bytes],
+        timeout_ms: int,
+        group: bytes | None = None,
+        ready_at_ms: int | None = None,
+    ) -> None: ...
+
+@disjoint_base
+class Context:
+    db: Database
+    databases: list[Database]
+    reply: ReplyWriter
+    now_ms: int
+    dirty: int
+    client: Any
+    server: Any
+    config: Any
+    stream_node_max_bytes: int
+    stream_node_max_entries: int
+    stream_idmp_duration: int
+    stream_idmp_maxsize: int
+    @property
+    def idempotency(self) -> IdempotencyRegistry: ...
+    def block_on(self, request: BlockRequest) -> None: ...
