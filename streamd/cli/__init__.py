@@ -46,6 +46,14 @@ def conf(markdown: bool) -> None:
     click.echo(render(markdown=markdown), nl=False)
 
 
+@program.command()
+def commands() -> None:
+    """Print the manual page of all commands, in Markdown."""
+    from streamd.cli.commands import render
+
+    click.echo(render(), nl=False)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; does not return."""
     program(arguments, prog_name="streamd")
