@@ -797,8 +797,9 @@ cdef class Stream:
     cdef int64_t trim_by(self, const TrimRule *rule) except -1:
         """Remove entries from the head, as the rule says; how many. O(nodes removed, and one node).
 
-        With DELREF and ACKED each entry is looked at, and `approximate` means nothing but that there is a limit. With ACKED,
-        entries that are still referenced are passed over: O(entries up to the last that every group has read).
+        The last node may go in part: entry by entry, unless the trim is approximate. With DELREF and ACKED all nodes are
+        gone through entry by entry, and the last one in any case. With ACKED, entries that are still referenced are passed
+        over: O(entries up to the last that every group has read).
         """
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef StreamNode *following
@@ -827,10 +828,10 @@ cdef class Stream:
                     removed += live
                 else:
                     removed += self.trim_within(node, rule, barrier)
-                    if whole and live_count(node) == 0:
-                        self.drop_node(node)
-                    elif rule.policy == KEEPREF:
+                    if not whole:
                         break
+                    if live_count(node) == 0:
+                        self.drop_node(node)
                 if following is not NULL and id_cmp(master_id(following), barrier) > 0:
                     break
                 node = following
