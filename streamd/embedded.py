@@ -30,14 +30,14 @@ class EmbeddedServer:
     url         the same, as redis-py's `Redis.from_url` takes it
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, any_port: bool) -> None:
         self.host = "127.0.0.1"
         self.port = 0
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(config,), name="streamd", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(config, any_port), name="streamd", daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -60,13 +60,13 @@ class EmbeddedServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def _run(self, config: Config) -> None:
-        uvloop.run(self._serve(config))
+    def _run(self, config: Config, any_port: bool) -> None:
+        uvloop.run(self._serve(config, any_port))
 
-    async def _serve(self, config: Config) -> None:
+    async def _serve(self, config: Config, any_port: bool) -> None:
         try:
             self._loop = asyncio.get_running_loop()
-            self._server = Server(config)
+            self._server = Server(config, any_port=any_port)
             await self._server.start()
             self.port = self._server.port
         except BaseException as error:  # noqa: BLE001  reported to the thread that started this one
@@ -84,4 +84,4 @@ def start(**settings: object) -> EmbeddedServer:
     settings  by their names, `-` written as `_`: start(stream_node_max_entries=50); `port` may be given too
     Raises ConfigError for a setting that cannot be taken, ListenError when the port is not to be had.
     """
-    return EmbeddedServer(Config.for_embedding(settings))
+    return EmbeddedServer(Config.for_embedding(settings), any_port="port" not in settings)

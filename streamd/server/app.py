@@ -7,6 +7,7 @@ inside its own loop (`await server.start()`, `await server.wait_closed()`), or `
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -25,6 +26,7 @@ from streamd.commands import load_all
 from streamd.commands.spec import table
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
+from streamd.errors import ConfigError
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ListenError", "Server", "run"]
 
 log = logging.getLogger("streamd")
+log.addHandler(logging.NullHandler())  # silent inside another program, unless that program listens
 
 MAX_CLIENTS_ERROR = b"-ERR max number of clients reached\r\n"
 YOUNG_OBJECTS_LIMIT = 50_000
@@ -44,8 +47,12 @@ FREE_SLICE_OBJECTS = 1000
 FREE_SLICE_PAUSE_S = 0.002
 
 
+NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
+"""Why an address may be missing on a machine: without IPv6, say."""
+
+
 class ListenError(OSError):
-    """No address could be listened on; the reason has been logged."""
+    """An address that could not be listened on; the reason has been logged."""
 
 
 class Server:
@@ -83,8 +90,10 @@ class Server:
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
         self._loop: asyncio.AbstractEventLoop
-        self._listeners: list[asyncio.AbstractServer] = []
-        self._addresses: list[tuple[str, int]] = []
+        self._listeners: dict[tuple[str, int], asyncio.AbstractServer] = {}
+        """By address as the settings spell it, without a leading `-`, and port."""
+        self._unix_listener: asyncio.AbstractServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._cron_handle: asyncio.TimerHandle | None = None
         self._slice_handle: asyncio.TimerHandle | None = None
         self._pause_until = 0.0
@@ -103,6 +112,7 @@ class Server:
         self.blocked.dispatcher = self.dispatcher
         self.dispatcher.context.config = self.config
         self.apply_all_settings()
+        self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten}
         await self._listen()
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
 
@@ -115,9 +125,10 @@ class Server:
         if self._stopped.is_set():
             return
         log.warning("User requested shutdown...")
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             listener.close()
-        if self.config.unixsocket:
+        if self._unix_listener is not None:
+            self._unix_listener.close()
             with suppress(OSError):
                 os.unlink(self.config.unixsocket)
         for handle in (self._cron_handle, self._pause_handle, self._slice_handle):
@@ -132,60 +143,78 @@ class Server:
     @property
     def port(self) -> int:
         """The TCP port that is listened on; 0 when there is none."""
-        return self._addresses[0][1] if self._addresses else 0
+        return next((port for _, port in self._listeners), 0)
 
     async def _listen(self) -> None:
         config = self.config
         if config.port != 0 or self._any_port:
-            for address in config.bind:
-                await self._listen_tcp(address)
-            if not self._listeners:
-                log.warning("Failed listening on port %d (tcp), aborting.", config.port)
-                raise ListenError(f"cannot listen on port {config.port}")
+            await self._serve_on(self._open_missing())
         if config.unixsocket:
             await self._listen_unix(config.unixsocket, config.unixsocketperm)
 
-    async def _listen_tcp(self, address: str) -> None:
-        """Listen on one `bind` address: `*` all of IPv4, `::*` all of IPv6, a leading `-` if it may be missing."""
-        is_optional = address.startswith("-")
-        host = address.removeprefix("-")
-        port = self.port or (0 if self._any_port else self.config.port)
-        host = {"*": "0.0.0.0", "::*": "::"}.get(host, host)  # noqa: S104
-        try:
-            listener = await self._loop.create_server(
-                lambda: Client(self.dispatcher), host, port, backlog=self.config.tcp_backlog, reuse_address=True
-            )
-        except (OSError, UnicodeError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            missing = isinstance(error, OSError) and not isinstance(error, PermissionError) and "in use" not in reason
-            if is_optional and missing:
-                return
-            log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
-            self._close_listeners()
-            log.warning("Failed listening on port %d (tcp), aborting.", port)
-            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
-        self._listeners.append(listener)
-        self._addresses += [sock.getsockname()[:2] for sock in listener.sockets]
+    def _wanted_port(self) -> int:
+        return (self.port or 0) if self._any_port else self.config.port
 
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+    def _open_missing(self) -> dict[tuple[str, int], socket.socket]:
+        """Bind what the settings ask for and is not listened on yet; raises ListenError, and then nothing is bound.
+
+        An address may be `*` (all of IPv4) or `::*` (all of IPv6); with a leading `-` it may be missing on this machine.
+        """
+        opened: dict[tuple[str, int], socket.socket] = {}
+        port = self._wanted_port()
+        for address in self.config.bind:
+            host = address.removeprefix("-")
+            if (host, port) in self._listeners:
+                continue
+            try:
+                sock = bind_tcp({"*": "0.0.0.0", "::*": "::"}.get(host, host), port, self.config.tcp_backlog)  # noqa: S104
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+                log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
+                if address.startswith("-") and error.errno in NO_SUCH_ADDRESS:
+                    continue
+                for other in opened.values():
+                    other.close()
+                raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
+            port = sock.getsockname()[1]
+            opened[host, port] = sock
+        if not opened and not self._listeners:
+            raise ListenError(f"cannot listen on port {port}")
+        return opened
+
+    async def _serve_on(self, opened: dict[tuple[str, int], socket.socket]) -> None:
+        for where, sock in opened.items():
+            self._listeners[where] = await self._loop.create_server(
+                lambda: Client(self.dispatcher), sock=sock, backlog=self.config.tcp_backlog
+            )
+
+    def _relisten(self) -> None:
+        """CONFIG SET port or bind: open what is new, then close what is no longer asked for; raises ConfigError."""
+        is_new_port = self.config.port != self.port
+        try:
+            opened = self._open_missing() if self.config.port else {}
+        except ListenError as error:
+            if is_new_port:
+                raise ConfigError("port", "Unable to listen on this port. Check server logs.") from error
+            raise ConfigError("bind", "Failed to bind to specified addresses.") from error
+        wanted = {(address.removeprefix("-"), self.config.port) for address in self.config.bind}
+        for where in [where for where in self._listeners if where not in wanted]:
+            self._listeners.pop(where).close()
+        self._tasks.add(task := self._loop.create_task(self._serve_on(opened)))
+        task.add_done_callback(self._tasks.discard)
 
     async def _listen_unix(self, path: str, permissions: int) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
         try:
-            listener = await self._loop.create_unix_server(
+            self._unix_listener = await self._loop.create_unix_server(
                 lambda: Client(self.dispatcher, is_unix=True), path, backlog=self.config.tcp_backlog
             )
             if permissions:
                 os.chmod(path, permissions)
         except OSError as error:
             log.warning("Failed opening Unix socket: bind: %s", error.strerror)
-            self._close_listeners()
             raise ListenError(f"cannot listen on {path}") from error
-        self._listeners.append(listener)
 
     # --- Clients ---------------------------------------------------------------------------------------------------
 
@@ -352,6 +381,25 @@ class Rate:
         return max(0.0, (v1 - v0) / (t1 - t0)) if t1 > t0 else 0.0
 
 
+def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens on one address; port 0 is any free one. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 def set_keepalive(sock: Any, idle_s: int) -> None:
     """Have the kernel probe an idle connection after `idle_s` seconds, and give it up after three probes more."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -400,6 +448,7 @@ async def _serve(config: Config) -> int:
     try:
         await server.start()
     except ListenError:
+        log.warning("Failed listening on port %d (tcp), aborting.", config.port)
         return 1
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
