@@ -1,0 +1,58 @@
+import asyncio
+from typing import Any
+
+from streamd.commands.spec import Command
+from streamd.engine.database import Database
+from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.request import RequestParser
+from streamd.server.blocking import Blocked
+from streamd.server.dispatch import Dispatcher
+
+__all__ = ["Client"]
+
+class Client(asyncio.Protocol):
+    id: int
+    parser: RequestParser
+    reply: ReplyWriter
+    transport: Any
+    is_unix: bool
+    is_congested: bool
+    authenticated: bool
+    close_after_reply: bool
+    no_evict: bool
+    no_touch: bool
+    blocked: Blocked | None
+    postponed: list[bytes] | None
+    name: bytes
+    lib_name: bytes
+    lib_ver: bytes
+    user: bytes
+    total_net_in: int
+    total_net_out: int
+    total_commands: int
+    last_command: Command | None
+    def __init__(self, dispatcher: Dispatcher, is_unix: bool = ...) -> None: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def last_interaction(self) -> float: ...
+    @property
+    def db_index(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def local_address(self) -> str: ...
+    @property
+    def fileno(self) -> int: ...
+    @property
+    def query_buffer_size(self) -> int: ...
+    @property
+    def output_size(self) -> int: ...
+    def memory_usage(self) -> int: ...
+    def select(self, db: Database) -> None: ...
+    def set_reply_mode(self, mode: bytes) -> None: ...
+    def reset_reply_mode(self) -> None: ...
+    def set_authenticated(self, authenticated: bool, user: bytes = ...) -> None: ...
+    def reset(self, *, needs_password: bool) -> None: ...
+    def shut_down(self) -> None: ...
+    def close(self) -> None: ...
