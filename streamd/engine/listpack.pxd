@@ -94,9 +94,27 @@ cdef inline uint64_t lp_encoded_size(const uint8_t *p) noexcept nogil:
     return 2 + (b & 0x0F)      # F1, F2, F3: 2, 3, 4 bytes after the first
 
 
+cdef extern from *:
+    """
+    /* Bytes of a whole element by its first byte, back-length included; 0: its length follows. */
+    #define LP_ROW(a) a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a
+    #define LP_TEXT(a) a + 2, a + 3, a + 4, a + 5, a + 6, a + 7, a + 8, a + 9, \\
+        a + 10, a + 11, a + 12, a + 13, a + 14, a + 15, a + 16, a + 17
+    static const unsigned char streamd_lp_sizes[256] = {
+        LP_ROW(2), LP_ROW(2), LP_ROW(2), LP_ROW(2), LP_ROW(2), LP_ROW(2), LP_ROW(2), LP_ROW(2),
+        LP_TEXT(0), LP_TEXT(16), LP_TEXT(32), LP_TEXT(48),
+        LP_ROW(3), LP_ROW(3), LP_ROW(0), 0, 4, 5, 6, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    };
+    """
+    const unsigned char *LP_SIZES "streamd_lp_sizes"
+
+
 cdef inline const uint8_t *lp_skip(const uint8_t *p) noexcept nogil:
     """The element after the one at `p`, or the end byte."""
-    cdef uint64_t n = lp_encoded_size(p)
+    cdef uint64_t n = LP_SIZES[p[0]]
+    if n:
+        return p + n
+    n = lp_encoded_size(p)
     return p + n + lp_backlen_size(n)
 
 

@@ -152,14 +152,20 @@ cdef inline const uint8_t *entry_end(const StreamCursor *cursor) noexcept nogil:
     return skip_many(cursor.at, left + 1)
 
 
-cdef inline const uint8_t *skip_entry(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
-    """The entry after the one at `p`, or the end byte."""
-    cdef int64_t flags, pairs
-    p = lp_skip(lp_skip(lp_get_int(p, &flags)))
+cdef inline const uint8_t *skip_body(const StreamCursor *cursor, const uint8_t *p, int64_t flags) noexcept nogil:
+    """The end of an entry from what follows its ID on."""
+    cdef int64_t pairs
     if flags & FLAG_SAME_NAMES:
         return skip_many(p, cursor.name_count + 1)
     p = lp_get_int(p, &pairs)
     return skip_many(p, <uint64_t>pairs * 2 + 1)
+
+
+cdef inline const uint8_t *skip_entry(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
+    """The entry after the one at `p`, or the end byte."""
+    cdef int64_t flags
+    p = lp_get_int(p, &flags)
+    return skip_body(cursor, lp_skip(lp_skip(p)), flags)
 
 
 cdef inline const uint8_t *entry_before(const uint8_t *p) noexcept nogil:
@@ -190,6 +196,7 @@ cdef const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_t *firs
     cdef const uint8_t *end = end_of(cursor.node.lp)
     cdef const uint8_t *p
     cdef StreamID last
+    cdef int64_t flags
     cdef bint from_end
     if id_cmp(id, cursor.master) <= 0:
         return first
@@ -208,10 +215,12 @@ cdef const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_t *firs
             if p is NULL or id_cmp(id_at(cursor, p), id) < 0:
                 return end
             end = p
-    p = first
-    while id_cmp(id_at(cursor, p), id) < 0:
-        p = skip_entry(cursor, p)
-    return p
+    end = first
+    while True:
+        p = read_head(cursor, end, &flags, &last)
+        if id_cmp(last, id) >= 0:
+            return end
+        end = skip_body(cursor, p, flags)
 
 
 # --- Walking ----------------------------------------------------------------------------------------------------------
@@ -858,6 +867,7 @@ cdef class Stream:
         """
         cdef StreamCursor cursor
         cdef const uint8_t *p
+        cdef const uint8_t *body
         cdef int64_t flags, removed = 0
         cdef StreamID id
         self.reserve_count(node)
@@ -865,7 +875,7 @@ cdef class Stream:
         if self.skipped and node == rax_first(&self.nodes):
             p = node.lp + self.skipped
         while p[0] != LP_END:
-            read_head(&cursor, p, &flags, &id)
+            body = read_head(&cursor, p, &flags, &id)
             if rule.strategy == TRIM_MAXLEN:
                 if self.length <= rule.max_length:
                     break
@@ -879,7 +889,7 @@ cdef class Stream:
                 lp_replace_int(node.lp, <uint8_t *>p, flags | FLAG_DELETED)
                 self.length -= 1
                 removed += 1
-            p = skip_entry(&cursor, p)
+            p = skip_body(&cursor, body, flags)
         if removed:
             self.count_deleted(node, removed)
         return removed
