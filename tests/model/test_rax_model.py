@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from hypothesis import settings
@@ -78,13 +79,21 @@ class RaxAgainstSortedDict(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def search(self, data: st.DataObject) -> None:
-        key = self.key(data)
-        left, right = self.oracle.bisect_left(key), self.oracle.bisect_right(key)
-        assert self.map.find(key) == self.oracle.get(key)
-        assert self.map.lower(key) == self.item(left - 1)
-        assert self.map.ceiling(key) == self.item(left)
-        assert self.map.floor(key) == self.item(right - 1)
-        assert self.map.higher(key) == self.item(right)
+        for key in self.around(self.key(data)):
+            left, right = self.oracle.bisect_left(key), self.oracle.bisect_right(key)
+            assert self.map.find(key) == self.oracle.get(key)
+            assert self.map.lower(key) == self.item(left - 1)
+            assert self.map.ceiling(key) == self.item(left)
+            assert self.map.floor(key) == self.item(right - 1)
+            assert self.map.higher(key) == self.item(right)
+
+    def around(self, key: bytes) -> Iterator[bytes]:
+        """The key, and keys that leave it at each of its bytes, to the next value and to the farthest, both ways."""
+        yield key
+        for place, byte in enumerate(key):
+            for other in {max(0, byte - 1), min(255, byte + 1), 0, 255} - {byte}:
+                yield key[:place] + bytes([other]) + key[place + 1 :]
+                yield key[:place] + bytes([other]) + bytes(len(key) - place - 1)
 
     def item(self, place: int) -> tuple[bytes, int] | None:
         return self.oracle.peekitem(place) if 0 <= place < len(self.oracle) else None
