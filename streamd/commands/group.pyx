@@ -25,6 +25,7 @@ from streamd.engine.pel cimport (
 from streamd.engine.stream cimport Stream
 from streamd.protocol.reply cimport ReplyWriter
 
+from streamd.commands.help import write_help
 from streamd.commands.spec import (
     KeysAt, block, command, container, integer, key, multiple, oneof, optional, string, token, unix_time,
 )
@@ -198,7 +199,6 @@ def xgroup_delconsumer(Context ctx not None, list args not None):
 
 
 GROUP_HELP = (
-    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CREATE <key> <group> <id|$> [MKSTREAM] [ENTRIESREAD <count>]",
     "    Make a group that reads what comes after the ID; $ is the last ID of the stream.",
     "    MKSTREAM makes an empty stream when the key does not exist.",
@@ -211,8 +211,6 @@ GROUP_HELP = (
     "    Remove a group.",
     "SETID <key> <group> <id|$> [ENTRIESREAD <count>]",
     "    Let a group read on after another ID.",
-    "HELP",
-    "    Print this help.",
 )
 
 
@@ -221,9 +219,7 @@ GROUP_HELP = (
     summary="Lists the subcommands of XGROUP.",
 )  # fmt: skip
 def xgroup_help(Context ctx not None, list args not None):
-    ctx.reply.array(len(GROUP_HELP))
-    for line in GROUP_HELP:
-        ctx.reply.simple(line)
+    write_help(ctx.reply, args, GROUP_HELP)
 
 
 # --- Acknowledging ------------------------------------------------------------------------------------------------------

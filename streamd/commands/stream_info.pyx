@@ -17,6 +17,7 @@ from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_seek
 from streamd.engine.stream cimport Stream
 from streamd.protocol.reply cimport ReplyWriter
 
+from streamd.commands.help import write_help
 from streamd.commands.spec import KeysAt, block, command, container, integer, key, optional, string, token
 from streamd.errors import CommandError, NoSuchKeyError, printable
 
@@ -236,15 +237,12 @@ def xinfo_consumers(Context ctx not None, list args not None):
 
 
 INFO_HELP = (
-    "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CONSUMERS <key> <group>",
     "    List the consumers of a group.",
     "GROUPS <key>",
     "    List the groups of a stream.",
     "STREAM <key> [FULL [COUNT <count>]]",
     "    Tell about a stream; with FULL about its entries, groups and consumers too, the first <count> of each.",
-    "HELP",
-    "    Print this help.",
 )
 
 
@@ -252,6 +250,4 @@ INFO_HELP = (
     "XINFO HELP", arity=2, group="stream", flags="loading stale", since="5.0.0", summary="Lists the subcommands of XINFO.",
 )  # fmt: skip
 def xinfo_help(Context ctx not None, list args not None):
-    ctx.reply.array(len(INFO_HELP))
-    for line in INFO_HELP:
-        ctx.reply.simple(line)
+    write_help(ctx.reply, args, INFO_HELP)
