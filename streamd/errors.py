@@ -6,6 +6,7 @@
      |   +- WrongTypeError, NoSuchKeyError, SyntaxError_, NotIntegerError, InvalidIDError,
      |   |  NoGroupError, BusyGroupError
      +- ConfigError         names the setting, and the line when it came from a file
+     |   +- UnknownSettingError
      +- CorruptFileError    names the file, the offset, what was expected and what was there
      +- ReplicationError    the link is dropped and tried again
 
@@ -27,6 +28,7 @@ __all__ = [
     "ProtocolError",
     "ReplicationError",
     "StreamdError",
+    "UnknownSettingError",
     "WrongTypeError",
     "printable",
 ]
@@ -101,6 +103,13 @@ class ConfigError(StreamdError):
         self.setting = setting
         self.reason = reason
         self.line = line
+
+
+class UnknownSettingError(ConfigError):
+    """A name that no setting has."""
+
+    def __init__(self, setting: str) -> None:
+        super().__init__(setting, "Bad directive or wrong number of arguments")
 
 
 class CorruptFileError(StreamdError):

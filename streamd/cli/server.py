@@ -121,4 +121,4 @@ def change_directory(config: Config) -> None:
     try:
         os.chdir(config.dir)
     except OSError as error:
-        raise ConfigError("dir", error.strerror) from error
+        raise ConfigError("dir", error.strerror or str(error)) from error

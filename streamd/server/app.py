@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from streamd.errors import ConfigError
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
+from streamd.server.info import render as render_info
 
 if TYPE_CHECKING:
     from streamd.server.config import Config
@@ -74,11 +76,13 @@ class Server:
         for old, new in config.rename_command:
             self.commands.rename(old, new)
         self.run_id = secrets.token_hex(20)
+        self.replication_id = secrets.token_hex(20)
         self.started_at = time.time()
         self.started_monotonic = time.monotonic()
         self.trash = LazyFree()
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
         self.active_expire = True
+        self.is_cron_paused = False
         self.total_connections = 0
         self.rejected_connections = 0
         self.cron_loops = 0
@@ -308,6 +312,24 @@ class Server:
         for client in waiting:
             self.dispatcher.run_postponed(client)
 
+    # --- What it says about itself ---------------------------------------------------------------------------------
+
+    def info(self, sections: Iterable[str] = ()) -> str:
+        """The text of INFO; without sections, the default ones."""
+        return render_info(self, sections)
+
+    def reset_statistics(self) -> None:
+        """CONFIG RESETSTAT: count from here on."""
+        self.dispatcher.reset_stats()
+        self.total_connections = self.rejected_connections = 0
+        for db in self.databases:
+            db.hits = db.misses = db.expired_keys = 0
+        self.trash.reset_statistics()
+        self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
+
+    def change_replication_id(self) -> None:
+        self.replication_id = secrets.token_hex(20)
+
     # --- Settings --------------------------------------------------------------------------------------------------
 
     def apply_all_settings(self) -> None:
@@ -330,6 +352,8 @@ class Server:
         """What is done `hz` times a second, each time a bounded amount."""
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
         self.cron_loops += 1
+        if self.is_cron_paused:
+            return
         now_ms = int(time.time() * 1000)
         if self.active_expire and not self.dispatcher.pause:
             self._expire_due(now_ms)

@@ -1,0 +1,512 @@
+"""INFO: what a server says about itself, as sections of fields.
+
+A field is a name and how to find its value; a section is fields in Redis's order, or a function that gives its lines. Names
+and order are those of Redis 8.6, so that what reads a Redis reads this server. A field that counts what this server does
+not have is left out, unless tools are known to ask for it: then it has the value that says so.
+
+What INFO needs to know of the server is `InfoSource`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamd import REDIS_VERSION, __version__
+
+__all__ = ["SECTIONS", "Field", "InfoSource", "Section", "human_size", "render"]
+
+
+# --- What is asked of the server -----------------------------------------------------------------------------------
+
+
+class DatabaseSource(Protocol):
+    """A database."""
+
+    index: int
+    hits: int
+    misses: int
+    expired_keys: int
+    waiters: dict[bytes, Any]
+    """Keys that clients wait for; a value has `groups` and `claimers`, which are true when readers of groups wait."""
+
+    def __len__(self) -> int: ...
+    @property
+    def expiring(self) -> int:
+        """Keys that have an expiry."""
+
+    @property
+    def avg_ttl(self) -> int:
+        """Their average time to live, in ms."""
+
+
+class EntrySource(Protocol):
+    """What is counted for a command."""
+
+    calls: int
+    usec: int
+    rejected_calls: int
+    failed_calls: int
+
+
+class DispatcherSource(Protocol):
+    """Counters of the dispatcher."""
+
+    @property
+    def entries(self) -> Mapping[str, EntrySource]:
+        """By full name: `xgroup|create`."""
+
+    @property
+    def errorstats(self) -> Mapping[str, int]:
+        """Errors answered, by their code."""
+
+    total_commands: int
+    total_error_replies: int
+    unexpected_errors: int
+    net_input_bytes: int
+    net_output_bytes: int
+
+
+class RateSource(Protocol):
+    def per_second(self) -> float: ...
+
+
+class TrashSource(Protocol):
+    """What waits to be freed."""
+
+    @property
+    def pending_objects(self) -> int: ...
+    @property
+    def freed_objects(self) -> int: ...
+
+
+class InfoSource(Protocol):
+    """The server, as INFO sees it."""
+
+    config: Any  # Config
+    run_id: str  # 40 hexadecimal digits
+    started_at: float  # Unix time
+    started_monotonic: float
+    databases: list[Any]  # DatabaseSource
+    replication_id: str  # 40 hexadecimal digits
+    total_connections: int
+    rejected_connections: int
+    cron_loops: int
+
+    @property
+    def ops_per_second(self) -> RateSource: ...
+    @property
+    def input_rate(self) -> RateSource:
+        """Bytes."""
+
+    @property
+    def output_rate(self) -> RateSource:
+        """Bytes."""
+
+    @property
+    def port(self) -> int:
+        """The TCP port that is listened on; 0 when there is none."""
+
+    @property
+    def trash(self) -> TrashSource: ...
+    @property
+    def clients(self) -> Sized: ...
+    @property
+    def blocked(self) -> BlockedSource: ...
+    @property
+    def dispatcher(self) -> DispatcherSource: ...
+
+
+class BlockedSource(Protocol):
+    """Clients that wait; each has `deadline`, infinite without a time-out."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+# --- Numbers -------------------------------------------------------------------------------------------------------
+
+
+def human_size(size: int) -> str:
+    """Bytes for people: `512B`, `1.50K`, `2.00G`."""
+    if size < 1024:
+        return f"{size}B"
+    power = min(5, (size.bit_length() - 1) // 10)
+    return f"{size / (1 << 10 * power):.2f}{'BKMGTP'[power]}"
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole; 0 when there is no whole."""
+    return part / whole if whole else 0.0
+
+
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""What getrusage counts the greatest resident size in."""
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds now. Where that is not to be had, the most that it has held."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE_SIZE
+    except OSError:
+        return _maxrss()
+
+
+def peak_memory() -> int:
+    """The most memory that this process has held, in bytes."""
+    # The two come from counters that the kernel brings up to date at different times.
+    return max(_maxrss(), resident_memory())
+
+
+def _maxrss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
+
+
+def system_memory() -> int:
+    """Bytes of memory of this machine; 0 when it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
+    except (ValueError, OSError):
+        return 0
+
+
+STARTUP_MEMORY = resident_memory()
+"""What the process held when this module was imported, before any data."""
+
+
+def dataset_memory() -> int:
+    return max(0, resident_memory() - STARTUP_MEMORY)
+
+
+# --- Fields and sections -------------------------------------------------------------------------------------------
+
+Value = Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A line: name and value. `value` is called with the server, an InfoSource; a fixed value stands for itself."""
+
+    name: str
+    value: Value | str | int
+
+    def line(self, server: InfoSource) -> str:
+        value = self.value(server) if callable(self.value) else self.value
+        return f"{self.name}:{value}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: a title, and fields, or a function that gives the lines.
+
+    is_default  whether it is shown when no section is asked for
+    """
+
+    title: str
+    content: Sequence[Field] | Callable[[Any], Iterable[str]] = ()
+    is_default: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.title.lower()
+
+    def lines(self, server: InfoSource) -> Iterator[str]:
+        yield f"# {self.title}"
+        if callable(self.content):
+            yield from self.content(server)
+        else:
+            for field in self.content:
+                yield field.line(server)
+
+
+def render(server: InfoSource, names: Iterable[str] = ()) -> str:
+    """The text of INFO with these sections; without any, the default ones. Unknown names are passed over."""
+    wanted = {name.lower() for name in names} or {"default"}
+    has_all = not wanted.isdisjoint({"all", "everything"})
+    shown = (
+        section
+        for section in SECTIONS
+        if has_all or section.name in wanted or (section.is_default and "default" in wanted)
+    )
+    return "\r\n".join("".join(f"{line}\r\n" for line in section.lines(server)) for section in shown)
+
+
+# --- The sections --------------------------------------------------------------------------------------------------
+
+
+def uptime_s(server: InfoSource) -> int:
+    return int(time.monotonic() - server.started_monotonic)
+
+
+def listener(server: InfoSource) -> str:
+    config = server.config
+    return "name=tcp," + "".join(f"bind={address}," for address in config.bind) + f"port={server.port}"
+
+
+def server_lines(server: InfoSource) -> Iterator[str]:
+    for field in SERVER_FIELDS:
+        yield field.line(server)
+    listeners = [listener(server)] if server.port and server.config.bind else []
+    if server.config.unixsocket:
+        listeners.append(f"name=unix,bind={server.config.unixsocket}")
+    for number, text in enumerate(listeners):
+        yield f"listener{number}:{text}"
+
+
+SYSTEM = platform.uname()
+
+SERVER_FIELDS = (
+    Field("redis_version", REDIS_VERSION),
+    Field("streamd_version", __version__),
+    Field("redis_git_sha1", "00000000"),
+    Field("redis_git_dirty", 0),
+    Field("redis_build_id", f"streamd-{__version__}"),
+    Field("redis_mode", "standalone"),
+    Field("os", f"{SYSTEM.system} {SYSTEM.release} {SYSTEM.machine}"),
+    Field("arch_bits", 8 * struct.calcsize("P")),
+    Field("monotonic_clock", "POSIX clock_gettime"),
+    Field("multiplexing_api", "libuv"),
+    Field("python_version", platform.python_version()),
+    Field(
+        "gcc_version",
+        platform.python_compiler().removeprefix("GCC ") if "GCC" in platform.python_compiler() else "0.0.0",
+    ),
+    Field("process_id", lambda s: os.getpid()),
+    Field("process_supervised", "no"),
+    Field("run_id", lambda s: s.run_id),
+    Field("tcp_port", lambda s: s.port),
+    Field("server_time_usec", lambda s: time.time_ns() // 1000),
+    Field("uptime_in_seconds", uptime_s),
+    Field("uptime_in_days", lambda s: uptime_s(s) // 86400),
+    Field("hz", lambda s: s.config.hz),
+    Field("configured_hz", lambda s: s.config.hz),
+    Field("lru_clock", lambda s: int(time.time()) & 0xFFFFFF),
+    Field("executable", sys.executable),
+    Field("config_file", lambda s: s.config.config_file),
+    Field("io_threads_active", 0),
+)
+
+CLIENTS_FIELDS = (
+    Field("connected_clients", lambda s: len(s.clients)),
+    Field("cluster_connections", 0),
+    Field("maxclients", lambda s: s.config.maxclients),
+    Field("client_recent_max_input_buffer", 0),
+    Field("client_recent_max_output_buffer", 0),
+    Field("blocked_clients", lambda s: len(s.blocked)),
+    Field("tracking_clients", 0),
+    Field("pubsub_clients", 0),
+    Field("watching_clients", 0),
+    Field("clients_in_timeout_table", lambda s: sum(blocked.deadline != float("inf") for blocked in s.blocked)),
+    Field("total_watched_keys", 0),
+    Field("total_blocking_keys", lambda s: sum(len(db.waiters) for db in s.databases)),
+    Field(
+        "total_blocking_keys_on_nokey",
+        lambda s: sum(bool(queues.groups or queues.claimers) for db in s.databases for queues in db.waiters.values()),
+    ),
+)
+
+MEMORY_FIELDS = (
+    Field("used_memory", lambda s: resident_memory()),
+    Field("used_memory_human", lambda s: human_size(resident_memory())),
+    Field("used_memory_rss", lambda s: resident_memory()),
+    Field("used_memory_rss_human", lambda s: human_size(resident_memory())),
+    Field("used_memory_peak", lambda s: peak_memory()),
+    Field("used_memory_peak_human", lambda s: human_size(peak_memory())),
+    Field("used_memory_peak_perc", lambda s: f"{100 * ratio(resident_memory(), peak_memory()):.2f}%"),
+    Field("used_memory_overhead", STARTUP_MEMORY),
+    Field("used_memory_startup", STARTUP_MEMORY),
+    Field("used_memory_dataset", lambda s: dataset_memory()),
+    Field("used_memory_dataset_perc", lambda s: f"{100 * ratio(dataset_memory(), resident_memory()):.2f}%"),
+    Field("allocator_allocated", lambda s: resident_memory()),
+    Field("allocator_active", lambda s: resident_memory()),
+    Field("allocator_resident", lambda s: resident_memory()),
+    Field("total_system_memory", lambda s: system_memory()),
+    Field("total_system_memory_human", lambda s: human_size(system_memory())),
+    Field("maxmemory", lambda s: s.config.maxmemory),
+    Field("maxmemory_human", lambda s: human_size(s.config.maxmemory)),
+    Field("maxmemory_policy", lambda s: s.config.maxmemory_policy),
+    Field("mem_fragmentation_ratio", "1.00"),
+    Field("mem_fragmentation_bytes", 0),
+    Field("mem_not_counted_for_evict", 0),
+    Field("mem_replication_backlog", 0),
+    Field("mem_total_replication_buffers", 0),
+    Field("mem_clients_slaves", 0),
+    Field("mem_clients_normal", lambda s: sum(client.memory_usage() for client in s.clients.values())),
+    Field("mem_cluster_links", 0),
+    Field("mem_aof_buffer", 0),
+    Field("mem_allocator", "libc"),
+    Field("active_defrag_running", 0),
+    Field("lazyfree_pending_objects", lambda s: s.trash.pending_objects),
+    Field("lazyfreed_objects", lambda s: s.trash.freed_objects),
+)
+
+PERSISTENCE_FIELDS = (
+    Field("loading", 0),
+    Field("async_loading", 0),
+    Field("current_cow_peak", 0),
+    Field("current_cow_size", 0),
+    Field("current_cow_size_age", 0),
+    Field("current_fork_perc", "0.00"),
+    Field("current_save_keys_processed", 0),
+    Field("current_save_keys_total", 0),
+    Field("rdb_changes_since_last_save", lambda s: s.dispatcher.context.dirty),
+    Field("rdb_bgsave_in_progress", 0),
+    Field("rdb_last_save_time", lambda s: int(s.started_at)),
+    Field("rdb_last_bgsave_status", "ok"),
+    Field("rdb_last_bgsave_time_sec", -1),
+    Field("rdb_current_bgsave_time_sec", -1),
+    Field("rdb_saves", 0),
+    Field("rdb_saves_consecutive_failures", 0),
+    Field("rdb_last_cow_size", 0),
+    Field("rdb_last_load_keys_expired", 0),
+    Field("rdb_last_load_keys_loaded", 0),
+    Field("aof_enabled", 0),
+    Field("aof_rewrite_in_progress", 0),
+    Field("aof_rewrite_scheduled", 0),
+    Field("aof_last_rewrite_time_sec", -1),
+    Field("aof_current_rewrite_time_sec", -1),
+    Field("aof_last_bgrewrite_status", "ok"),
+    Field("aof_rewrites", 0),
+    Field("aof_rewrites_consecutive_failures", 0),
+    Field("aof_last_write_status", "ok"),
+    Field("aof_last_cow_size", 0),
+    Field("module_fork_in_progress", 0),
+    Field("module_fork_last_cow_size", 0),
+)
+
+THREADS_FIELDS = (Field("io_thread_0", lambda s: f"clients={len(s.clients)},reads=0,writes=0"),)
+
+STATS_FIELDS = (
+    Field("total_connections_received", lambda s: s.total_connections),
+    Field("total_commands_processed", lambda s: s.dispatcher.total_commands),
+    Field("instantaneous_ops_per_sec", lambda s: int(s.ops_per_second.per_second())),
+    Field("total_net_input_bytes", lambda s: s.dispatcher.net_input_bytes),
+    Field("total_net_output_bytes", lambda s: s.dispatcher.net_output_bytes),
+    Field("total_net_repl_input_bytes", 0),
+    Field("total_net_repl_output_bytes", 0),
+    Field("instantaneous_input_kbps", lambda s: f"{s.input_rate.per_second() / 1024:.2f}"),
+    Field("instantaneous_output_kbps", lambda s: f"{s.output_rate.per_second() / 1024:.2f}"),
+    Field("instantaneous_input_repl_kbps", "0.00"),
+    Field("instantaneous_output_repl_kbps", "0.00"),
+    Field("rejected_connections", lambda s: s.rejected_connections),
+    Field("sync_full", 0),
+    Field("sync_partial_ok", 0),
+    Field("sync_partial_err", 0),
+    Field("expired_subkeys", 0),
+    Field("expired_keys", lambda s: sum(db.expired_keys for db in s.databases)),
+    Field("expired_stale_perc", "0.00"),
+    Field("expired_time_cap_reached_count", 0),
+    Field("expire_cycle_cpu_milliseconds", 0),
+    Field("evicted_keys", 0),
+    Field("evicted_clients", 0),
+    Field("evicted_scripts", 0),
+    Field("total_eviction_exceeded_time", 0),
+    Field("current_eviction_exceeded_time", 0),
+    Field("keyspace_hits", lambda s: sum(db.hits for db in s.databases)),
+    Field("keyspace_misses", lambda s: sum(db.misses for db in s.databases)),
+    Field("pubsub_channels", 0),
+    Field("pubsub_patterns", 0),
+    Field("pubsubshard_channels", 0),
+    Field("latest_fork_usec", 0),
+    Field("total_forks", 0),
+    Field("migrate_cached_sockets", 0),
+    Field("slave_expires_tracked_keys", 0),
+    Field("active_defrag_hits", 0),
+    Field("active_defrag_misses", 0),
+    Field("active_defrag_key_hits", 0),
+    Field("active_defrag_key_misses", 0),
+    Field("total_active_defrag_time", 0),
+    Field("current_active_defrag_time", 0),
+    Field("tracking_total_keys", 0),
+    Field("tracking_total_items", 0),
+    Field("tracking_total_prefixes", 0),
+    Field("unexpected_error_replies", lambda s: s.dispatcher.unexpected_errors),
+    Field("total_error_replies", lambda s: s.dispatcher.total_error_replies),
+    Field("dump_payload_sanitizations", 0),
+    Field("io_threaded_reads_processed", 0),
+    Field("io_threaded_writes_processed", 0),
+    Field("eventloop_cycles", lambda s: s.cron_loops),
+    Field("acl_access_denied_auth", 0),
+    Field("acl_access_denied_cmd", 0),
+    Field("acl_access_denied_key", 0),
+    Field("acl_access_denied_channel", 0),
+)
+
+REPLICATION_FIELDS = (
+    Field("role", "master"),
+    Field("connected_slaves", 0),
+    Field("master_failover_state", "no-failover"),
+    Field("master_replid", lambda s: s.replication_id),
+    Field("master_replid2", "0" * 40),
+    Field("master_repl_offset", 0),
+    Field("second_repl_offset", -1),
+    Field("repl_backlog_active", 0),
+    Field("repl_backlog_size", lambda s: s.config.repl_backlog_size),
+    Field("repl_backlog_first_byte_offset", 0),
+    Field("repl_backlog_histlen", 0),
+)
+
+
+def cpu(who: str, whom: int) -> tuple[Field, Field]:
+    return (
+        Field(f"used_cpu_sys{who}", lambda s: f"{resource.getrusage(whom).ru_stime:.6f}"),
+        Field(f"used_cpu_user{who}", lambda s: f"{resource.getrusage(whom).ru_utime:.6f}"),
+    )
+
+
+CPU_FIELDS = (
+    *cpu("", resource.RUSAGE_SELF),
+    *cpu("_children", resource.RUSAGE_CHILDREN),
+    *(cpu("_main_thread", resource.RUSAGE_THREAD) if hasattr(resource, "RUSAGE_THREAD") else ()),
+)
+
+
+def commandstats(server: InfoSource) -> Iterator[str]:
+    for name, entry in server.dispatcher.entries.items():
+        if entry.calls or entry.rejected_calls or entry.failed_calls:
+            yield (
+                f"cmdstat_{name}:calls={entry.calls},usec={entry.usec},"
+                f"usec_per_call={ratio(entry.usec, entry.calls):.2f},"
+                f"rejected_calls={entry.rejected_calls},failed_calls={entry.failed_calls}"
+            )
+
+
+def errorstats(server: InfoSource) -> Iterator[str]:
+    for code, count in server.dispatcher.errorstats.items():
+        yield f"errorstat_{code}:count={count}"
+
+
+def keyspace(server: InfoSource) -> Iterator[str]:
+    for db in server.databases:
+        if len(db):
+            yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
+
+
+SECTIONS = (
+    Section("Server", server_lines),
+    Section("Clients", CLIENTS_FIELDS),
+    Section("Memory", MEMORY_FIELDS),
+    Section("Persistence", PERSISTENCE_FIELDS),
+    Section("Threads", THREADS_FIELDS),
+    Section("Stats", STATS_FIELDS),
+    Section("Replication", REPLICATION_FIELDS),
+    Section("CPU", CPU_FIELDS),
+    Section("Hotkeys"),
+    Section("Modules"),
+    Section("Commandstats", commandstats, is_default=False),
+    Section("Errorstats", errorstats),
+    Section("Latencystats", is_default=False),
+    Section("Cluster", (Field("cluster_enabled", 0),)),
+    Section("Keyspace", keyspace),
+    Section("Keysizes"),
+)
+"""All sections, in the order of INFO."""
