@@ -75,7 +75,7 @@ def test_a_node_grows_to_all_256_children_and_shrinks_again() -> None:
         assert map_.last() == ((bytes([byte - 1]), byte - 1) if byte else None)
         sizes.append(map_.memory)
     assert map_.memory == 0
-    assert set(sizes[256:]) == grown    # each kind is met again on the way down
+    assert set(sizes[256:]) == grown  # each kind is met again on the way down
 
 
 def test_a_key_at_the_border_of_two_node_sizes_moves_nothing() -> None:
