@@ -163,7 +163,7 @@ cdef bytes format_double(double value):
 
 
 cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
-    """As `grow`, without its call in the usual case."""
+    """As `grow`, without its call in the usual case; n is not zero."""
     if n <= writer.capacity - writer.length:
         return writer.data + writer.length
     return writer.grow(n)
@@ -199,7 +199,7 @@ cdef class ReplyWriter:
         cdef size_t need = self.length + n
         cdef size_t spent, size
         cdef char *block
-        if need <= self.capacity:
+        if need <= self.capacity and self.block != NULL:
             return self.data + self.length
         if need < n:
             raise MemoryError("reply too large")
@@ -219,12 +219,14 @@ cdef class ReplyWriter:
                 self.capacity = size
                 if need <= size // 2:
                     return self.data + self.length
-            if size < BLOCK_SIZE:
-                size = BLOCK_SIZE
-            while size < need:
+            if size == 0:
+                size = BLOCK_SIZE // 2
+            while True:
                 if size > (<size_t>-1) // 2:
                     raise MemoryError("reply too large")
                 size *= 2
+                if size >= need:
+                    break
             block = <char *>realloc(self.block, size)
             if block == NULL:
                 raise MemoryError("no memory for a reply")
@@ -302,6 +304,8 @@ cdef class ReplyWriter:
 
     cdef int raw_c(self, const char *p, size_t n) except -1:
         """Append n bytes as they are."""
+        if n == 0:
+            return 0
         cdef char *to = room(self, n)
         memcpy(to, p, n)
         self.length += n

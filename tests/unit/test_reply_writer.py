@@ -62,6 +62,7 @@ def written(resp: int, method: str, *args: Any) -> bytes:
         ("bulk_array", ([],), b"*0\r\n", b"*0\r\n"),
         ("bulk_array", ([b"a", None],), b"*2\r\n$1\r\na\r\n$-1\r\n", b"*2\r\n$1\r\na\r\n_\r\n"),
         ("raw", (b":1\r\n",), b":1\r\n", b":1\r\n"),
+        ("raw", (b"",), b"", b""),
         ("bulk_id", (0, 0), b"$3\r\n0-0\r\n", b"$3\r\n0-0\r\n"),
     ],
 )
@@ -280,6 +281,17 @@ def test_a_slow_peer_does_not_make_the_buffer_grow_for_ever() -> None:
         writer.check_invariants()
     assert writer.length == 10_000
     assert writer.allocated <= 64 * 1024
+
+
+def test_a_full_buffer_drained_as_fast_as_it_fills_takes_linear_time() -> None:
+    # Were the unsent bytes moved for every piece, 10**12 bytes would be copied here.
+    writer = ReplyWriter()
+    writer.raw(b"x" * ((4 << 20) - 10))
+    for _ in range(300_000):
+        writer.consume(5)
+        writer.ok()
+    assert writer.length == (4 << 20) - 10
+    writer.check_invariants()
 
 
 @settings(max_examples=200, deadline=None)

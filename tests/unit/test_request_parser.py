@@ -339,6 +339,18 @@ def test_bytes_fed_while_nobody_reads_take_linear_time() -> None:
     assert parser.next_request() is None
 
 
+def test_a_backlog_that_is_read_as_fast_as_it_grows_takes_linear_time() -> None:
+    # Were the unread bytes moved for every piece, 10**12 bytes would be copied here.
+    parser = RequestParser()
+    parser.feed(PING * 300_000)
+    parser.feed(PING)
+    for _ in range(300_000):
+        parser.feed(PING)
+        assert parser.next_request() == [b"PING"]
+    parser.check_invariants()
+    assert parser.buffered == 300_001 * len(PING)
+
+
 def test_a_short_rest_does_not_keep_a_long_buffer() -> None:
     parser = RequestParser()
     parser.feed(b"*1\r\n$4\r\nPI")
