@@ -13,6 +13,7 @@ Markers (strict), and when the tests that carry them run:
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from support.differential import Tally
 from support.servers import Server, find_oracle, start_redis, start_streamd, target_is_redis
 
 NEWEST_NEEDED = "8.6"
+MANY_SOCKETS = 10_000
 
 _running: pytest.StashKey[list[Server]] = pytest.StashKey()
 _tally: pytest.StashKey[Tally] = pytest.StashKey()
@@ -32,6 +34,15 @@ StartServer = Callable[..., Server]
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_running] = []
     config.stash[_tally] = Tally()
+    allow_many_sockets()
+
+
+def allow_many_sockets() -> None:
+    """Some tests hold a thousand connections; macOS starts processes with 256 open files. Servers inherit this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_SOCKETS if hard == resource.RLIM_INFINITY else min(MANY_SOCKETS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 # --- Tests that need a real Redis -----------------------------------------------------------------------------------

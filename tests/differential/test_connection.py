@@ -426,12 +426,12 @@ def normalised(record: Reply) -> dict[str, Any]:
     }
 
 
-def key_spec(spec: Reply) -> Any:
+def key_spec(spec: Reply) -> dict[Any, Any]:
     """As a map of maps; the notes, which are prose, left out; flags sorted."""
     pairs = dict(zip([k.value for k in spec.value[::2]], spec.value[1::2], strict=True))
     pairs.pop(b"notes", None)
     flags = pairs.pop(b"flags")
-    return {"kind": spec.kind, "flags": sorted(f.value for f in flags.value), **{k: v for k, v in pairs.items()}}
+    return {"kind": spec.kind, "flags": sorted(f.value for f in flags.value), **pairs}
 
 
 @pytest.mark.parametrize("name", SPOKEN)

@@ -442,8 +442,8 @@ def test_active_expiry_can_be_switched_off(pair: Pair) -> None:
 
 
 def test_randomkey_reaches_every_key(pair: Pair) -> None:
+    keys = {b"a", b"b", b"c"}
     for wire in pair.wires:
-        keys = {b"a", b"b", b"c"}
         wire.pipeline([(b"SET", key, b"v") for key in keys])
         seen: set[bytes] = set()
         eventually(lambda wire=wire, seen=seen: seen.add(wire.call("RANDOMKEY").value) or seen == keys)
