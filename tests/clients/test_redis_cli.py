@@ -47,7 +47,11 @@ def background(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]
     def start(*arguments: str) -> subprocess.Popen[str]:
         started.append(
             subprocess.Popen(
-                argv(server, *arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                argv(server, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
         )
         return started[-1]
@@ -73,7 +77,13 @@ def test_the_tutorial(server: Server, cli: Cli, background: Callable[..., subpro
     assert re.fullmatch(r"\d{13}-\d+", first)
     assert cli("XADD", "race:france", "99999999999999-1", "rider", "Norem", "speed", "28.8") == "99999999999999-1\n"
     assert cli("XLEN", "race:france") == "2\n"
-    assert cli("XRANGE", "race:france", "-", "+", "COUNT", "1").splitlines() == [first, "rider", "Castilla", "speed", "30.2"]
+    assert cli("XRANGE", "race:france", "-", "+", "COUNT", "1").splitlines() == [
+        first,
+        "rider",
+        "Castilla",
+        "speed",
+        "30.2",
+    ]
     assert cli("XREVRANGE", "race:france", "+", "-", "COUNT", "1").splitlines()[0] == "99999999999999-1"
 
     reader = background("XREAD", "BLOCK", "0", "STREAMS", "race:france", "$")
@@ -92,7 +102,9 @@ def test_the_tutorial(server: Server, cli: Cli, background: Callable[..., subpro
     assert cli("XREADGROUP", "GROUP", "riders", "Alice", "STREAMS", "race:italy", "0").splitlines()[1] == "1-1"
     assert cli("XACK", "race:italy", "riders", "1-1") == "1\n"
     assert cli("XREADGROUP", "GROUP", "riders", "Alice", "STREAMS", "race:italy", "0").split() == ["race:italy"]
-    assert cli("XREADGROUP", "GROUP", "riders", "Bob", "COUNT", "2", "STREAMS", "race:italy", ">").splitlines()[1] == "2-1"
+    assert (
+        cli("XREADGROUP", "GROUP", "riders", "Bob", "COUNT", "2", "STREAMS", "race:italy", ">").splitlines()[1] == "2-1"
+    )
     assert cli("XPENDING", "race:italy", "riders").splitlines() == ["2", "2-1", "3-1", "Bob", "2"]
     rows = cli("XPENDING", "race:italy", "riders", "-", "+", "10").splitlines()
     assert rows[:2] + rows[3:6] == ["2-1", "Bob", "1", "3-1", "Bob"]
@@ -153,7 +165,9 @@ def test_another_database_and_a_name(cli: Cli) -> None:
 def test_scan_mode(cli: Cli) -> None:
     cli(text="".join(f"SET key:{n} v\n" for n in range(100)) + "XADD s 1-1 f v\n")
     assert sorted(cli("--scan").split()) == sorted([*(f"key:{n}" for n in range(100)), "s"])
-    assert sorted(cli("--scan", "--pattern", "key:1*").split()) == sorted(["key:1", *(f"key:{n}" for n in range(10, 20))])
+    assert sorted(cli("--scan", "--pattern", "key:1*").split()) == sorted(
+        ["key:1", *(f"key:{n}" for n in range(10, 20))]
+    )
 
 
 def test_bigkeys_mode(cli: Cli) -> None:

@@ -112,7 +112,10 @@ def test_a_group_from_creation_to_destruction(client: redis.Redis) -> None:
     assert read_entries(client.xreadgroup("g", "alice", {"s": ">"}, count=2)) == {
         "s": [("1-1", {"n": "1"}), ("2-1", {"n": "2"})]
     }
-    assert list(read_entries(client.xreadgroup("g", "bob", {"s": ">"}))["s"]) == [("3-1", {"n": "3"}), ("4-1", {"n": "4"})]
+    assert list(read_entries(client.xreadgroup("g", "bob", {"s": ">"}))["s"]) == [
+        ("3-1", {"n": "3"}),
+        ("4-1", {"n": "4"}),
+    ]
     assert client.xpending("s", "g") == {
         "pending": 4,
         "min": "1-1",
@@ -185,7 +188,9 @@ def test_xinfo(client: redis.Redis) -> None:
     full = client.xinfo_stream("s", full=True)
     assert full["groups"][0]["consumers"][0]["pel-count"] == 2
     group = client.xinfo_groups("s")[0]
-    assert {name: group[name] for name in ("name", "consumers", "pending", "last-delivered-id", "entries-read", "lag")} == {
+    assert {
+        name: group[name] for name in ("name", "consumers", "pending", "last-delivered-id", "entries-read", "lag")
+    } == {
         "name": "g",
         "consumers": 1,
         "pending": 2,
@@ -346,7 +351,9 @@ def test_a_password(new_streamd, protocol: int | None) -> None:
     with redis.Redis(**connection_arguments(server.port, protocol, password="secret")) as client:
         assert client.ping()
     with (
-        redis.Redis(**connection_arguments(server.port, protocol, password="wrong", retry=Retry(NoBackoff(), 0))) as client,
+        redis.Redis(
+            **connection_arguments(server.port, protocol, password="wrong", retry=Retry(NoBackoff(), 0))
+        ) as client,
         pytest.raises(redis.AuthenticationError),
     ):
         client.ping()
