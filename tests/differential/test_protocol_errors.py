@@ -7,6 +7,7 @@ back of a request's words, by its error line, and by hanging up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -80,7 +81,7 @@ def test_every_documented_case_ends_as_documented(
     "data",
     [b"*11\r\n", b"*10\r\n", b"*2147483648\r\n", b"*1\r\n$16384\r\n", b"*1\r\n$16385\r\n", b"*1\r\n$999999999\r\n"],
 )
-def test_strangers_have_the_same_limits(new_redis, data: bytes) -> None:  # type: ignore[no-untyped-def]
+def test_strangers_have_the_same_limits(new_redis: Callable[..., Server], data: bytes) -> None:
     server = new_redis(requirepass="secret")
     outcome = parse(data, authenticated=False)
     with server.connect() as wire:

@@ -11,6 +11,7 @@ from streamd.errors import ProtocolError
 __all__ = ["CASES", "PING", "PREFIX", "Outcome", "Parser", "Request", "encode", "name_of", "run"]
 
 Request = list[bytes]
+Case = tuple[bytes, list[Request], str | None]
 
 
 class Parser(Protocol):
@@ -51,7 +52,7 @@ QUOTES = PREFIX + "unbalanced quotes in request"
 PING = encode(b"PING")
 
 # Input, the requests that come of it, the error that ends it.
-MULTIBULK = [
+MULTIBULK: list[Case] = [
     (b"", [], None),
     (PING, [[b"PING"]], None),
     (PING * 3, [[b"PING"]] * 3, None),
@@ -114,7 +115,7 @@ MULTIBULK = [
     (b"*1\r\n" + b"x" * 65537, [], PREFIX + "too big bulk count string"),
 ]
 
-INLINE = [
+INLINE: list[Case] = [
     (b"\n", [[]], None),
     (b"\r\n \t\r\n\v\r\n", [[], [], []], None),
     (b"PING\r\n", [[b"PING"]], None),
@@ -148,7 +149,7 @@ INLINE = [
     (b"$4\r\nPING\r\n", [[b"$4"], [b"PING"]], None),
 ]
 
-HTTP = [
+HTTP: list[Case] = [
     (b"POST / HTTP/1.1\r\nPING\r\n", [], ""),
     (b"Host: example.com\r\n", [], ""),
     (b"host:\n", [], ""),
@@ -159,8 +160,9 @@ HTTP = [
     (encode(b"POSTS") + encode(b"HOST") + encode(b"POS"), [[b"POSTS"], [b"HOST"], [b"POS"]], None),
 ]
 
+
 CASES = MULTIBULK + INLINE + HTTP
 
 
-def name_of(case: tuple[bytes, list[Request], str | None]) -> str:
+def name_of(case: Case) -> str:
     return f"{case[0][:30]!r}:{len(case[0])}"

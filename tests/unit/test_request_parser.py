@@ -64,7 +64,7 @@ class SlowParser:
         if count > 10 and not self.authenticated:
             raise ProtocolError("ERR Protocol error: unauthenticated multibulk length")
         at = len(line) + 2
-        request = []
+        request: Request = []
         while len(request) < count:
             line = self.line(at, "too big bulk count string")
             if line is None:
