@@ -101,7 +101,7 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
 
     # --- Rules ---------------------------------------------------------------------------------------------------
 
-    @rule(ms=st.sampled_from([1, 2, 5, 20]))
+    @rule(ms=st.sampled_from([1, 1, 2, 5]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         for db in self.databases:
@@ -114,6 +114,22 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
         self.databases[number].set(key, value, keep_expiry)
         oracle[key] = Held(value, expire_at_ms)
         self.changed(number, key)
+
+    @rule(
+        number=numbers,
+        ttls=st.dictionaries(keys, st.sampled_from([-1, 0, 1, 2, 5, 10]), min_size=4),
+        is_big=st.booleans(),
+    )
+    def fill(self, number: int, ttls: dict[bytes, int], is_big: bool) -> None:
+        """Many keys at once, because most other rules need some."""
+        db, oracle = self.databases[number], self.live(number)
+        for key, ttl_ms in ttls.items():
+            oracle[key] = Held(self.value(is_big))
+            db.set(key, oracle[key].value)
+            if ttl_ms >= 0:
+                oracle[key].expire_at_ms = self.now_ms + ttl_ms
+                db.set_expiry(key, self.now_ms + ttl_ms)
+        self.changed(number, *ttls)
 
     @rule(number=numbers, key=keys)
     def delete(self, number: int, key: bytes) -> None:
@@ -276,6 +292,6 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
 
 
 DatabasesAgainstDicts.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=80, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestDatabases = DatabasesAgainstDicts.TestCase

@@ -36,7 +36,8 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
     ctx.db = ctx.databases[0]
     ctx.reply = ReplyWriter(resp)
     ctx.config = SimpleNamespace(
-        **{"proto_max_bulk_len": 512 * 1024 * 1024, "stream_node_max_bytes": 4096, "stream_node_max_entries": 100} | config
+        **{"proto_max_bulk_len": 512 * 1024 * 1024, "stream_node_max_bytes": 4096, "stream_node_max_entries": 100}
+        | config
     )
     ctx.stream_node_max_bytes = ctx.config.stream_node_max_bytes
     ctx.stream_node_max_entries = ctx.config.stream_node_max_entries
@@ -78,7 +79,8 @@ def run(ctx: HandlerContext, *args: bytes | str | int) -> Any:
     reader.feed(sent)
     reply = reader.gets()
     if reply is False:
-        assert ctx.blocked is not None and not sent, f"{found.full_name} answered with {sent!r}"
+        assert ctx.blocked is not None, f"{found.full_name} did not answer"
+        assert not sent, f"{found.full_name} answered with {sent!r}"
         return None
     assert reader.gets() is False, f"{found.full_name} answered more than once: {sent!r}"
     return reply

@@ -96,7 +96,8 @@ def test_a_scan_of_many_keys_returns_each_once_when_nothing_changes(db: Database
     while cursor:
         cursor, slots = db.scan(cursor, 1000)
         found += [slot.key for slot in slots]
-    assert len(found) == len(names) and set(found) == names
+    assert len(found) == len(names)
+    assert set(found) == names
 
 
 def test_a_scan_takes_any_cursor(db: Database) -> None:
@@ -121,7 +122,8 @@ def test_adding_a_key_that_is_there_is_refused(db: Database) -> None:
 def test_a_key_lives_until_its_time_has_passed(db: Database) -> None:
     db.add(b"k", b"")
     assert db.set_expiry(b"k", 1000)
-    assert db.find(b"k") == b"" and db.expire_due(1) == 0
+    assert db.find(b"k") == b""
+    assert db.expire_due(1) == 0
     db.now_ms = 1001
     assert len(db) == 1, "nobody has met it"
     assert db.find(b"k") is None
@@ -146,7 +148,8 @@ def test_what_reads_counts_and_what_writes_does_not(db: Database) -> None:
 def test_access_times(db: Database, look: str, is_access: bool, is_access_untouched: bool) -> None:
     db.add(b"k", b"")
     slot = db.slot(b"k")
-    assert slot is not None and slot.accessed_ms == 1000
+    assert slot is not None
+    assert slot.accessed_ms == 1000
     db.now_ms = 2000
     db.touch_on_access = False
     getattr(db, look)(b"k")
@@ -166,9 +169,11 @@ def test_renaming_takes_everything_along(db: Database) -> None:
     db.set_expiry(b"other", 9000)
     assert db.rename(b"k", b"other")
     slot = db.slot(b"other")
-    assert slot is not None and (slot.value, slot.expire_at_ms, slot.accessed_ms) == (b"v", 5000, 1000)
+    assert slot is not None
+    assert (slot.value, slot.expire_at_ms, slot.accessed_ms) == (b"v", 5000, 1000)
     assert len(db) == db.expiring == 1
-    assert db.rename(b"other", b"other") and not db.rename(b"k", b"x")
+    assert db.rename(b"other", b"other")
+    assert not db.rename(b"k", b"x")
     db.check_invariants()
 
 
@@ -200,7 +205,8 @@ def test_the_latest_expiry_there_is(db: Database) -> None:
 def test_encodings(db: Database, name: bytes, value: bytes, encoding: bytes) -> None:
     db.add(name, value)
     slot = db.slot(name)
-    assert slot is not None and slot.encoding == encoding
+    assert slot is not None
+    assert slot.encoding == encoding
 
 
 def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
@@ -243,8 +249,10 @@ def test_swapping_leaves_waiters_where_they_are() -> None:
     one.waiters, two.waiters = {b"x": 1}, {b"y": 2}
     one.add(b"y", b"v")
     two.swap_with(one)
-    assert one.waiters == {b"x": 1} and two.waiters == {b"y": 2}
-    assert two.find(b"y") == b"v" and len(one) == 0
+    assert one.waiters == {b"x": 1}
+    assert two.waiters == {b"y": 2}
+    assert two.find(b"y") == b"v"
+    assert len(one) == 0
     assert set(ready) == {(one, b"x"), (two, b"y")}
     one.check_invariants(), two.check_invariants()
 
@@ -283,7 +291,8 @@ def test_storing_the_same_value_again_does_not_free_it(db: Database) -> None:
     value = Value(THRESHOLD + 1)
     db.add(b"k", value)
     db.set(b"k", value)
-    assert db.trash.pending_objects == db.trash.freed_objects == 0 and not value.is_freed.is_set()
+    assert db.trash.pending_objects == db.trash.freed_objects == 0
+    assert not value.is_freed.is_set()
 
 
 def test_a_flush_is_released_in_slices(db: Database) -> None:
@@ -296,7 +305,8 @@ def test_a_flush_is_released_in_slices(db: Database) -> None:
     assert (len(db), trash.pending_objects, trash.has_slices) == (1, 10_000, True)
     assert trash.step(3000) == 3000
     assert (trash.pending_objects, trash.freed_objects) == (7000, 3000)
-    assert trash.step(10**6) == 7000 and trash.step(10) == 0
+    assert trash.step(10**6) == 7000
+    assert trash.step(10) == 0
     assert (trash.pending_objects, trash.freed_objects, trash.has_slices) == (0, 10_000, False)
     trash.reset_statistics()
     assert trash.freed_objects == 0
@@ -305,4 +315,5 @@ def test_a_flush_is_released_in_slices(db: Database) -> None:
 
 def test_flushing_nothing_leaves_nothing_to_do(db: Database) -> None:
     db.flush()
-    assert not db.trash.has_slices and isinstance(db.trash, LazyFree)
+    assert not db.trash.has_slices
+    assert isinstance(db.trash, LazyFree)
