@@ -12,9 +12,21 @@ from typing import Any
 
 from streamd.commands.args import integer as read_integer
 from streamd.commands.context import Context
-from streamd.commands.spec import KeysAt, command, container, integer, key, multiple, oneof, optional, pattern, string
-from streamd.commands.spec import token, unix_time
-from streamd.engine.database import Database
+from streamd.commands.spec import (
+    KeysAt,
+    command,
+    container,
+    integer,
+    key,
+    multiple,
+    oneof,
+    optional,
+    pattern,
+    string,
+    token,
+    unix_time,
+)
+from streamd.engine.database import Database, Slot
 from streamd.engine.glob import match
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
 
@@ -250,7 +262,7 @@ def renamenx(ctx: Context, args: list[bytes]) -> None:
 
 @command(
     "MOVE", arity=3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
-    summary="Moves a key to another database.", args=(key(), integer("db")),
+    summary="Takes a key, and what it holds, to another database.", args=(key(), integer("db")),
 )  # fmt: skip
 def move(ctx: Context, args: list[bytes]) -> None:
     target = database_at(ctx, parse_index(args[2]))
@@ -508,15 +520,20 @@ def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None
     )  # fmt: skip
 
 
+def _look_at(ctx: Context, name: bytes) -> Slot | None:
+    """What is known of a key, or None; a look that counts, but is no use."""
+    return None if ctx.db.find_untouched(name) is None else ctx.db.slot(name)
+
+
 @_object("ENCODING", "2.2.3", "Returns the name of the way in which Redis would store what a key holds.")
 def object_encoding(ctx: Context, args: list[bytes]) -> None:
-    is_there = ctx.db.find_untouched(args[2]) is not None
-    ctx.reply.bulk(ctx.db.slot(args[2]).encoding if is_there else None)
+    slot = _look_at(ctx, args[2])
+    ctx.reply.bulk(None if slot is None else slot.encoding)
 
 
 @_object("REFCOUNT", "2.2.3", "Returns the number of references to what a key holds, which is always 1.")
 def object_refcount(ctx: Context, args: list[bytes]) -> None:
-    if ctx.db.find_untouched(args[2]) is None:
+    if _look_at(ctx, args[2]) is None:
         ctx.reply.null()
     else:
         ctx.reply.integer(1)
@@ -524,16 +541,16 @@ def object_refcount(ctx: Context, args: list[bytes]) -> None:
 
 @_object("IDLETIME", "2.2.3", "Returns the number of seconds since a key was last used.")
 def object_idletime(ctx: Context, args: list[bytes]) -> None:
-    if ctx.db.find_untouched(args[2]) is None:
+    slot = _look_at(ctx, args[2])
+    if slot is None:
         ctx.reply.null()
     else:
-        idle_ms = ctx.now_ms - ctx.db.slot(args[2]).accessed_ms
-        ctx.reply.integer(max(0, idle_ms) // 1000)
+        ctx.reply.integer(max(0, ctx.now_ms - slot.accessed_ms) // 1000)
 
 
 @_object("FREQ", "4.0.0", "Returns how often a key is used; only with a maxmemory policy that counts it.")
 def object_freq(ctx: Context, args: list[bytes]) -> None:
-    if ctx.db.find_untouched(args[2]) is None:
+    if _look_at(ctx, args[2]) is None:
         ctx.reply.null()
         return
     raise CommandError(

@@ -26,6 +26,9 @@ FARTHEST = {10: 11_000, 16: 40_000}
 
 DECIMALS = 17
 
+AT_ONCE = 4000
+"""Digits: Python refuses to read or write more than 4300 at once."""
+
 _DECIMAL = re.compile(rb"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _HEX = re.compile(rb"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?([0-9a-fA-F]*)|\.([0-9a-fA-F]+))(?:[pP]([+-]?[0-9]+))?")
 _INFINITY = re.compile(rb"[+-]?(?:inf|infinity)", re.IGNORECASE)
@@ -46,8 +49,17 @@ def _round(exact: Fraction) -> Fraction | None:
 
 def _decimal(number: int) -> str:
     """The digits of a number that may have more of them than `str` likes to write."""
-    head, tail = divmod(number, 10**4000)
-    return f"{head}{tail:04000d}" if head else str(tail)
+    head, tail = divmod(number, 10**AT_ONCE)
+    return f"{head}{tail:0{AT_ONCE}d}" if head else str(tail)
+
+
+def _read_digits(digits: bytes, base: int) -> int:
+    """The number that digits write, however many they are."""
+    number = 0
+    for start in range(0, len(digits), AT_ONCE):
+        piece = digits[start : start + AT_ONCE]
+        number = number * base ** len(piece) + int(piece, base)
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +79,23 @@ class LongDouble:
             return None
         if _INFINITY.fullmatch(text):
             return cls(None)
-        for pattern, base, power in (_DECIMAL, 10, 10), (_HEX, 16, 2):
-            if match := pattern.fullmatch(text):
-                sign, whole, part, bare_part, exponent_text = match.groups(b"")
-                break
-        else:
+        base, power = 10, 10
+        match = _DECIMAL.fullmatch(text)
+        if match is None:
+            base, power = 16, 2
+            match = _HEX.fullmatch(text)
+        if match is None:
             return None
-        fraction_digits = part or bare_part
-        # Cut in two: Python refuses to read very long decimal numbers at once.
-        mantissa = 0
-        for start in range(0, len(digits := whole + fraction_digits), 4000):
-            piece = digits[start : start + 4000]
-            mantissa = mantissa * base ** len(piece) + int(piece, base)
+        sign, whole, part, bare_part, exponent_text = match.groups(b"")
+        decimals = part or bare_part
+        mantissa = _read_digits(whole + decimals, base)
         if not mantissa:
             return cls(Fraction(0))
         # Beyond these no text of MAX_TEXT bytes is in range, and the power would take long to compute.
         exponent = int(exponent_text or b"0") if len(exponent_text) < 100 else FARTHEST[base] + 1
         if abs(exponent) > FARTHEST[base]:
             return None
-        exact = mantissa * Fraction(power) ** exponent / base ** len(fraction_digits)
+        exact = mantissa * Fraction(power) ** exponent / base ** len(decimals)
         rounded = _round(-exact if sign == b"-" else exact)
         return cls(rounded) if rounded else None
 
@@ -95,8 +105,9 @@ class LongDouble:
         return LongDouble(_round(self.value + other.value))
 
     def format(self) -> bytes:
-        """At most seventeen decimals, without zeros at their end; the number must be finite."""
-        assert self.value is not None
+        """At most seventeen decimals, without zeros at their end. ValueError when the number is not finite."""
+        if self.value is None:
+            raise ValueError("an infinite number has no digits")
         scaled = round(abs(self.value) * 10**DECIMALS)
         whole, part = divmod(scaled, 10**DECIMALS)
         decimals = f"{part:0{DECIMALS}d}".rstrip("0")

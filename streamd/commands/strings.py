@@ -14,8 +14,20 @@ import xxhash
 from streamd.commands.args import integer as read_integer
 from streamd.commands.context import Context
 from streamd.commands.long_double import LongDouble
-from streamd.commands.spec import KeysAt, block, command, double, integer, key, multiple, oneof, optional, string
-from streamd.commands.spec import token, unix_time
+from streamd.commands.spec import (
+    KeysAt,
+    block,
+    command,
+    double,
+    integer,
+    key,
+    multiple,
+    oneof,
+    optional,
+    string,
+    token,
+    unix_time,
+)
 from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW
 from streamd.errors import CommandError, OptionSyntaxError, WrongTypeError
 

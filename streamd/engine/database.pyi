@@ -1,11 +1,14 @@
-from typing import Any
+from typing import Any, final
 
 from streamd.engine.lazyfree import LazyFree
+
+__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Database", "Detached", "Slot"]
 
 ENCODING_BY_VALUE: int
 ENCODING_BY_LENGTH: int
 ENCODING_RAW: int
 
+@final
 class Slot:
     key: bytes
     value: Any
@@ -15,6 +18,7 @@ class Slot:
     @property
     def encoding(self) -> bytes: ...
 
+@final
 class Database:
     index: int
     now_ms: int
@@ -35,7 +39,7 @@ class Database:
     def peek(self, key: bytes) -> Any: ...
     def slot(self, key: bytes) -> Slot | None: ...
     def __len__(self) -> int: ...
-    def __contains__(self, key: bytes) -> bool: ...
+    def __contains__(self, key: bytes, /) -> bool: ...
     def add(self, key: bytes, value: Any) -> int: ...
     def set(self, key: bytes, value: Any, keep_expiry: bool = False) -> int: ...
     def delete(self, key: bytes) -> bool: ...
@@ -60,6 +64,7 @@ class Database:
     def swap_with(self, other: Database) -> int: ...
     def check_invariants(self) -> None: ...
 
+@final
 class Detached:
     count: int
     def release_some(self, budget: int, trash: LazyFree) -> int: ...

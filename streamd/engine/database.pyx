@@ -38,6 +38,7 @@ that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a r
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.gc cimport PyObject_GC_UnTrack
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
 from libc.stdint cimport uint64_t
@@ -248,7 +249,9 @@ cdef class Database:
         elif PyDict_GetItemWithError(shard, slot.key) is not NULL:
             raise KeyError(slot.key)
         if place == 0:
-            self.chunks.append([])
+            chunk = []
+            PyObject_GC_UnTrack(chunk)  # slots take no part in cycles: the collector need not walk all keys
+            self.chunks.append(chunk)
         (<list>self.chunks[self.count >> CHUNK_BITS]).append(slot)
         PyDict_SetItem(shard, slot.key, slot)
         slot.at = self.count
@@ -354,7 +357,7 @@ cdef class Database:
         cdef Slot slot = self.lookup(key)
         return None if slot is None else slot.value
 
-    cpdef int add(self, bytes key, object value) except -1:
+    cpdef int add(self, bytes key not None, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
         cdef Slot slot = Slot.__new__(Slot)
         slot.key = key
@@ -364,7 +367,7 @@ cdef class Database:
         self.signal_ready(key)
         return 0
 
-    cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
+    cpdef int set(self, bytes key not None, object value, bint keep_expiry=False) except -1:
         """Store a value under a key, whatever it held. An expiry goes, unless `keep_expiry`."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
@@ -432,7 +435,7 @@ cdef class Database:
         target.place(key, slot, slot.value)
         return True
 
-    cpdef bint rename(self, bytes key, bytes new_key) except -1:
+    cpdef bint rename(self, bytes key, bytes new_key not None) except -1:
         """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
@@ -441,14 +444,14 @@ cdef class Database:
             return True
         return self.relocate(slot, self, new_key)
 
-    cpdef bint move(self, bytes key, Database target) except -1:
+    cpdef bint move(self, bytes key, Database target not None) except -1:
         """Move a key to another database; False when it is missing here or there already."""
         cdef Slot slot = self.lookup(key)
         if slot is None or target.lookup(key) is not None:
             return False
         return self.relocate(slot, target, key)
 
-    cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1:
+    cpdef bint copy(self, bytes key, Database target not None, bytes new_key not None) except -1:
         """Copy a key, with its expiry, over whatever is at `new_key` of `target`; False when it is missing.
 
         The value copies itself (`value.copy()`). A key must not be copied to itself.
@@ -576,7 +579,7 @@ cdef class Database:
         self.trash.add(remains)
         return 0
 
-    cpdef int swap_with(self, Database other) except -1:
+    cpdef int swap_with(self, Database other not None) except -1:
         """Exchange all keys with another database; clients stay where they wait, and are all told."""
         self.shards, other.shards = other.shards, self.shards
         self.chunks, other.chunks = other.chunks, self.chunks
@@ -627,7 +630,7 @@ cdef class Database:
 cdef class Detached:
     """The slots of a flushed database, given up a few at a time by LazyFree.step."""
 
-    def release_some(self, Py_ssize_t budget, trash):
+    def release_some(self, Py_ssize_t budget, object trash not None):
         """Give up at most `budget` slots; large values go on to `trash`. How many slots they were."""
         cdef Py_ssize_t released = 0
         cdef list tail

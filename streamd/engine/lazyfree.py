@@ -18,7 +18,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Protocol
 
-__all__ = ["Detachable", "LazyFree", "Sliced", "THRESHOLD"]
+__all__ = ["THRESHOLD", "Detachable", "LazyFree", "Sliced"]
 
 THRESHOLD = 64
 """Values whose effort is at most this are freed at once: the hand-over would cost more."""
