@@ -566,6 +566,7 @@ def test_pending_entries_can_be_asked_for_by_interval_consumer_and_idle_time(ctx
         ("- + 3", [*a, b[0]]),
         ("(1-1 (4-1 10", [a[1], b[0]]),
         ("2 2 10", [a[1]]),
+        ("2-1 3-1 10", [a[1], b[0]]),
         ("3 2 10", []),
         ("- + 0", []),
         ("- + -1", []),
