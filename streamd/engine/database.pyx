@@ -38,7 +38,6 @@ that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a r
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
-from cpython.gc cimport PyObject_GC_UnTrack
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
 from libc.stdint cimport uint64_t
@@ -47,6 +46,9 @@ from libc.stdlib cimport free, realloc
 from random import randrange
 
 from streamd.engine.lazyfree import LazyFree
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(object) noexcept
 
 __all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Database", "Detached", "Slot"]
 
@@ -111,8 +113,10 @@ cdef class Slot:
         return b"embstr" if PyBytes_GET_SIZE(self.key) + PyBytes_GET_SIZE(self.value) <= EMBEDDED_MAX else b"raw"
 
 
-cdef inline Py_ssize_t shard_of(object key) except -1:
+cdef inline Py_ssize_t shard_of(bytes key) except -1:
     """Which shard a key belongs to."""
+    if key is None:
+        raise TypeError("a key is bytes, not None")
     return <Py_ssize_t>(<uint64_t>PyObject_Hash(key) >> (64 - SHARD_BITS))
 
 
@@ -357,7 +361,7 @@ cdef class Database:
         cdef Slot slot = self.lookup(key)
         return None if slot is None else slot.value
 
-    cpdef int add(self, bytes key not None, object value) except -1:
+    cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
         cdef Slot slot = Slot.__new__(Slot)
         slot.key = key
@@ -367,7 +371,7 @@ cdef class Database:
         self.signal_ready(key)
         return 0
 
-    cpdef int set(self, bytes key not None, object value, bint keep_expiry=False) except -1:
+    cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
         """Store a value under a key, whatever it held. An expiry goes, unless `keep_expiry`."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
@@ -435,28 +439,34 @@ cdef class Database:
         target.place(key, slot, slot.value)
         return True
 
-    cpdef bint rename(self, bytes key, bytes new_key not None) except -1:
+    cpdef bint rename(self, bytes key, bytes new_key) except -1:
         """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
         cdef Slot slot = self.lookup(key)
+        if new_key is None:
+            raise TypeError("a key is bytes, not None")
         if slot is None:
             return False
         if key == new_key:
             return True
         return self.relocate(slot, self, new_key)
 
-    cpdef bint move(self, bytes key, Database target not None) except -1:
+    cpdef bint move(self, bytes key, Database target) except -1:
         """Move a key to another database; False when it is missing here or there already."""
         cdef Slot slot = self.lookup(key)
+        if target is None:
+            raise TypeError("there is no database to move to")
         if slot is None or target.lookup(key) is not None:
             return False
         return self.relocate(slot, target, key)
 
-    cpdef bint copy(self, bytes key, Database target not None, bytes new_key not None) except -1:
+    cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1:
         """Copy a key, with its expiry, over whatever is at `new_key` of `target`; False when it is missing.
 
         The value copies itself (`value.copy()`). A key must not be copied to itself.
         """
         cdef Slot slot = self.lookup(key)
+        if target is None:
+            raise TypeError("there is no database to copy to")
         if slot is None:
             return False
         target.place(new_key, slot, slot.value if type(slot.value) is bytes else slot.value.copy())
@@ -579,8 +589,10 @@ cdef class Database:
         self.trash.add(remains)
         return 0
 
-    cpdef int swap_with(self, Database other not None) except -1:
+    cpdef int swap_with(self, Database other) except -1:
         """Exchange all keys with another database; clients stay where they wait, and are all told."""
+        if other is None:
+            raise TypeError("there is no database to swap with")
         self.shards, other.shards = other.shards, self.shards
         self.chunks, other.chunks = other.chunks, self.chunks
         self.count, other.count = other.count, self.count

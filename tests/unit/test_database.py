@@ -119,6 +119,21 @@ def test_adding_a_key_that_is_there_is_refused(db: Database) -> None:
     db.check_invariants()
 
 
+def test_none_is_no_key_and_no_database(db: Database) -> None:
+    db.add(b"k", b"")
+    for call in (
+        lambda: db.find(None),  # type: ignore[arg-type]
+        lambda: db.add(None, b""),  # type: ignore[arg-type]
+        lambda: db.rename(b"k", None),  # type: ignore[arg-type]
+        lambda: db.move(b"k", None),  # type: ignore[arg-type]
+        lambda: db.copy(b"k", None, b"x"),  # type: ignore[arg-type]
+        lambda: db.swap_with(None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError):
+            call()
+        assert db.keys() == [b"k"]
+
+
 def test_a_key_lives_until_its_time_has_passed(db: Database) -> None:
     db.add(b"k", b"")
     assert db.set_expiry(b"k", 1000)
