@@ -576,11 +576,14 @@ cdef class Database:
     cpdef int flush(self) except -1:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)
+        cdef Block heap = Block.__new__(Block)
+        heap.size = self.deadline_room * sizeof(Deadline)
         remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
         self.shards = [None] * SHARDS
         self.chunks = []
         self.count = 0
-        free(self.deadlines)
+        heap.data = self.deadlines
+        self.trash.release(heap)
         self.deadlines = NULL
         self.deadline_count = 0
         self.deadline_room = 0
@@ -635,6 +638,31 @@ cdef class Database:
         assert total == self.deadline_sum
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
+
+
+@cython.final
+@cython.no_gc
+cdef class Block:
+    """A piece of C memory on its way to LazyFree: giving a large one back to the system takes a while."""
+
+    cdef void *data    # owned
+    cdef size_t size   # bytes
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def free_effort(self):
+        """About how many pages there are. O(1)."""
+        return self.size >> 12
+
+    def detach(self):
+        return self
+
+    def free(self):
+        """Free it, without the interpreter's lock."""
+        with nogil:
+            free(self.data)
+        self.data = NULL
 
 
 @cython.final

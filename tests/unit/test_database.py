@@ -328,6 +328,18 @@ def test_a_flush_is_released_in_slices(db: Database) -> None:
     assert db.keys() == [b"0"]
 
 
+def test_the_heap_of_a_large_flush_is_freed_by_another_thread(db: Database) -> None:
+    for number in range(20_000):
+        name = b"%d" % number
+        db.add(name, b"")
+        db.set_expiry(name, 10**6 - number)
+    db.flush()
+    db.trash.step(20_000)
+    wait_until(lambda: db.trash.pending_objects == 0)
+    assert db.trash.freed_objects == 20_001
+    db.check_invariants()
+
+
 def test_flushing_nothing_leaves_nothing_to_do(db: Database) -> None:
     db.flush()
     assert not db.trash.has_slices
