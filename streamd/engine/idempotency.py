@@ -10,6 +10,7 @@ above the milliseconds of its oldest IID. (An IID dropped for want of room leave
 when it comes up.) So `expire` looks only at producers that had something to expire, or may have had.
 """
 
+# ruff: noqa: S101 (check_invariants is made of assertions)
 from __future__ import annotations
 
 import weakref

@@ -134,7 +134,7 @@ def test_an_unknown_number_of_elements_is_no_fault() -> None:
 
 
 def test_longer_encodings_than_needed_are_read() -> None:
-    assert decode(bytes.fromhex("11000000" "0100" "f4ffffffffffffffff" "09" "ff")) == [b"-1"]
+    assert decode(bytes.fromhex("110000000100f4ffffffffffffffff09ff")) == [b"-1"]
 
 
 @given(TEXTS, st.data())
