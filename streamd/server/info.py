@@ -67,6 +67,10 @@ class DispatcherSource(Protocol):
     def errorstats(self) -> Mapping[str, int]:
         """Errors answered, by their code."""
 
+    @property
+    def context(self) -> Any:
+        """The Context of handlers; `dirty` counts the changes."""
+
     total_commands: int
     total_error_replies: int
     unexpected_errors: int

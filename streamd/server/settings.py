@@ -804,9 +804,6 @@ SECURITY = (
         "enable-protected-configs", "no", NO_YES_LOCAL, flags="immutable",
         doc="Whether CONFIG SET may change `dir` and `dbfilename`.",
     ),
-    choice(
-        "enable-module-command", "no", NO_YES_LOCAL, flags="immutable foreign", doc="Whether MODULE may be used."
-    ),
     text(
         "aclfile", flags="immutable planned", check=only_empty("this server does not read ACL files"),
         doc="File with the users.",
@@ -1099,6 +1096,7 @@ def _foreign() -> tuple[Setting, ...]:
         text("locale-collate", flags=f, doc=""),
         choice("oom-score-adj", "no", ("no", "yes", "relative", "absolute"), flags=f, doc=""),
         setting("oom-score-adj-values", OomScores(), (0, 200, 800), "", flags=f),
+        choice("enable-module-command", "no", NO_YES_LOCAL, flags=i, doc=""),
         boolean("set-proc-title", True, flags=i, doc=""),
         text("proc-title-template", "{title} {listen-addr} {server-mode}", check=title_template, flags=f, doc=""),
         integer("socket-mark-id", 0, hi=2**32 - 1, flags=i, doc=""),

@@ -1,0 +1,184 @@
+"""INFO: sections, fields, numbers. The server is a stand-in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamd.server import info
+from streamd.server.config import Config
+from streamd.server.info import SECTIONS, human_size, render
+
+
+class FakeDatabase:
+    def __init__(self, index: int, keys: int = 0, **waiters: Any) -> None:
+        self.index = index
+        self.keys = keys
+        self.expiring, self.avg_ttl = keys // 2, 1000
+        self.hits, self.misses, self.expired_keys = 5, 3, 2
+        self.waiters = waiters
+
+    def __len__(self) -> int:
+        return self.keys
+
+
+def fake_server(**changes: Any) -> Any:
+    """A server with one client that waits for two keys, a reader of a group among others on one of them."""
+    entry = SimpleNamespace(calls=4, usec=10, rejected_calls=1, failed_calls=2)
+    refused = SimpleNamespace(calls=0, usec=0, rejected_calls=1, failed_calls=0)
+    never = SimpleNamespace(calls=0, usec=0, rejected_calls=0, failed_calls=0)
+    plain = SimpleNamespace(groups={}, claimers={})
+    grouped = SimpleNamespace(groups={b"g": {}}, claimers={})
+    server = SimpleNamespace(
+        config=Config(),
+        run_id="a" * 40,
+        replication_id="b" * 40,
+        started_at=1_700_000_000.5,
+        started_monotonic=0.0,
+        databases=[FakeDatabase(0, 4, a=plain, b=grouped), FakeDatabase(1)],
+        trash=SimpleNamespace(pending_objects=7, freed_objects=8),
+        total_connections=11,
+        rejected_connections=1,
+        cron_loops=100,
+        ops_per_second=SimpleNamespace(per_second=lambda: 12.9),
+        input_rate=SimpleNamespace(per_second=lambda: 2048.0),
+        output_rate=SimpleNamespace(per_second=lambda: 0.0),
+        port=6379,
+        clients={1: SimpleNamespace(memory_usage=lambda: 1000)},
+        blocked=[SimpleNamespace(deadline=5.0), SimpleNamespace(deadline=float("inf"))],
+        dispatcher=SimpleNamespace(
+            entries={"xadd": entry, "xgroup|create": refused, "xlen": never},
+            errorstats={"ERR": 3, "WRONGTYPE": 1},
+            total_commands=20,
+            total_error_replies=4,
+            unexpected_errors=0,
+            net_input_bytes=300,
+            net_output_bytes=400,
+            context=SimpleNamespace(dirty=9),
+        ),
+    )
+    for name, value in changes.items():
+        setattr(server, name, value)
+    return server
+
+
+def fields(text: str) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def titles(text: str) -> list[str]:
+    return [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
+
+
+ALL = (
+    "Server Clients Memory Persistence Threads Stats Replication CPU Hotkeys Modules Commandstats Errorstats Latencystats"
+    " Cluster Keyspace Keysizes"
+).split()
+DEFAULT = [title for title in ALL if title not in ("Commandstats", "Latencystats")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ([], DEFAULT),
+        (["default"], DEFAULT),
+        (["all"], ALL),
+        (["everything"], ALL),
+        (["ALL", "x"], ALL),
+        (["server", "default"], DEFAULT),
+        (["default", "commandstats"], [*DEFAULT[:10], "Commandstats", *DEFAULT[10:]]),
+        (["cpu", "CLIENTS", "cpu"], ["Clients", "CPU"]),
+        (["nope"], []),
+        ([""], []),
+    ],
+)
+def test_sections_come_in_a_fixed_order(asked: list[str], expected: list[str]) -> None:
+    assert titles(render(fake_server(), asked)) == expected
+
+
+def test_lines_and_sections_are_separated_as_in_redis() -> None:
+    assert render(fake_server(), ["cluster", "hotkeys"]) == "# Hotkeys\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n"
+    assert render(fake_server(), ["nope"]) == ""
+
+
+def test_field_names_are_unique() -> None:
+    names = [line.split(":")[0] for line in render(fake_server(), ["all"]).splitlines() if ":" in line]
+    assert len(names) == len(set(names))
+
+
+def test_fields_tell_what_the_server_knows() -> None:
+    found = fields(render(fake_server(), ["all"]))
+    expected = {
+        "redis_version": "8.6.3", "redis_mode": "standalone", "run_id": "a" * 40, "tcp_port": "6379",
+        "listener0": "name=tcp,bind=*,bind=-::*,port=6379",
+        "connected_clients": "1", "blocked_clients": "2", "clients_in_timeout_table": "1",
+        "total_blocking_keys": "2", "total_blocking_keys_on_nokey": "1",
+        "mem_clients_normal": "1000", "lazyfree_pending_objects": "7", "lazyfreed_objects": "8",
+        "rdb_changes_since_last_save": "9", "rdb_last_save_time": "1700000000",
+        "total_connections_received": "11", "total_commands_processed": "20", "instantaneous_ops_per_sec": "12",
+        "instantaneous_input_kbps": "2.00", "keyspace_hits": "10", "keyspace_misses": "6", "expired_keys": "4",
+        "role": "master", "master_replid": "b" * 40,
+        "cmdstat_xadd": "calls=4,usec=10,usec_per_call=2.50,rejected_calls=1,failed_calls=2",
+        "cmdstat_xgroup|create": "calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0",
+        "errorstat_ERR": "count=3", "db0": "keys=4,expires=2,avg_ttl=1000,subexpiry=0",
+    }  # fmt: skip
+    assert {name: found.get(name) for name in expected} == expected
+    assert "cmdstat_xlen" not in found
+    assert "db1" not in found
+
+
+def test_listeners_are_those_there_are() -> None:
+    server = fake_server(port=0)
+    server.config.unixsocket = "/run/streamd.sock"
+    assert fields(render(server, ["server"]))["listener0"] == "name=unix,bind=/run/streamd.sock"
+    assert "listener0" not in fields(render(fake_server(port=0), ["server"]))
+
+
+def test_memory_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fields(render(fake_server(), ["memory"]))
+    assert int(found["used_memory_rss"]) > 1 << 20
+    assert int(found["used_memory_peak"]) * 1.5 > int(found["used_memory"])
+    assert found["used_memory_human"].endswith("M")
+
+
+def test_nothing_is_divided_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "resident_memory", lambda: 0)
+    monkeypatch.setattr(info, "peak_memory", lambda: 0)
+    found = fields(render(fake_server(), ["all"]))
+    assert found["used_memory_peak_perc"] == "0.00%"
+    assert found["used_memory_dataset_perc"] == "0.00%"
+
+
+def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_proc(*args: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", no_proc)
+    assert info.resident_memory() > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1.00K"),
+        (781896, "763.57K"),
+        (1 << 20, "1.00M"),
+        (25276502016, "23.54G"),
+        (1 << 40, "1.00T"),
+        (1 << 62, "4096.00P"),
+    ],
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert human_size(size) == text
+
+
+def test_every_section_has_lines_of_names_and_values() -> None:
+    server = fake_server()
+    for section in SECTIONS:
+        first, *rest = section.lines(server)
+        assert first == f"# {section.title}"
+        assert all(line.partition(":")[2] or line == "config_file:" for line in rest), section.title
