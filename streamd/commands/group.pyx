@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Consumer groups: XGROUP makes and changes them; XACK, XACKDEL, XPENDING, XCLAIM and XAUTOCLAIM are about what is pending.
+"""Consumer groups: XGROUP makes and changes them; the other commands here are about what is pending in them.
 
-Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running server.
+Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
+server.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
@@ -10,8 +11,8 @@ from libc.string cimport memcpy, memmove
 from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, ids_in, new_stream, parse_bound, parse_delete,
-    parse_loose_id, require_ids, room_for_ids,
+    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, ids_in, new_stream, parse_bound,
+    parse_delete, parse_loose_id, require_ids, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
@@ -34,19 +35,19 @@ from streamd.errors import BusyGroupError, CommandError, NoGroupError, OptionSyn
 __all__ = []
 
 
-# --- What requests name -----------------------------------------------------------------------------------------------
+# --- What requests name ---------------------------------------------------------------------------------------------
 
 cdef int no_such_key_or_group(bytes key, bytes group) except -1:
     raise NoGroupError(f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}'")
 
 
-# --- XGROUP -----------------------------------------------------------------------------------------------------------
+# --- XGROUP ---------------------------------------------------------------------------------------------------------
 
 container("XGROUP", group="stream", since="5.0.0", summary="The commands that make and change consumer groups.")
 
 cdef object MISSING_KEY = (
-    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to "
-    "create an empty stream automatically."
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
+    "to create an empty stream automatically."
 )
 
 
@@ -222,7 +223,7 @@ def xgroup_help(Context ctx not None, list args not None):
     write_help(ctx.reply, args, GROUP_HELP)
 
 
-# --- Acknowledging ------------------------------------------------------------------------------------------------------
+# --- Acknowledging --------------------------------------------------------------------------------------------------
 
 @command(
     "XACK", arity=-4, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update"), since="5.0.0",
@@ -247,7 +248,7 @@ def xack(Context ctx not None, list args not None):
 
 @command(
     "XACKDEL", arity=-6, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update delete"), since="8.2.0",
-    summary="Acknowledges entries and deletes them from the stream, as far as other consumer groups are done with them.",
+    summary="Acknowledges entries and deletes them from the stream, if other consumer groups are done with them.",
     complexity="O(log(N)) for each ID, with N entries pending.",
     args=(
         key(), string("group"), optional(oneof("condition", token("KEEPREF"), token("DELREF"), token("ACKED"))),
@@ -277,7 +278,7 @@ def xackdel(Context ctx not None, list args not None):
         ctx.reply.integer(2 if result == 2 else 1)
 
 
-# --- XPENDING -----------------------------------------------------------------------------------------------------------
+# --- XPENDING -------------------------------------------------------------------------------------------------------
 
 cdef struct PendingRange:
     StreamID first
@@ -297,7 +298,8 @@ cdef struct PendingRange:
             integer("count"), optional(string("consumer")), optional=True,
         ),
     ),
-    tips=("nondeterministic_output",), history=(("6.2.0", "Takes the option `IDLE`, and intervals that exclude a bound."),),
+    tips=("nondeterministic_output",),
+    history=(("6.2.0", "Takes the option `IDLE`, and intervals that exclude a bound."),),
 )  # fmt: skip
 def xpending(Context ctx not None, list args not None):
     cdef Py_ssize_t argc = len(args)
@@ -392,7 +394,7 @@ cdef int reply_pending(
     return reply.close_array(opened, n)
 
 
-# --- Claiming -----------------------------------------------------------------------------------------------------------
+# --- Claiming -------------------------------------------------------------------------------------------------------
 
 cdef int parse_claim_options(Context ctx, list args, Py_ssize_t i, ClaimRule *rule, StreamID *last_id) except -1:
     """Read the options of XCLAIM from argument i on; returns whether JUSTID is among them."""
@@ -506,7 +508,7 @@ def xclaim(Context ctx not None, list args not None):
             ctx.dirty += 1
     reply.close_array(opened, claimed)
     if claimed and rule.delivery_ms < ctx.now_ms:
-        # Who waits with CLAIM may have been waiting for this idle time. All else that becomes idle does so in its own time.
+        # Who waits with CLAIM may have been waiting for this idle time. All else becomes idle in its own time.
         ctx.db.signal_ready(<bytes>args[1])
 
 

@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """XREAD and XREADGROUP: entries after an ID, from one stream or several, now or when there are some.
 
-A request is read whole (ReadOptions), then every key is checked, then the streams that have something are read, in the order
-given. If none has and BLOCK is given, the client waits: the handler hands over the request with `$` replaced by the ID that
-it meant, and is run again from the start when one of the keys is ready. Behaviour: Redis 8.6, as seen on a running server.
+A request is read whole (ReadOptions), then every key is checked, then the streams that have something are read, in the
+order given. If none has and BLOCK is given, the client waits: the handler hands over the request with `$` replaced by
+the ID that it meant, and is run again from the start when one of the keys is ready. Behaviour: Redis 8.6, as seen on a
+running server.
 
 What a stream has for a request:
 
     XREAD         id         entries after it
-    XREADGROUP    `>`        entries after the group's last-delivered ID; with CLAIM, before them, what is pending in the
-                             group and idle for long enough, oldest delivery first
+    XREADGROUP    `>`        entries after the group's last-delivered ID; with CLAIM, before them, what is pending in
+                             the group and idle for long enough, oldest delivery first
                   id         what is pending for this consumer after that ID (its history). Never waits.
 """
 
@@ -43,7 +44,7 @@ cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
 # Stands for `>` among the IDs of XREADGROUP. Redis has it so as well: the greatest ID, written out, means `>`.
 
 
-# --- The request ------------------------------------------------------------------------------------------------------
+# --- The request ----------------------------------------------------------------------------------------------------
 
 @cython.final
 @cython.no_gc
@@ -157,8 +158,9 @@ cdef object unbalanced(bint is_group):
 
 cdef object meaningless(str id):
     return CommandError(
-        f"ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by "
-        f"specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return an empty result set."
+        f"ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer "
+        f"by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return an empty "
+        "result set."
     )
 
 
@@ -172,7 +174,7 @@ cdef int no_group(bytes key, bytes group) except -1:
     )
 
 
-# --- XREAD ------------------------------------------------------------------------------------------------------------
+# --- XREAD ----------------------------------------------------------------------------------------------------------
 
 cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
     """The ID after which entries are asked for; `stream` may be None."""
@@ -193,7 +195,7 @@ cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
 
 @command(
     "XREAD", arity=-4, group="stream", flags="readonly blocking", keys=KeysAfter(b"STREAMS", start=1),
-    since="5.0.0", summary="Returns the entries of one or more streams that come after the given IDs, or waits for one.",
+    since="5.0.0", summary="Returns entries of one or more streams that come after the given IDs, or waits for one.",
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
     args=(
         optional(integer("count", "COUNT")),
@@ -275,7 +277,7 @@ cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after
     return 0
 
 
-# --- XREADGROUP -------------------------------------------------------------------------------------------------------
+# --- XREADGROUP -----------------------------------------------------------------------------------------------------
 
 cdef int parse_group_id(bytes text, StreamID *out) except -1:
     """The ID after which the consumer's history is asked for, or MAX_ID for `>`."""
@@ -378,7 +380,7 @@ cdef inline bint is_idle(const PelRecord *record, const GroupRead *read) noexcep
 
 
 cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexcept:
-    """Whether an entry of the stream is pending and idle for long enough. Those deleted from the stream do not count."""
+    """Whether an entry is pending and idle for long enough. Those deleted from the stream do not count."""
     cdef PelCursor walk
     cdef PelRecord *record
     if read.min_idle_ms < 0 or not is_idle(pel_oldest(&group.pel), read):
@@ -474,8 +476,8 @@ cdef int64_t reply_claimed(
         return 0
     if 0 < read.count < <int64_t>most:
         most = <size_t>read.count
-    # What is claimed gets the newest delivery time and goes to the end of the order that is walked here, where it would be
-    # met again: first all are written, then all are handed over.
+    # What is claimed gets the newest delivery time and goes to the end of the order that is walked here, where it would
+    # be met again: first all are written, then all are handed over.
     claimed = <PelRecord **>malloc(most * sizeof(PelRecord *))
     if claimed is NULL:
         raise MemoryError()
@@ -503,8 +505,8 @@ cdef int64_t reply_claimed(
 cdef object next_claim_ms(list groups, const GroupRead *read):
     """When at the earliest something can be claimed that cannot be now, in Unix ms.
 
-    What becomes pending from now on can be claimed after the minimum idle time, and is not announced. (What is made idle by
-    XCLAIM is announced.)
+    What becomes pending from now on can be claimed after the minimum idle time, and is not announced. (What XCLAIM
+    makes idle is announced.)
     """
     cdef Group group
     cdef PelCursor walk

@@ -10,8 +10,8 @@ from streamd.engine.ids cimport StreamID
 from streamd.engine.stream cimport RefPolicy, Stream
 
 
-# A key that holds something else raises WrongTypeError. For reading: counted as a look at the key. Result: None if missing.
-cdef Stream find_stream(Context ctx, bytes key)
+# None if the key is missing; a key that holds something else raises WrongTypeError.
+cdef Stream find_stream(Context ctx, bytes key)                    # counted as a look at the key
 cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What stream commands have in common in their arguments: streams and groups by name, lists and intervals of IDs, policies.
+"""What stream commands have in common in their arguments: streams and groups by name, IDs, policies.
 
 Used by the compiled handlers; nothing for Python.
 """
@@ -18,7 +18,7 @@ from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, WrongT
 __all__ = []
 
 
-# --- Streams and groups -------------------------------------------------------------------------------------------------
+# --- Streams and groups ---------------------------------------------------------------------------------------------
 
 cdef Stream find_stream(Context ctx, bytes key):
     """The stream at `key`, for a command that Redis counts as a look at the key, or None."""
@@ -55,7 +55,7 @@ cdef Group get_group(Stream stream, bytes key, bytes name):
     return group
 
 
-# --- IDs ----------------------------------------------------------------------------------------------------------------
+# --- IDs ------------------------------------------------------------------------------------------------------------
 
 cdef bytes room_for_ids(Py_ssize_t n):
     return PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(StreamID))
@@ -98,7 +98,7 @@ cdef int parse_loose_id(bytes text, StreamID *out, uint64_t missing_seq) except 
     return 0
 
 
-# --- What is to be deleted ----------------------------------------------------------------------------------------------
+# --- What is to be deleted ------------------------------------------------------------------------------------------
 
 cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1:
     """Read `[KEEPREF|DELREF|ACKED] IDS n id ...` from argument i on, in either order; the last IDS counts."""

@@ -59,7 +59,7 @@ cdef int entry_id(ReplyWriter reply, bytes name, StreamID id) except -1:
     return reply.bulk_id(id.ms, id.seq)
 
 
-# --- XINFO STREAM -----------------------------------------------------------------------------------------------------
+# --- XINFO STREAM ---------------------------------------------------------------------------------------------------
 
 cdef int64_t parse_full(list args) except -1:
     """Read `FULL [COUNT n]`; returns how many of each list are to be shown, 0 for all."""
@@ -86,7 +86,7 @@ cdef object wrong_options(list args):
     args=(key(), optional(block("full-block", token("FULL"), optional(integer("count", "COUNT"))))),
     history=(
         ("6.0.0", "Takes the option `FULL`."),
-        ("7.0.0", "Shows `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."),
+        ("7.0.0", "Shows `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read`, `lag`."),
         ("7.2.0", "Shows `active-time`; `seen-time` is the time of the last attempt."),
         ("8.6.0", "Shows the settings and counters of idempotent producers."),
     ),
@@ -173,7 +173,7 @@ cdef int reply_consumers(ReplyWriter reply, Group group, int64_t count) except -
 
 
 cdef int reply_pending(ReplyWriter reply, Group group, Consumer consumer, int64_t count) except -1:
-    """The first `count` pending entries (0: all), of one consumer, or of the group when that is None, with their owners."""
+    """The first `count` pending entries (0: all) of one consumer, or, when that is None, of the group, with owners."""
     cdef PelCursor walk
     cdef PelRecord *record
     cdef int64_t pending = <int64_t>(group.pel.by_id.count if consumer is None else group.pending_of(consumer))
@@ -192,7 +192,7 @@ cdef int reply_pending(ReplyWriter reply, Group group, Consumer consumer, int64_
     return 0
 
 
-# --- XINFO GROUPS, XINFO CONSUMERS, XINFO HELP ------------------------------------------------------------------------------
+# --- XINFO GROUPS, XINFO CONSUMERS, XINFO HELP ----------------------------------------------------------------------
 
 @command(
     "XINFO GROUPS", arity=3, group="stream", flags="readonly", keys=KeysAt(2, flags="RO access"), since="5.0.0",
@@ -247,7 +247,8 @@ INFO_HELP = (
 
 
 @command(
-    "XINFO HELP", arity=2, group="stream", flags="loading stale", since="5.0.0", summary="Lists the subcommands of XINFO.",
+    "XINFO HELP", arity=2, group="stream", flags="loading stale", since="5.0.0",
+    summary="Lists the subcommands of XINFO.",
 )  # fmt: skip
 def xinfo_help(Context ctx not None, list args not None):
     write_help(ctx.reply, args, INFO_HELP)

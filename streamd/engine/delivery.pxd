@@ -39,8 +39,8 @@ cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept no
 # --- Finding entries one after the other ----------------------------------------------------------------------------
 
 cdef struct Finder:
-    # Looks up entries by ID, fast when the IDs ascend and most entries between them are asked for. Dead after any change of
-    # the stream's entries.
+    # Looks up entries by ID, fast when the IDs ascend and most entries between them are asked for. Dead after any
+    # change of the stream's entries.
     StreamCursor cursor        # at the entry found last
     StreamID asked             # the ID asked for last
     bint started

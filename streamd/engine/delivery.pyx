@@ -1,18 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Delivery: how entries of a stream reach the consumers of its groups, and how they change hands while they are pending.
+"""Delivery: how entries of a stream reach the consumers of its groups, and change hands while they are pending.
 
-Here are the rules for one entry, for compiled callers that walk a stream and write replies (commands/read, commands/group),
-and the same as functions for Python, which return lists.
+Here are the rules for one entry, for compiled callers that walk a stream and write replies (commands/read,
+commands/group), and the same as functions for Python, which return lists.
 
-How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from the
-first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted in the
-middle leaves no trace of its position. Then it is unknown (-1) until it can be told again from one of the two ends:
+How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from
+the first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted
+from the middle leaves no trace of its position. Then it is unknown (-1), until the group comes to an entry whose
+position can be told from an end of the stream:
 
-    entries_added = 9          1 2 . 4 5 6 . 8 9         . deleted one by one (max_deleted_id = 7)
-                               |         |   |  |
-    position of an ID          1     unknown 8  9        from 8 on nothing was deleted, so the stream's end tells it
+    entries_added = 9      . . 3 4 5 6 7 8 9     two were trimmed: first_id is 3, length 7
+    position of an ID          3           9     the first is entries_added - length + 1, the last entries_added
 
-    "a tombstone ahead of X"   the stream has entries, and X <= max_deleted_id
+    entries_added = 9      1 2 3 . 5 6 7 8 9     one was deleted: max_deleted_id is 4, length 8
+    position of an ID                      9     from the first, one cannot count on; and before 4, not even begin
+
+    "a tombstone ahead of X"                     the stream has entries, and X <= max_deleted_id
 
 Redis's rules, as seen on a running server; they estimate, and a tombstone ahead is assumed where one may be.
 """

@@ -33,7 +33,8 @@ cdef class Group:
     cdef Consumer consumer_by_number(self, uint32_t number)
     cdef Consumer find_consumer(self, bytes name)               # None: no such consumer
     cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
-    cdef int64_t drop_consumer(self, bytes name) except -2             # its pending entries go too: how many; -1: no such consumer
+    cdef int64_t drop_consumer(self, bytes name) except -2
+        # Its pending entries go too: how many they were; -1: no such consumer.
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
     cdef list consumers_by_name(self)                           # not to be changed
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil

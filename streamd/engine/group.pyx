@@ -3,15 +3,16 @@
 
     Group ── last_id, entries_read         how far it has read; see delivery.pyx for what moves them
       ├── consumers: name -> Consumer      seen and active times
-      └── pel: Pel                         one record per pending entry, with its consumer, time and number of deliveries
+      └── pel: Pel                         one record per pending entry: its consumer, time and number of deliveries
 
 A consumer is known to the Pel by a small number; `by_number` leads back from a pending record to its consumer.
 
-What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number, and
-in neither otherwise; every pending record's owner is such a number; the consumers' pending counts add up to the group's.
+What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number,
+and in neither otherwise; every pending record's owner is such a number; the consumers' pending counts add up to the
+group's.
 
-A group knows nothing of its stream: an entry may be pending though it has been deleted from the stream. Whatever needs both
-(reading, claiming, lag) is in delivery.pyx. Time is an argument, Unix milliseconds.
+A group knows nothing of its stream: an entry may be pending though it has been deleted from the stream. Whatever needs
+both (reading, claiming, lag) is in delivery.pyx. Time is an argument, Unix milliseconds.
 """
 
 cimport cython

@@ -202,7 +202,7 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         (start,) = self.draw_ids(data, 1)
         min_idle_ms = self.draw_min_idle(data)
         claimed: list[Any] = []
-        deleted = []
+        deleted: list[bytes] = []
         following = b"0-0"
         for looked_at, id in enumerate(sorted(id for id in self.pending if id >= start)):
             if len(claimed) + len(deleted) == count or looked_at == 10 * count:

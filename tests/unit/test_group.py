@@ -9,7 +9,7 @@ import hiredis
 import pytest
 
 import streamd.commands.read
-import streamd.commands.stream_info  # noqa: F401  (each declares its commands)
+import streamd.commands.stream_info
 from streamd.commands.group import GROUP_HELP
 from streamd.engine import delivery
 from streamd.engine.group import Group
@@ -47,7 +47,9 @@ def group() -> Group:
     for name in (b"a", b"b"):
         assert group.create_consumer(name, now_ms=7)
     for number in range(1, 6):
-        group.restore_pending((number, 0), b"a" if number % 2 else b"b", delivery_ms=100 + number, delivery_count=number)
+        group.restore_pending(
+            (number, 0), b"a" if number % 2 else b"b", delivery_ms=100 + number, delivery_count=number
+        )
     group.check_invariants()
     return group
 
@@ -713,9 +715,7 @@ def test_xautoclaim_goes_through_the_pending_entries_in_steps(ctx: HandlerContex
     assert autoclaim(ctx, 0, "0", "COUNT", 2) == [b"3-1", [entry(1), entry(2)], []]
     assert autoclaim(ctx, 0, "3-1", "COUNT", 2, "JUSTID") == [b"5-1", ids((3, 4)), []]
     assert autoclaim(ctx, 0, "(4-1", "COUNT", 1) == [b"0-0", [entry(5)], []]
-    assert [record[1:] for record in group_of(ctx).pending()] == [
-        (b"b", START_MS, count) for count in (2, 2, 1, 1, 2)
-    ]
+    assert [record[1:] for record in group_of(ctx).pending()] == [(b"b", START_MS, count) for count in (2, 2, 1, 1, 2)]
 
 
 def test_xautoclaim_drops_deleted_entries_whatever_their_idle_time(ctx: HandlerContext) -> None:
@@ -777,10 +777,21 @@ def as_dict(flat: list[Any]) -> dict[str, Any]:
     return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-HEAD = (
-    "length radix-tree-keys radix-tree-nodes last-generated-id max-deleted-entry-id entries-added "
-    "recorded-first-entry-id idmp-duration idmp-maxsize pids-tracked iids-tracked iids-added iids-duplicates"
-).split()
+HEAD = [
+    "length",
+    "radix-tree-keys",
+    "radix-tree-nodes",
+    "last-generated-id",
+    "max-deleted-entry-id",
+    "entries-added",
+    "recorded-first-entry-id",
+    "idmp-duration",
+    "idmp-maxsize",
+    "pids-tracked",
+    "iids-tracked",
+    "iids-added",
+    "iids-duplicates",
+]
 
 
 def test_xinfo_stream_tells_the_fields_in_redis_order(ctx: HandlerContext) -> None:
@@ -804,7 +815,7 @@ def test_xinfo_stream_full_tells_groups_and_consumers_by_name(ctx: HandlerContex
     assert found["entries"] == [entry(number) for number in range(1, 6)]
     first, second = (as_dict(group) for group in found["groups"])
     assert (first["name"], first["entries-read"], first["lag"], first["pending"]) == (b"a-group", None, None, [])
-    assert list(second) == "name last-delivered-id entries-read lag pel-count pending consumers".split()
+    assert list(second) == ["name", "last-delivered-id", "entries-read", "lag", "pel-count", "pending", "consumers"]
     assert (second["entries-read"], second["lag"], second["pel-count"]) == (3, 2, 3)
     assert second["pending"][0] == [b"1-1", b"z", START_MS, 1]
     consumers = [as_dict(consumer) for consumer in second["consumers"]]

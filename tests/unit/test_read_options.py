@@ -239,7 +239,8 @@ def claim(ctx: HandlerContext, min_idle_ms: int) -> Any:
 
 
 def ready_after_ms(ctx: HandlerContext) -> int:
-    assert ctx.blocked is not None and ctx.blocked.ready_at_ms is not None
+    assert ctx.blocked is not None
+    assert ctx.blocked.ready_at_ms is not None
     return ctx.blocked.ready_at_ms - ctx.now_ms
 
 
