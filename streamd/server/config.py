@@ -438,7 +438,7 @@ class Reader:
         if self._commands is None:
             load_all()
             self._commands = table.copy()
-        if old.upper() in OTHER_COMMANDS.difference(self._commands):
+        if old.upper() in OTHER_COMMANDS.difference(table):
             return
         try:
             self._commands.rename(old, new)

@@ -21,7 +21,6 @@ import ipaddress
 import math
 import os
 import re
-import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -31,6 +30,9 @@ __all__ = ["SETTINGS", "BufferLimit", "Kind", "Refused", "SavePoint", "Setting",
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
+
+
+NO_TLS = "this server does not speak TLS"
 
 
 class Refused(ValueError):
@@ -556,7 +558,7 @@ class NoTls(Integer):
 
     def parse(self, args: Sequence[str], old: Any) -> int:
         if super().parse(args, old):
-            raise Refused("this server does not speak TLS")
+            raise Refused(NO_TLS)
         return 0
 
     def domain(self) -> str:
@@ -601,8 +603,7 @@ def host_name(text: str) -> str | None:
 
 
 def node_name(text: str) -> str | None:
-    allowed = set(string.ascii_letters + string.digits + "!#$&()*+:;<>?@[]^{|}~-._")
-    return None if allowed.issuperset(text) else "Announced human node name contained invalid character"
+    return None if re.fullmatch(r"[A-Za-z0-9./_`-]*", text) else "Announced human node name contained invalid character"
 
 
 def ip_address(text: str) -> str | None:
@@ -1015,7 +1016,7 @@ TLS = (
     text("tls-client-key-file-pass", flags="secret planned", doc="Password of the private key for outgoing connections."),
     choice("tls-auth-clients", "yes", ("no", "yes", "optional"), flags="planned", doc="Ask clients for certificates."),
     choice("tls-auth-clients-user", "off", ("CN", "off"), flags="planned", doc="Take the user from the certificate."),
-    boolean("tls-replication", False, flags="planned", doc="Use TLS to the primary."),
+    setting("tls-replication", NeverYes(NO_TLS), False, "Use TLS to the primary.", flags="planned"),
     boolean("tls-prefer-server-ciphers", False, flags="planned", doc="This server's order of ciphers counts."),
     boolean("tls-session-caching", True, flags="planned", doc="Let clients resume sessions."),
     integer("tls-session-cache-size", 20480, hi=INT_MAX, flags="planned", doc="Sessions that are kept."),
@@ -1069,7 +1070,7 @@ def _foreign() -> tuple[Setting, ...]:
         memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags=f, doc=""),
         integer("cluster-slot-migration-write-pause-timeout", 10000, flags=f, doc=""),
         setting("cluster-slot-stats-enabled", SlotStats(("no", "yes", "cpu", "net", "mem")), ("no",), "", flags=f),
-        boolean("tls-cluster", False, flags=f, doc=""),
+        setting("tls-cluster", NeverYes(NO_TLS), False, "", flags=f),
     )  # fmt: skip
     process = (
         setting("activedefrag", NeverYes(

@@ -362,7 +362,7 @@ def test_rewrite_changes_values_in_place_and_keeps_the_rest(file: Path) -> None:
         ]
     )
     config.rewrite()
-    expected = f"""\
+    expected = """\
 # A comment
 
 # an indented one
