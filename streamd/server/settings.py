@@ -712,7 +712,7 @@ NETWORK = (
     ),
     integer("port", 6379, hi=65535, apply="listen", doc="TCP port; 0 listens on none."),
     boolean(
-        "protected-mode", True,
+        "protected-mode", True, flags="planned",
         doc="While there is no password, take connections from this machine only.",
     ),
     text("unixsocket", flags="immutable", doc="Path of a Unix socket to listen on as well; empty for none."),
@@ -728,7 +728,7 @@ NETWORK = (
         "tcp-keepalive", 300, hi=INT_MAX, unit="seconds",
         doc="Probe connections that have been silent for this long, so that dead peers are noticed; 0 never does.",
     ),
-    integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0 never does."),
+    integer("timeout", 0, hi=INT_MAX, unit="seconds", flags="planned", doc="Close clients that have been idle for this long; 0 never does."),
     text("bind-source-addr", flags="planned", doc="Address from which outgoing connections are made."),
 )  # fmt: skip
 
@@ -777,7 +777,7 @@ CLIENTS = (
         doc="Clients that may be connected at a time; lowered at start when the system allows fewer open files.",
     ),
     setting(
-        "client-output-buffer-limit", BufferLimits(), BufferLimits.DEFAULT,
+        "client-output-buffer-limit", BufferLimits(), BufferLimits.DEFAULT, flags="planned",
         doc="Close a client that does not read its replies: hard limit, soft limit, and for how many seconds the soft one"
         " may be passed. The classes are normal, replica and pubsub.",
     ),
