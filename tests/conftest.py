@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from support.differential import Tally
@@ -60,12 +61,17 @@ def check_oracle(since: str) -> None:
     required = os.environ.get("STREAMD_REQUIRE_REDIS", "")
     oracle = find_oracle()
     if oracle is None:
-        reason = "no redis-server: set STREAMD_REDIS_BIN to the folder that holds it"
-        pytest.fail(reason, pytrace=False) if required else pytest.skip(reason)
-    if oracle.version < _version(since):
-        reason = f"needs Redis {since}, found {'.'.join(map(str, oracle.version))} in {oracle.folder}"
-        demanded = "." in required and _version(required) > oracle.version
-        pytest.fail(reason, pytrace=False) if demanded else pytest.skip(reason)
+        _do_without("no redis-server: set STREAMD_REDIS_BIN to the folder that holds it", is_failure=bool(required))
+    elif oracle.version < _version(since):
+        found = ".".join(map(str, oracle.version))
+        is_too_old = "." in required and oracle.version < _version(required)
+        _do_without(f"needs Redis {since}, found {found} in {oracle.folder}", is_failure=is_too_old)
+
+
+def _do_without(reason: str, *, is_failure: bool) -> NoReturn:
+    if is_failure:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -137,7 +143,7 @@ def tally(pytestconfig: pytest.Config) -> Tally:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
         marks = item.stash.get(_log_marks, {})

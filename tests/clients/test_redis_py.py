@@ -106,7 +106,7 @@ def test_binary_fields_survive(server: Server, protocol: int | None) -> None:
 
 def test_a_group_from_creation_to_destruction(client: redis.Redis) -> None:
     assert client.xgroup_create("s", "g", id="$", mkstream=True)
-    with pytest.raises(redis.ResponseError, match="^BUSYGROUP|Consumer Group name already exists"):
+    with pytest.raises(redis.ResponseError, match="Consumer Group name already exists"):
         client.xgroup_create("s", "g")
     ids = fill(client, 4)
     assert read_entries(client.xreadgroup("g", "alice", {"s": ">"}, count=2)) == {
@@ -405,6 +405,6 @@ def test_server_commands(client: redis.Redis) -> None:
     assert client.command_getkeys("XREAD", "STREAMS", "a", "b", "0", "0") == ["a", "b"]
     with pytest.raises(redis.ResponseError, match="unknown command"):
         client.execute_command("NOSUCH")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE|wrong kind of value"):
-        client.set("text", "v")
+    client.set("text", "v")
+    with pytest.raises(redis.ResponseError, match="wrong kind of value"):
         client.xlen("text")

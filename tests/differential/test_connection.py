@@ -303,6 +303,7 @@ def test_client_kill_by_id_closes_the_connection(pair: Pair) -> None:
 def test_client_kill_by_address_closes_the_connection(pair: Pair) -> None:
     for server, wire in zip(pair.servers, pair.wires, strict=True):
         victim = server.connect()
+        assert victim.call("PING").value == b"PONG"  # it has been accepted
         host, port = victim.socket.getsockname()
         assert wire.call("CLIENT", "KILL", f"{host}:{port}") == Reply("+", b"OK")
         assert victim.read_to_end() == b""
@@ -650,7 +651,7 @@ def test_debug_is_refused_unless_enabled(both_new: Any) -> None:
     assert replies[0] == replies[1]
 
 
-def test_client_reply_limits_do_not_count_before_authentication(both_new: Any) -> None:
+def test_more_than_a_kibibyte_unsent_before_authentication_ends_the_connection(both_new: Any) -> None:
     """More than 1 KiB of unsent replies to someone unknown closes the connection."""
     said = []
     for server in both_new(requirepass="secret"):

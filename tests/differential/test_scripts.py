@@ -13,15 +13,15 @@ from support.scripts import GROUPS, KEYS, Script, scripts
 
 pytestmark = pytest.mark.real
 
-COMMON = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+COMMON = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     # Plain random choices: the default way of varying one script a few times would leave the budget to few scripts.
-    "backend": "hypothesis-urandom",
-    "print_blob": True,
-    "report_multiple_bugs": False,
-}
+    backend="hypothesis-urandom",
+    print_blob=True,
+    report_multiple_bugs=False,
+)
 
 
 def compare(pairs: PairPool, script: Script) -> None:
@@ -35,7 +35,7 @@ def compare(pairs: PairPool, script: Script) -> None:
         raise Difference(f"{error!r} while running {script!r}") from error
 
 
-@settings(max_examples=600, **COMMON)
+@settings(COMMON, max_examples=600)
 @given(script=scripts())
 def test_a_random_script_gets_the_same_replies_and_leaves_the_same_state(pairs: PairPool, script: Script) -> None:
     compare(pairs, script)
@@ -43,7 +43,7 @@ def test_a_random_script_gets_the_same_replies_and_leaves_the_same_state(pairs: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=20_000, **COMMON)
+@settings(COMMON, max_examples=20_000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts(pairs: PairPool, script: Script) -> None:
     compare(pairs, script)

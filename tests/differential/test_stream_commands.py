@@ -726,6 +726,33 @@ XREADGROUP GROUP g b CLAIM 1500000 STREAMS s >
 XREADGROUP GROUP g b CLAIM 900000 COUNT 1 STREAMS s >
 XPENDING s g - + 10
 
+== xreadgroup claims entries of one delivery time in the order in which they got it
+XADD s 1-1 f v
+XADD s 1-2 f v
+XADD s 1-3 f v
+XADD s 1-4 f v
+XADD s 1-5 f v
+XGROUP CREATE s g 0
+XREADGROUP GROUP g a STREAMS s >
+XCLAIM s g a 0 1-4 1-2 1-3 TIME 1000 JUSTID
+XREADGROUP GROUP g b CLAIM 1000000 STREAMS s >
+XCLAIM s g a 0 1-4 1-2 1-3 1-1 TIME 1000 JUSTID
+XCLAIM s g a 0 1-2 TIME 1000 JUSTID
+XCLAIM s g a 0 1-5 TIME 999 JUSTID
+XREADGROUP GROUP g b CLAIM 1000000 COUNT 3 STREAMS s >
+XREADGROUP GROUP g b CLAIM 1000000 STREAMS s >
+
+== xreadgroup claims twice in one command
+XADD s 1-1 f v
+XADD s 1-2 f v
+XADD s 1-3 f v
+XGROUP CREATE s g 0
+XREADGROUP GROUP g a STREAMS s >
+DEBUG SLEEP 0.003
+XCLAIM s g a 0 1-1
+DEBUG SLEEP 0.003
+XREADGROUP GROUP g b CLAIM 0 STREAMS s s > >
+
 == xreadgroup claim over several streams
 XADD s 1-1 f v
 XADD t 1-1 f v

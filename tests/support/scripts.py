@@ -370,7 +370,7 @@ def _resolved(commands: Sequence[Sequence[Any]]) -> tuple[Request, ...]:
     return tuple(_paced(requests))
 
 
-def _real_word(word: Any, added: list[tuple[int, int]]) -> bytes:
+def _real_word(word: bytes | NextId | OldId, added: list[tuple[int, int]]) -> bytes:
     if isinstance(word, NextId):
         ms, seq = added[-1]
         added.append((ms, seq + 1) if word.in_same_ms else (ms + 1, 0))

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .wire import ConnectionClosed, Wire
+from .wire import ConnectionClosed, Reply, Wire
 
 __all__ = ["Oracle", "Server", "eventually", "find_oracle", "start_redis", "start_streamd"]
 
@@ -122,7 +122,7 @@ class Server:
                 reply = wire.call("PING")
         except (OSError, ConnectionClosed):
             return False
-        return reply.value == b"PONG" or reply.value.startswith(b"NOAUTH")
+        return reply == Reply("+", b"PONG") or (reply.is_error and bool(reply.value.startswith(b"NOAUTH")))
 
     def connect(self, protocol: int = 2, timeout_s: float = 10.0) -> Wire:
         wire = Wire(self.port, timeout_s=timeout_s)
