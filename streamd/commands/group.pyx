@@ -507,9 +507,6 @@ def xclaim(Context ctx not None, list args not None):
         if outcome:
             ctx.dirty += 1
     reply.close_array(opened, claimed)
-    if claimed and rule.delivery_ms < ctx.now_ms:
-        # Who waits with CLAIM may have been waiting for this idle time. All else becomes idle in its own time.
-        ctx.db.signal_ready(<bytes>args[1])
 
 
 cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -1:

@@ -505,8 +505,8 @@ cdef int64_t reply_claimed(
 cdef object next_claim_ms(list groups, const GroupRead *read):
     """When at the earliest something can be claimed that cannot be now, in Unix ms.
 
-    What becomes pending from now on can be claimed after the minimum idle time, and is not announced. (What XCLAIM
-    makes idle is announced.)
+    What becomes pending from now on can be claimed after the minimum idle time, and is not announced; nor is what
+    XCLAIM makes idle at once, as in Redis.
     """
     cdef Group group
     cdef PelCursor walk
