@@ -31,6 +31,7 @@ from streamd.errors import ConfigError
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
+from streamd.server.log import VERBOSE
 from streamd.server.info import render as render_info
 
 if TYPE_CHECKING:
@@ -42,6 +43,19 @@ log = logging.getLogger("streamd")
 log.addHandler(logging.NullHandler())  # silent inside another program, unless that program listens
 
 MAX_CLIENTS_ERROR = b"-ERR max number of clients reached\r\n"
+PROTECTED_ERROR = (
+    b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the"
+    b" default user. In this mode connections are only accepted from the loopback interface. If you want to connect from"
+    b" external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending"
+    b" the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host"
+    b" the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. Use CONFIG"
+    b" REWRITE to make this change permanent. 2) Alternatively you can just disable the protected mode by editing the"
+    b" Redis configuration file, and setting the protected mode option to 'no', and then restarting the server. 3) If you"
+    b" started the server manually just for testing, restart it with the '--protected-mode no' option. 4) Set up an"
+    b" authentication password for the default user. NOTE: You only need to do one of the above things in order for the"
+    b" server to start accepting connections from the outside.\r\n"
+)
+"""The answer to strangers in protected mode, as clients of Redis know it."""
 YOUNG_OBJECTS_LIMIT = 50_000
 """Collectable objects made since the last collection that make the cron collect the young ones."""
 FREE_SLICE_OBJECTS = 1000
@@ -171,7 +185,7 @@ class Server:
             if (host, port) in self._listeners:
                 continue
             try:
-                sock = bind_tcp({"*": "0.0.0.0", "::*": "::"}.get(host, host), port, self.config.tcp_backlog)  # noqa: S104
+                sock = bind_tcp(any_host(host), port, self.config.tcp_backlog)
             except OSError as error:
                 reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
                 log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
@@ -193,17 +207,25 @@ class Server:
             )
 
     def _relisten(self) -> None:
-        """CONFIG SET port or bind: open what is new, then close what is no longer asked for; raises ConfigError."""
+        """CONFIG SET port or bind: close what is no longer asked for, open what is new; raises ConfigError.
+
+        Closed first, because an address and all addresses cannot be listened on together.
+        """
+        wanted = {(address.removeprefix("-"), self.config.port) for address in self.config.bind}
         is_new_port = self.config.port != self.port
+        closed = [where for where in self._listeners if where not in wanted]
+        for where in closed:
+            self._listeners.pop(where).close()
         try:
             opened = self._open_missing() if self.config.port else {}
         except ListenError as error:
+            self._start_serving({where: bind_tcp(any_host(where[0]), where[1], self.config.tcp_backlog) for where in closed})
             if is_new_port:
                 raise ConfigError("port", "Unable to listen on this port. Check server logs.") from error
             raise ConfigError("bind", "Failed to bind to specified addresses.") from error
-        wanted = {(address.removeprefix("-"), self.config.port) for address in self.config.bind}
-        for where in [where for where in self._listeners if where not in wanted]:
-            self._listeners.pop(where).close()
+        self._start_serving(opened)
+
+    def _start_serving(self, opened: dict[tuple[str, int], socket.socket]) -> None:
         self._tasks.add(task := self._loop.create_task(self._serve_on(opened)))
         task.add_done_callback(self._tasks.discard)
 
@@ -228,9 +250,15 @@ class Server:
 
     def client_connected(self, client: Client, sock: Any) -> None:
         """Called by every new client: counts it, or turns it away when there are too many."""
+        refusal = b""
         if len(self.clients) > self.config.maxclients:
+            refusal = MAX_CLIENTS_ERROR
+        elif self.config.protected_mode and not self.config.requirepass and not is_local(client):
+            refusal = PROTECTED_ERROR
+        if refusal:
             self.rejected_connections += 1
-            client.transport.write(MAX_CLIENTS_ERROR)
+            client.close_after_reply = True  # nothing that it sends is run
+            client.transport.write(refusal)
             client.transport.close()
             return
         self.total_connections += 1
@@ -343,6 +371,8 @@ class Server:
         self.dispatcher.needs_password = bool(config.requirepass)
         self.dispatcher.max_bulk_len = config.proto_max_bulk_len
         self.dispatcher.query_buffer_limit = config.client_query_buffer_limit
+        normal = config.client_output_buffer_limit["normal"]
+        self.dispatcher.set_output_limit(normal.hard_bytes, normal.soft_bytes, normal.soft_seconds)
         for client in self.clients.values():
             client.parser.max_bulk_len = config.proto_max_bulk_len
 
@@ -358,6 +388,7 @@ class Server:
         if self.active_expire and not self.dispatcher.pause:
             self._expire_due(now_ms)
         if self.cron_loops % self.config.hz == 0:
+            self._close_idle_clients()
             self.dispatcher.context.idempotency.expire(now_ms)
         self.dispatcher.cron()
         now = time.monotonic()
@@ -377,6 +408,16 @@ class Server:
         self.trash.step(FREE_SLICE_OBJECTS)
         more = self.trash.has_slices
         self._slice_handle = self._loop.call_later(FREE_SLICE_PAUSE_S, self._free_slice) if more else None
+
+    def _close_idle_clients(self) -> None:
+        """The setting `timeout`: close clients that have sent nothing for so long, but not those that wait for a key."""
+        if not self.config.timeout:
+            return
+        limit = time.monotonic() - self.config.timeout
+        for client in list(self.clients.values()):
+            if client.last_interaction < limit and client.blocked is None:
+                log.log(VERBOSE, "Closing idle client")
+                client.close()
 
     def _expire_due(self, now_ms: int) -> None:
         """Remove keys whose time has come, for at most a quarter of the time between two calls."""
@@ -405,6 +446,11 @@ class Rate:
         return max(0.0, (v1 - v0) / (t1 - t0)) if t1 > t0 else 0.0
 
 
+def any_host(address: str) -> str:
+    """The host to bind for an address of the setting `bind`."""
+    return {"*": "0.0.0.0", "::*": "::"}.get(address, address)  # noqa: S104
+
+
 def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
     """A socket that listens on one address; port 0 is any free one. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
@@ -422,6 +468,11 @@ def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def is_local(client: Client) -> bool:
+    """Whether a client is on this machine."""
+    return client.is_unix or client.address.startswith(("127.", "[::1]:"))
 
 
 def set_keepalive(sock: Any, idle_s: int) -> None:

@@ -2,15 +2,19 @@
 
 A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that somebody
 waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for readers without a
-group, one for each consumer group, one for group readers that also claim. Dicts serve as queues, because they keep their
-order and drop an element from the middle in O(1).
+group, one for each consumer group. Dicts serve as queues, because they keep their order and drop an element from the
+middle in O(1).
 
-When a key is ready, all readers without a group are run again, but of a group only the head of its queue, and the next
-one only when the head was served: with a thousand consumers waiting, a message costs as much as with one. Claiming
-readers are all run again, since each has a minimum idle time of its own.
+When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
+else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served: with
+a thousand consumers waiting, a message costs as much as with one. Group readers also learn that the key has gone or is
+something else, since then they fail.
 
 A served request is run whole, so what it finds may come from any of its keys. One that finds nothing stays where it was
 in its queues, with the time-out it had.
+
+Keys are served after each command that made one ready, as Redis does it: a reader sees what the command left, not what
+the rest of a pipeline will. Its own next requests wait for the end of the turn.
 
 Time-outs, and the times at which claiming readers look again, stand in one sorted list with one timer for the earliest.
 They go by the monotonic clock, so that setting the wall clock changes no wait.
@@ -23,6 +27,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
+
+from streamd.engine.stream import Stream
 
 if TYPE_CHECKING:
     from streamd.commands.context import BlockRequest
@@ -57,19 +63,16 @@ class Blocked:
 class Waiters:
     """The queues of one key."""
 
-    __slots__ = ("claimers", "groups", "readers")
+    __slots__ = ("groups", "readers")
 
     def __init__(self) -> None:
         self.readers: dict[Blocked, None] = {}
-        self.claimers: dict[Blocked, None] = {}
         self.groups: dict[bytes, dict[Blocked, None]] = {}
 
     def queue(self, request: BlockRequest) -> dict[Blocked, None]:
         """The queue that a request waits in."""
         if request.group is None:
             return self.readers
-        if request.ready_at_ms is not None:
-            return self.claimers
         return self.groups.setdefault(request.group, {})
 
     def remove(self, blocked: Blocked) -> None:
@@ -79,7 +82,7 @@ class Waiters:
             del self.groups[group]
 
     def is_empty(self) -> bool:
-        return not (self.readers or self.groups or self.claimers)
+        return not (self.readers or self.groups)
 
 
 class BlockedClients:
@@ -163,8 +166,9 @@ class BlockedClients:
         waiters = db.waiters.get(key)
         if waiters is None:
             return
-        for blocked in [*waiters.readers, *waiters.claimers]:
-            self._serve(blocked)
+        if waiters.readers and isinstance(db.peek(key), Stream):
+            for blocked in list(waiters.readers):
+                self._serve(blocked)
         for group in list(waiters.groups):
             while queue := waiters.groups.get(group):
                 if not self._serve(next(iter(queue))):

@@ -23,6 +23,7 @@ cdef class Client:
     cdef int fd                            # -1: replies go through the transport (TLS)
     cdef readonly bint is_unix
     cdef readonly bint is_congested        # the peer does not read: the transport holds unsent bytes
+    cdef long long over_soft_limit_us      # since when too much output waits; 0: it does not
     cdef bint is_writer                    # in the dispatcher's list of clients with output
     cdef public bint authenticated
     cdef public bint close_after_reply     # close once all output is out

@@ -123,6 +123,8 @@ cdef class Client:
                 self.reply.release()
             else:
                 self.transport.write(self.reply.take()[sent:])
+                if self.is_congested:
+                    dispatcher.check_output(self)
         if self.close_after_reply:
             self.transport.close()
         return 0

@@ -34,6 +34,11 @@ cdef class Dispatcher:
     cdef readonly object blocked      # BlockedClients
     cdef dict ready                   # shared with the databases
     cdef list writers                 # clients with output
+    cdef list resumed                 # clients that have been served after a wait and may have more requests
+    cdef long long output_hard        # limits of unsent replies, bytes; 0: none
+    cdef long long output_soft
+    cdef long long output_soft_us     # how long output_soft may be passed
+    cdef long long output_watch       # the smaller of the two limits; from here on they are looked at
     cdef bint is_scheduled
     cdef public bint needs_password
     cdef public long long max_bulk_len
@@ -52,6 +57,8 @@ cdef class Dispatcher:
     cdef Entry look_up(self, list args)
     cdef int execute(self, Client client, list args) except -1
     cdef int run(self, Client client, Entry entry, list args) except -1
+    cdef int check_output(self, Client client) except -1
+    cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Entry entry, str text) except -1
     cdef int answer_bug(self, Client client, size_t mark, error) except -1

@@ -4,12 +4,16 @@
 One turn: the loop hands received bytes to clients, each runs what is complete (`process`), and the first one schedules
 `before_sleep`, which runs once, before the loop waits again:
 
-  1. clients that wait for a key that has changed are served, first come, first served, until no key is ready;
+  1. clients that have been served after waiting for a key go on with their next requests;
   2. each client's replies leave, at most one write per client.
+
+Clients that wait for a key are served after each command that made one ready, first come, first served, until no key is.
 
 What must hold: a handler answers exactly once, or raises CommandError (what it had written is dropped), or asks to wait
 (`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server lives.
 """
+
+from libc.limits cimport LLONG_MAX
 
 import logging
 
@@ -22,6 +26,9 @@ from streamd.server.clock cimport monotonic_us, wall_ms
 __all__ = ["Dispatcher", "Entry", "ServerContext"]
 
 log = logging.getLogger("streamd")
+
+cdef enum:
+    STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
 """Spellings of command names that are remembered (`xadd`, `XADD`, `XaDd`); beyond, each is folded again."""
@@ -38,7 +45,8 @@ cdef class Entry:
 
     def leaves(self):
         """This entry, or those of its subcommands: what can be run and is counted."""
-        return [self] if self.subcommands is None else list(self.subcommands.values())
+        leaves = [] if self.subcommands is None else list(set(self.subcommands.values()))
+        return leaves if self.handler is None else [self, *leaves]
 
 
 cdef class ServerContext(Context):
@@ -62,6 +70,8 @@ cdef class Dispatcher:
         self.clients = {}
         self.errorstats = {}
         self.writers = []
+        self.resumed = []
+        self.set_output_limit(0, 0, 0)
         self.names = {}
         self.entries = {}
         self.max_bulk_len = 512 * 1024 * 1024
@@ -114,10 +124,13 @@ cdef class Dispatcher:
     def before_sleep(self):
         """The end of a turn; see the head of this file."""
         cdef Client client
-        cdef list writers
+        cdef list resumed, writers
         self.is_scheduled = False
-        if self.ready:
-            self.blocked.serve_ready(self.ready)
+        while self.resumed:
+            resumed = self.resumed
+            self.resumed = []
+            for client in resumed:
+                self.process(client)
         writers = self.writers
         self.writers = []
         for client in writers:
@@ -136,11 +149,11 @@ cdef class Dispatcher:
                 break
             if args:
                 self.execute(client, args)
+            if client.reply.length >= self.output_watch or not client.authenticated:
+                self.check_output(client)
         if client.reply.length or client.close_after_reply:
             client.want_write()
-        elif self.ready:
-            self.schedule()
-        if client.parser.buffered > self.query_buffer_limit:
+        if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit:
             log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
             client.close()
         return 0
@@ -155,8 +168,43 @@ cdef class Dispatcher:
         return 0
 
     def resume(self, Client client not None):
-        """Go on with the requests of a client that had to wait."""
-        self.process(client)
+        """Go on, at the end of this turn, with the requests of a client that had to wait."""
+        self.resumed.append(client)
+        self.schedule()
+
+    # --- Output limits ----------------------------------------------------------------------------------------------
+
+    def set_output_limit(self, long long hard, long long soft, long long soft_seconds):
+        """client-output-buffer-limit of the class `normal`; zeros mean no limit."""
+        self.output_hard = hard
+        self.output_soft = soft
+        self.output_soft_us = soft_seconds * 1000000
+        limits = [limit for limit in (hard, soft) if limit]
+        self.output_watch = min(limits) if limits else LLONG_MAX
+
+    cdef int check_output(self, Client client) except -1:
+        """Close a client whose unsent replies have grown beyond its limit."""
+        cdef long long size
+        cdef long long now_us
+        if not client.authenticated and client.reply.length > STRANGER_OUTPUT:
+            client.close()
+            return 0
+        if self.output_watch == LLONG_MAX:
+            return 0
+        size = client.output_size
+        now_us = monotonic_us()
+        if not self.output_soft or size < self.output_soft:
+            client.over_soft_limit_us = 0
+        elif client.over_soft_limit_us == 0:
+            client.over_soft_limit_us = now_us
+        if (self.output_hard and size >= self.output_hard) or (
+            client.over_soft_limit_us and now_us - client.over_soft_limit_us > self.output_soft_us
+        ):
+            log.warning(
+                "Client id=%d addr=%s closed for overcoming of output buffer limits.", client.id, client.address
+            )
+            client.close()
+        return 0
 
     def run_postponed(self, Client client not None):
         """Run the request that a pause held back, and what came after it."""
@@ -167,9 +215,12 @@ cdef class Dispatcher:
             self.process(client)
 
     def cron(self):
-        """Keys that expired by themselves may have made clients ready."""
-        if self.ready:
-            self.schedule()
+        """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
+        self.serve_ready()
+        if self.output_watch != LLONG_MAX:
+            for client in list(self.clients.values()):
+                if client.is_congested:
+                    self.check_output(client)
 
     # --- One request ------------------------------------------------------------------------------------------------
 
@@ -258,7 +309,16 @@ cdef class Dispatcher:
         entry.calls += 1
         entry.usec += monotonic_us() - started
         self.total_commands += 1
-        return self.finish_reply(client, mark)
+        self.finish_reply(client, mark)
+        if self.ready:
+            self.serve_ready()
+        return 0
+
+    cdef int serve_ready(self) except -1:
+        """Serve the clients that wait for keys which have changed."""
+        if self.ready:
+            self.blocked.serve_ready(self.ready)
+        return 0
 
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""

@@ -35,7 +35,7 @@ class DatabaseSource(Protocol):
     misses: int
     expired_keys: int
     waiters: dict[bytes, Any]
-    """Keys that clients wait for; a value has `groups` and `claimers`, which are true when readers of groups wait."""
+    """Keys that clients wait for; a value has `groups`, true when readers of groups wait."""
 
     def __len__(self) -> int: ...
     @property
@@ -314,7 +314,7 @@ CLIENTS_FIELDS = (
     Field("total_blocking_keys", lambda s: sum(len(db.waiters) for db in s.databases)),
     Field(
         "total_blocking_keys_on_nokey",
-        lambda s: sum(bool(queues.groups or queues.claimers) for db in s.databases for queues in db.waiters.values()),
+        lambda s: sum(bool(queues.groups) for db in s.databases for queues in db.waiters.values()),
     ),
 )
 

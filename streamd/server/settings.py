@@ -712,7 +712,7 @@ NETWORK = (
     ),
     integer("port", 6379, hi=65535, apply="listen", doc="TCP port; 0 listens on none."),
     boolean(
-        "protected-mode", True, flags="planned",
+        "protected-mode", True,
         doc="While there is no password, take connections from this machine only.",
     ),
     text("unixsocket", flags="immutable", doc="Path of a Unix socket to listen on as well; empty for none."),
@@ -777,7 +777,7 @@ CLIENTS = (
         doc="Clients that may be connected at a time; lowered at start when the system allows fewer open files.",
     ),
     setting(
-        "client-output-buffer-limit", BufferLimits(), BufferLimits.DEFAULT, flags="planned",
+        "client-output-buffer-limit", BufferLimits(), BufferLimits.DEFAULT, apply="refresh",
         doc="Close a client that does not read its replies: hard limit, soft limit, and for how many seconds the soft one"
         " may be passed. The classes are normal, replica and pubsub.",
     ),
