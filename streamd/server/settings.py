@@ -728,7 +728,7 @@ NETWORK = (
         "tcp-keepalive", 300, hi=INT_MAX, unit="seconds",
         doc="Probe connections that have been silent for this long, so that dead peers are noticed; 0 never does.",
     ),
-    integer("timeout", 0, hi=INT_MAX, unit="seconds", flags="planned", doc="Close clients that have been idle for this long; 0 never does."),
+    integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0 never does."),
     text("bind-source-addr", flags="planned", doc="Address from which outgoing connections are made."),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ marked `real`.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.servers import Server, eventually
@@ -169,7 +169,7 @@ class Conversations:
             said += more
 
 
-def test_the_server_outlives_broken_requests(new_streamd) -> None:
+def test_the_server_outlives_broken_requests(new_streamd: Callable[..., Server]) -> None:
     server = new_streamd()
     conversations = Conversations(server)
     chance = random.Random(SEED)
