@@ -1,0 +1,143 @@
+"""A server inside the program that uses it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+import redis
+from support.servers import eventually
+
+import streamd.embedded
+from streamd.errors import ConfigError
+from streamd.server.app import ListenError, is_local
+
+
+def test_a_stream_in_five_lines() -> None:
+    with streamd.embedded.start() as server, closing(redis.Redis(port=server.port, decode_responses=True)) as client:
+        entry_id = client.xadd("readings", {"sensor": "a", "celsius": "19.8"})
+        assert client.xrange("readings") == [(entry_id, {"sensor": "a", "celsius": "19.8"})]
+
+
+def test_two_servers_share_nothing() -> None:
+    with streamd.embedded.start() as one, streamd.embedded.start() as two:
+        assert one.port != two.port
+        with closing(redis.Redis.from_url(one.url)) as first, closing(redis.Redis.from_url(two.url)) as second:
+            first.set("k", "v")
+            assert second.get("k") is None
+
+
+def test_settings_are_taken_by_name() -> None:
+    with (
+        streamd.embedded.start(stream_node_max_entries=3, requirepass="secret") as server,
+        closing(redis.Redis(port=server.port, password="secret")) as client,
+    ):
+        assert client.config_get("stream-node-max-entries") == {"stream-node-max-entries": "3"}
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        streamd.embedded.start(no_such_setting=1)
+
+
+def test_a_port_that_is_taken_is_reported_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with streamd.embedded.start() as server, pytest.raises(ListenError):
+        streamd.embedded.start(port=server.port)
+    assert threading.active_count() == before
+
+
+def test_stopping_wakes_and_closes_waiting_clients() -> None:
+    server = streamd.embedded.start()
+    client = redis.Redis(port=server.port)
+    failures: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client.xread({"s": "$"}, block=0)
+        except redis.ConnectionError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=wait)
+    with closing(redis.Redis(port=server.port)) as other:
+        waiting.start()
+        eventually(lambda: other.info("clients")["blocked_clients"] == 1, what="the client waiting")
+    server.stop()
+    waiting.join(10)
+    client.close()
+    assert failures
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_port_and_bind_change_while_it_runs() -> None:
+    with (
+        streamd.embedded.start(port=free_port()) as server,
+        closing(redis.Redis(port=server.port)) as client,
+        socket.socket() as taken,
+    ):
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(redis.ResponseError, match="Unable to listen on this port"):
+            client.config_set("port", taken.getsockname()[1])
+        with closing(redis.Redis(port=server.port)) as other:
+            assert other.ping()
+        new_port = free_port()
+        client.config_set("port", new_port)
+        client.config_set("bind", "*")
+        with closing(redis.Redis(port=new_port)) as other:
+            assert other.ping()
+        with closing(redis.Redis(port=server.port)) as other, pytest.raises(redis.ConnectionError):
+            other.ping()
+
+
+def test_idle_clients_are_closed_but_not_those_that_wait() -> None:
+    with (
+        streamd.embedded.start() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as idle,
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as waiting,
+        closing(redis.Redis(port=server.port)) as client,
+    ):
+        waiting.sendall(b"XREAD BLOCK 0 STREAMS s $\r\n")
+        eventually(lambda: client.info("clients")["blocked_clients"] == 1, what="the client waiting")
+        client.config_set("timeout", 1)
+        assert idle.recv(1) == b""
+        client.xadd("s", {"f": "v"})
+        assert waiting.recv(100).startswith(b"*1\r\n")
+
+
+def test_a_client_above_the_soft_limit_for_too_long_is_closed() -> None:
+    limits = "normal 0 200000 1"
+    with streamd.embedded.start(client_output_buffer_limit=limits.split()) as server:
+        with closing(redis.Redis(port=server.port)) as client:
+            client.xadd("s", {"f": b"x" * 4_000_000})
+            with socket.create_connection(("127.0.0.1", server.port)) as lazy:
+                lazy.sendall(b"XRANGE s - +\r\n" * 20)
+                eventually(lambda: len(client.client_list()) == 1, what="the lazy client gone")
+
+
+@pytest.mark.parametrize(
+    ("address", "is_unix", "expected"),
+    [
+        ("127.0.0.1:5", False, True),
+        ("127.8.0.1:5", False, True),
+        ("[::1]:5", False, True),
+        ("10.0.0.1:5", False, False),
+        ("[fe80::1]:5", False, False),
+        ("/tmp/socket:0", True, True),
+    ],
+)
+def test_protected_mode_tells_this_machine_from_others(address: str, is_unix: bool, expected: bool) -> None:
+    class Peer:
+        pass
+
+    peer = Peer()
+    peer.address, peer.is_unix = address, is_unix  # type: ignore[attr-defined]
+    assert is_local(peer) is expected  # type: ignore[arg-type]
