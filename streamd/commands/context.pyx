@@ -1,9 +1,9 @@
 # cython: language_level=3
 """Context: the whole list of what a handler may ask of the server.
 
-The server derives its own class from `Context` and fills the fields before each command, so that the arrow points inwards
-and compiled handlers reach the fields without a look-up. There is one context per server, not one per client: a handler
-must not keep it.
+The server derives its own class from `Context` and fills the fields before each command, so that the arrow points
+inwards and compiled handlers reach the fields without a look-up. There is one context per server, not one per client: a
+handler must not keep it.
 """
 
 from streamd.engine.idempotency import IdempotencyRegistry
@@ -15,7 +15,8 @@ class BlockRequest:
     """What a handler hands over when it has to wait.
 
     keys         the keys whose change may serve it
-    args         the request to run again when one of them is ready; what was relative (`$`) is replaced by what it meant
+    args         the request to run again when one of them is ready; what was relative (`$`) is replaced by what it
+                 meant
     timeout_ms   0: for ever
     group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
                  every reader without a group

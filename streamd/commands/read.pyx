@@ -168,9 +168,10 @@ cdef inline bint is_char(bytes text, char c) noexcept:
     return PyBytes_GET_SIZE(text) == 1 and PyBytes_AS_STRING(text)[0] == c
 
 
-cdef int no_group(bytes key, bytes group) except -1:
+cdef int no_group(bytes stream_key, bytes group) except -1:
     raise NoGroupError(
-        f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}' in XREADGROUP with GROUP option"
+        f"NOGROUP No such key '{printable(stream_key)}' or consumer group '{printable(group)}' "
+        "in XREADGROUP with GROUP option"
     )
 
 
@@ -246,11 +247,11 @@ cdef int count_second_look(Context ctx, Stream stream) except -1:
     return 0
 
 
-cdef int open_stream(ReplyWriter reply, bytes key) except -1:
+cdef int open_stream(ReplyWriter reply, bytes stream_key) except -1:
     """Begin the reply of one stream: a pair, which is an array in RESP2, and an element of a map in RESP3."""
     if reply.resp == 2:
         reply.array_header(2)
-    return reply.bulk(key)
+    return reply.bulk(stream_key)
 
 
 cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except -1:

@@ -2,14 +2,14 @@
 """The commands that change a stream and read ranges of it: XADD, XTRIM, XDEL, XDELEX, XLEN, XRANGE, XREVRANGE, XSETID,
 XCFGSET, XIDMPRECORD.
 
-Each handler reads the whole request, then looks at the key, then checks what the two say together, then changes the stream.
-The order of the checks is Redis's (8.6, as seen on a running server): it decides which error a request with several faults
-gets. XADD is the hot path: its options are C fields, and a request without options fills none of them.
+Each handler reads the whole request, then looks at the key, then checks what the two say together, then changes the
+stream. The order of the checks is Redis's (8.6, as seen on a running server): it decides which error a request with
+several faults gets. XADD is the hot path: its options are C fields, and a request without options fills none of them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdint cimport UINT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 
 from streamd.commands.args cimport is_word, parse_id, require_id, require_int64
@@ -19,7 +19,9 @@ from streamd.commands.stream_args cimport (
 )
 from streamd.commands.stream_reply cimport write_range
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
-from streamd.engine.stream cimport ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, TrimRule
+from streamd.engine.stream cimport (
+    ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, TrimRule,
+)
 
 from streamd.commands.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
 from streamd.engine.idempotency import Idempotency, automatic_iid
@@ -39,7 +41,7 @@ cdef inline bint is_char(bytes text, char c) noexcept:
     return p[0] == c and p[1] == 0
 
 
-# --- Options of XADD and XTRIM ------------------------------------------------------------------------------------------
+# --- Options of XADD and XTRIM ----------------------------------------------------------------------------------------
 
 # How an entry gets its ID.
 cdef enum IDKind:
@@ -203,7 +205,7 @@ def parse_xtrim(list args not None):
     return options
 
 
-# --- How options look in COMMAND DOCS -----------------------------------------------------------------------------------
+# --- How options look in COMMAND DOCS ---------------------------------------------------------------------------------
 
 POLICY = optional(oneof("condition", token("KEEPREF"), token("DELREF"), token("ACKED")))
 TRIMMING = (
@@ -223,7 +225,7 @@ TRIM_HISTORY = ("6.2.0", "New: the MINID strategy, and LIMIT.")
 POLICY_HISTORY = ("8.2.0", "New: KEEPREF, DELREF and ACKED.")
 
 
-# --- XADD ---------------------------------------------------------------------------------------------------------------
+# --- XADD -------------------------------------------------------------------------------------------------------------
 
 
 @command(
@@ -404,7 +406,7 @@ def xcfgset(Context ctx not None, list args not None):
     ctx.reply.ok()
 
 
-# --- Removing entries ---------------------------------------------------------------------------------------------------
+# --- Removing entries -------------------------------------------------------------------------------------------------
 
 
 @command(
@@ -471,7 +473,7 @@ def xdelex(Context ctx not None, list args not None):
         ctx.reply.integer(result)
 
 
-# --- Reading ------------------------------------------------------------------------------------------------------------
+# --- Reading ----------------------------------------------------------------------------------------------------------
 
 
 @command(
@@ -529,7 +531,7 @@ cdef int answer_range(Context ctx, list args, bint reverse) except -1:
     return 0
 
 
-# --- XSETID -------------------------------------------------------------------------------------------------------------
+# --- XSETID -----------------------------------------------------------------------------------------------------------
 
 
 @command(

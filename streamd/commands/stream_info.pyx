@@ -30,8 +30,8 @@ cdef enum:
 container("XINFO", group="stream", since="5.0.0", summary="The commands that look at streams and consumer groups.")
 
 
-cdef Stream get_stream(Context ctx, bytes key):
-    cdef Stream stream = find_stream(ctx, key)
+cdef Stream get_stream(Context ctx, bytes stream_key):
+    cdef Stream stream = find_stream(ctx, stream_key)
     if stream is None:
         raise NoSuchKeyError()
     return stream

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Entries as replies: where the layout of entries and RESP meet.
 
-An entry is answered as [id, [field, value, ...]], in RESP2 and RESP3 alike. It is copied from the listpack into the reply
-buffer, element by element; nothing becomes a Python object. Room is asked for before each element, so an entry of any size
-costs no more than its own bytes. When there is no memory, MemoryError leaves half a reply behind: the dispatcher drops
-what a failed command has written.
+An entry is answered as [id, [field, value, ...]], in RESP2 and RESP3 alike. It is copied from the listpack into the
+reply buffer, element by element; nothing becomes a Python object. Room is asked for before each element, so an entry of
+any size costs no more than its own bytes. When there is no memory, MemoryError leaves half a reply behind: the
+dispatcher drops what a failed command has written.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -12,7 +12,7 @@ cdef class Slot:
     cdef readonly object value              # Stream or bytes
     cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
     cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted
-    cdef readonly int encoding_hint         # of a string: what OBJECT ENCODING may answer; see ENCODING_* in database.pyx
+    cdef readonly int encoding_hint         # of a string: what OBJECT ENCODING may say; ENCODING_* in database.pyx
     cdef Py_ssize_t at                      # place in the dense list
     cdef Py_ssize_t deadline_at             # place in the heap of deadlines; -1: has none
 
@@ -27,7 +27,7 @@ cdef class Database:
     cdef readonly int index               # as SELECT numbers it
     cdef public long long now_ms          # the time expiry goes by; set by the caller before each command
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
-    cdef public dict ready                # (database, key) -> None in order: keys of `waiters` that changed; shared by all databases
+    cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
     cdef public long long hits            # lookups for reading that found their key
     cdef public long long misses          # ... and that did not
@@ -45,7 +45,7 @@ cdef class Database:
     # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
     cpdef object find_untouched(self, bytes key)    # as find, but is no access (TYPE, TTL, OBJECT)
-    cpdef bint touch(self, bytes key) except -1     # as find, and is an access even when touch_on_access is False (TOUCH)
+    cpdef bint touch(self, bytes key) except -1     # as find, and an access even without touch_on_access (TOUCH)
     cpdef object find_for_write(self, bytes key)    # for changing: the value or None; counts nothing
     cpdef object peek(self, bytes key)              # the value or None; neither counted nor an access
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing

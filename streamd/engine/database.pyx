@@ -3,36 +3,36 @@
 
 Every key is one Slot, which is found in three ways:
 
-    shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the lower
-               ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows; with many
-               small ones, no rebuild is long enough to be noticed.
-    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of slots is cut in pieces of CHUNK,
-               so that it too never moves as a whole. A slot that is taken out is replaced by the last one.
-    deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no slot;
-               each slot knows its place in the heap, so that an expiry changes or goes in O(log n).
+    shards     by key: SHARDS Python dictionaries, chosen by the upper bits of the key's hash (a dictionary uses the
+               lower ones itself) and made when they get their first key. A dictionary is rebuilt whole when it grows;
+               with many small ones, no rebuild is long enough to be noticed.
+    chunks     by place, 0 .. count - 1 without gaps, for RANDOMKEY and SCAN. The list of slots is cut in pieces of
+               CHUNK, so that it too never moves as a whole. A slot that is taken out is replaced by the last one.
+    deadlines  by time, those that expire: a binary heap whose elements carry the time, so that sifting looks at no
+               slot; each slot knows its place in the heap, so that an expiry changes or goes in O(log n).
 
-What must hold (check_invariants): every slot is in exactly one shard, under its key, and at its place of the dense list;
-it has a place in the heap exactly when it has an expiry; no parent in the heap is later than its child.
+What must hold (check_invariants): every slot is in exactly one shard, under its key, and at its place of the dense
+list; it has a place in the heap exactly when it has an expiry; no parent in the heap is later than its child.
 
-SCAN needs no state in the server. It walks the dense list downwards; the cursor is the number of places that have not been
-visited, so the slots at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the first call to
-the last is returned at least once:
+SCAN needs no state in the server. It walks the dense list downwards; the cursor is the number of places that have not
+been visited, so the slots at 0 .. cursor - 1 are still to come. The promise is that a key which is there from the first
+call to the last is returned at least once:
 
     Claim: such a key, as long as it has not been returned, is at a place below the cursor.
     At the start the cursor is `count`, all keys are below it. A call returns what is at cursor - n .. cursor - 1, and
-    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a slot changes its place only
-    when another is taken out, and then only from the last place to a lower one: from below the cursor it goes to a place
-    below the cursor (from above it may come below, and is returned twice, which SCAN allows). New keys go to the end and
-    move nobody. At the end the cursor is 0: no place is below it, so no key is left that was not returned.
+    lowers the cursor to cursor - n: what has not been returned stays below it. Between calls a slot changes its place
+    only when another is taken out, and then only from the last place to a lower one: from below the cursor it goes to a
+    place below the cursor (from above it may come below, and is returned twice, which SCAN allows). New keys go to the
+    end and move nobody. At the end the cursor is 0: no place is below it, so no key is left that was not returned.
 
-A cursor may be greater than `count` after deletions; the walk then starts at the end. The cursor falls with each call, so a
-scan ends even when keys are added all the time.
+A cursor may be greater than `count` after deletions; the walk then starts at the end. The cursor falls with each call,
+so a scan ends even when keys are added all the time.
 
-Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it counts as
-missing then, and is removed by the first that meets it, or by expire_due.
+Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
+counts as missing then, and is removed by the first that meets it, or by expire_due.
 
-Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are told of every change made here
-that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
+Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are told of every change made
+here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 cimport cython
@@ -391,7 +391,7 @@ cdef class Database:
         return True
 
     cpdef int hint_encoding(self, bytes key, int hint) except -1:
-        """Note how the string under `key` was made (ENCODING_*), until it is overwritten. KeyError when it is missing."""
+        """Note how the string under `key` was made (ENCODING_*), until it is overwritten. KeyError: no such key."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
             raise KeyError(key)

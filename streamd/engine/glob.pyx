@@ -10,11 +10,12 @@ What looks like a mistake below and is Redis's behaviour (8.6, as seen on a runn
   - the empty text matches the empty pattern only, not `*` (KEYS and SCAN do not ask when the pattern is a bare `*`);
   - a set without its `]` ends with the pattern: `[a` matches `a`; `[^` matches any byte; `[]` matches none, `[^]` any;
   - bytes in ranges compare as signed numbers: [\\x01-\\xff] holds 01, 00 and ff only;
-  - without regard to case, `[\\G]` still wants a capital G, and a range is put in order before its ends become lower case;
+  - without regard to case, `[\\G]` still wants a capital G, and a range is put in order before its ends become lower
+    case;
   - a pattern with more than a thousand stars, not counting one at its end, matches nothing.
 
-Every element but the star consumes one byte, so when a later star has been reached, what an earlier one took never needs
-to change: one place to come back to is enough, and there is no recursion. A match costs at most len(pattern) *
+Every element but the star consumes one byte, so when a later star has been reached, what an earlier one took never
+needs to change: one place to come back to is enough, and there is no recursion. A match costs at most len(pattern) *
 len(text) steps, whatever the pattern.
 """
 

@@ -24,11 +24,11 @@ cdef struct LpValue:
 
 # --- Writing: no function checks for room -----------------------------------------------------------------------------
 
-cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil      # is it an int64 in canonical decimal form?
-cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil                   # returns the end of what was written
-cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil   # as a string, always
-cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil          # as an integer when it reads as one
-cdef size_t lp_int_size(int64_t value) noexcept nogil                                # bytes that lp_put_int writes
+cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil    # is it a canonical int64?
+cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil                 # returns the end of what was written
+cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil  # as a string, always
+cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil        # as an integer when it reads as one
+cdef size_t lp_int_size(int64_t value) noexcept nogil                              # bytes that lp_put_int writes
 cdef void lp_set_header(uint8_t *lp, size_t total, uint64_t count) noexcept nogil
 cdef uint8_t *lp_end_at(uint8_t *lp, uint8_t *end, uint64_t added) noexcept nogil
     # Close the listpack with the end byte at `end`, after `added` more elements; returns `end`.
@@ -119,7 +119,7 @@ cdef inline const uint8_t *lp_skip(const uint8_t *p) noexcept nogil:
 
 
 cdef inline const uint8_t *lp_previous(const uint8_t *p) noexcept nogil:
-    """The element before `p`, which is an element that is not the first, or the end byte of a listpack that is not empty."""
+    """The element before `p`: an element that is not the first, or the end byte of a listpack with elements."""
     cdef uint64_t n = 0
     cdef unsigned int shift = 0
     p -= 1

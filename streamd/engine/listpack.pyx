@@ -26,7 +26,7 @@ stream.pyx for everything; Python only for tests, through `encode`, `decode` and
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
@@ -293,7 +293,7 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
     cdef uint8_t *lp
     cdef const uint8_t *p
     cdef int64_t old
-    cdef Py_ssize_t i
+    cdef Py_ssize_t _i
     cdef list values = decode(listpack)
     cdef bytes text = values[index]
     if not lp_parse_int(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &old):
@@ -303,7 +303,7 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
         raise MemoryError
     memcpy(lp, PyBytes_AS_STRING(listpack), size)
     p = lp + LP_HEADER
-    for i in range(index % len(values)):
+    for _i in range(index % len(values)):
         p = lp_skip(p)
     lp_replace_int(lp, <uint8_t *>p, value)
     try:

@@ -35,7 +35,7 @@ cdef struct TrimRule:
     bint approximate       # whole nodes only
     uint64_t max_length    # entries
     StreamID min_id
-    uint64_t limit         # entries at most to be removed, roughly: no node is begun that would exceed it; 0: any number
+    uint64_t limit         # entries at most to be removed, roughly: no node is begun that would exceed it; 0: all
 
 
 @cython.final
@@ -69,13 +69,14 @@ cdef class Stream:
     # --- Changing. After any of these cursors are dead.
     cdef int append_args(self, StreamID id, list args, Py_ssize_t first) except -1
         # Add an entry; args[first:] are fields and values, all bytes, not checked. The ID must be above last_id.
-    cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; groups are not asked
+    cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; asks no group
     cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed
 
     # --- Entries and groups
     cdef bint is_referenced(self, StreamID id) except -1              # some group has not read it, or has it pending
     cdef int forget_references(self, StreamID id) except -1           # drop its pending records in all groups
-    cdef int remove_with(self, StreamID id, RefPolicy policy) except -2   # 1: removed, 2: kept because referenced, -1: no such entry
+    cdef int remove_with(self, StreamID id, RefPolicy policy) except -2
+        # 1: removed, 2: kept because referenced, -1: no such entry
 
     # --- Inside
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil
@@ -134,7 +135,8 @@ cdef struct StreamCursor:
 cdef void cursor_seek(Stream stream, StreamCursor *cursor, StreamID first, StreamID last, bint reverse) noexcept nogil
     # Before the first entry of first .. last, or, reversed, after the last of them.
 cdef bint cursor_next(StreamCursor *cursor) noexcept nogil              # False: no more entries
-cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil    # to one live entry; False: not there
+cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil
+    # To one live entry; False: not there.
 
 
 cdef inline void cursor_pair(StreamCursor *cursor, LpValue *field, LpValue *value) noexcept nogil:

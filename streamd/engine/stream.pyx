@@ -20,17 +20,18 @@ and how it stands in an RDB file.
 
     1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
 
-A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone, which
-stays as long as its node. The node goes when its last live entry is deleted, or when it is trimmed as a whole; but when the
-last live entry is trimmed alone, and later tombstones follow it, the node stays with nothing but tombstones, as in Redis.
+A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone,
+which stays as long as its node. The node goes when its last live entry is deleted, or when it is trimmed as a whole;
+but when the last live entry is trimmed alone, and later tombstones follow it, the node stays with nothing but
+tombstones, as in Redis.
 
-What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its node's
-master ID or above last_id; no node is without entries; live and deleted counts are right, the live ones add up to `length`;
-first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length; node_bytes is what
-the nodes take; before `skipped` the first node has only tombstones.
+What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
+node's master ID or above last_id; no node is without entries; live and deleted counts are right, the live ones add up
+to `length`; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
+node_bytes is what the nodes take; before `skipped` the first node has only tombstones.
 
-The engine's rule is that whoever calls has checked the arguments: an ID to be appended is above last_id. The methods that
-Python sees check. Who calls this: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
+The engine's rule is that whoever calls has checked the arguments: an ID to be appended is above last_id. The methods
+that Python sees check. Who calls this: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
 """
 
 cimport cython
@@ -43,13 +44,12 @@ from libc.string cimport memcpy
 from streamd.engine.group cimport Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.listpack cimport (
-    LP_COUNT_UNKNOWN, LP_END, LP_HEADER, LP_ROOM, LpValue, lp_bytes, lp_encoded_size, lp_end_at, lp_equals, lp_get,
-    lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int, lp_replace_int, lp_set_header, lp_skip,
-    lp_validate,
+    LP_END, LP_HEADER, LP_ROOM, LpValue, lp_bytes, lp_end_at, lp_equals, lp_get, lp_get_int, lp_int_size, lp_previous,
+    lp_put, lp_put_int, lp_replace_int, lp_set_header, lp_skip, lp_validate,
 )
 from streamd.engine.rax cimport (
-    Rax, load_be64, rax_ceiling, rax_check, rax_clear, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert,
-    rax_last, rax_lower, rax_remove, store_be64,
+    load_be64, rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove,
+    store_be64,
 )
 
 __all__ = ["Stream", "StreamRemains", "validate_node"]
@@ -117,7 +117,9 @@ cdef const uint8_t *enter_node(StreamCursor *cursor, StreamNode *node) noexcept 
     return lp_skip(skip_many(p, <uint64_t>names))
 
 
-cdef inline const uint8_t *read_head(const StreamCursor *cursor, const uint8_t *p, int64_t *flags, StreamID *id) noexcept nogil:
+cdef inline const uint8_t *read_head(
+    const StreamCursor *cursor, const uint8_t *p, int64_t *flags, StreamID *id
+) noexcept nogil:
     """Read flags and ID of the entry at `p`; returns what follows."""
     cdef int64_t ms, seq
     p = lp_get_int(p, flags)
@@ -439,7 +441,9 @@ def validate_node(master, bytes listpack not None):
     cdef NodeCensus census
     cdef size_t offset = 0
     cdef const char *reason = node_fault(
-        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack), as_id(master), &census, &offset)
+        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack),
+        as_id(master), &census, &offset,
+    )
     return None if reason is NULL else (offset, reason.decode())
 
 
@@ -465,7 +469,9 @@ cdef inline bint names_match(const uint8_t *name, list args, Py_ssize_t first) n
     return True
 
 
-cdef inline uint8_t *put_entry(uint8_t *p, int64_t flags, uint64_t ms, uint64_t seq, list args, Py_ssize_t first) noexcept:
+cdef inline uint8_t *put_entry(
+    uint8_t *p, int64_t flags, uint64_t ms, uint64_t seq, list args, Py_ssize_t first
+) noexcept:
     """Write an entry at `p`, where there is room; returns its end."""
     cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
     cdef int64_t pairs = (stop - first) // 2
@@ -600,7 +606,7 @@ cdef class Stream:
         cdef StreamID master
         cdef uint8_t *lp
         cdef const uint8_t *p
-        cdef int64_t live, deleted, names, flags = 0
+        cdef int64_t live, names, flags = 0
         cdef uint64_t pairs = <uint64_t>(stop - first) // 2
         for i in range(first, stop):
             total += size_of(args, i)
@@ -634,8 +640,8 @@ cdef class Stream:
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil:
         """Whether an entry whose fields and values have so many bytes needs another node than `node`.
 
-        The bytes are compared before encoding, with the listpack as it is: an entry is never split, and it can make a node
-        larger than the limit. Tombstones count as entries.
+        The bytes are compared before encoding, with the listpack as it is: an entry is never split, and it can make a
+        node larger than the limit. Tombstones count as entries.
         """
         cdef uint64_t limit = self.node_max_bytes
         cdef int64_t live, deleted
@@ -689,7 +695,7 @@ cdef class Stream:
         return node
 
     cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil:
-        """Give a node this capacity, which holds its listpack; False, and unchanged, when there is no memory. May move."""
+        """Give a node this capacity, which holds its listpack; False (unchanged): no memory. May move."""
         cdef uint8_t *lp = <uint8_t *>realloc(node.lp, capacity)
         if lp is NULL:
             return False
@@ -806,9 +812,9 @@ cdef class Stream:
     cdef int64_t trim_by(self, const TrimRule *rule) except -1:
         """Remove entries from the head, as the rule says; how many. O(nodes removed, and one node).
 
-        The last node may go in part: entry by entry, unless the trim is approximate. With DELREF and ACKED all nodes are
-        gone through entry by entry, and the last one in any case. With ACKED, entries that are still referenced are passed
-        over: O(entries up to the last that every group has read).
+        The last node may go in part: entry by entry, unless the trim is approximate. With DELREF and ACKED all nodes
+        are gone through entry by entry, and the last one in any case. With ACKED, entries that are still referenced are
+        passed over: O(entries up to the last that every group has read).
         """
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef StreamNode *following
@@ -929,8 +935,8 @@ cdef class Stream:
     cdef int remove_with(self, StreamID id, RefPolicy policy) except -2:
         """Delete one entry if the policy lets it; 1: deleted, 2: kept, still referenced, -1: there is none of this ID.
 
-        Groups are asked first: with ACKED even an entry that is not there can be `still referenced`, and with DELREF its
-        pending records go.
+        Groups are asked first: with ACKED even an entry that is not there can be `still referenced`, and with DELREF
+        its pending records go.
         """
         if policy == ACKED and self.is_referenced(id):
             return 2
@@ -1073,7 +1079,7 @@ cdef class Stream:
         return 0
 
     def configure_idempotency(self, uint32_t duration, uint32_t maxsize):
-        """Set how long (seconds) and how many IIDs are remembered; a change forgets all that are. True when it was one."""
+        """Set how long (seconds) and how many IIDs are remembered; a change forgets all. True when it was one."""
         if duration == self.idmp_duration and maxsize == self.idmp_maxsize:
             return False
         self.idmp_duration = duration
@@ -1129,7 +1135,8 @@ cdef class Stream:
         if self.skipped:
             enter_node(&cursor, node)
             assert node.lp + self.skipped <= end_of(node.lp), "more is skipped than the first node has"
-            assert self.length == 0 or id_cmp(id_at(&cursor, node.lp + self.skipped), self.first_id) <= 0, "first entry skipped"
+            if self.length > 0:
+                assert id_cmp(id_at(&cursor, node.lp + self.skipped), self.first_id) <= 0, "first entry skipped"
         while node is not NULL:
             master = master_id(node)
             where = f"node {master.ms}-{master.seq}"

@@ -12,7 +12,7 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class ReplyWriter:
-    cdef char *data               # first byte not yet taken; inside `block`; NULL while empty (an idle connection holds no buffer)
+    cdef char *data               # first byte not yet taken; inside `block`; NULL while empty (idle: no buffer)
     cdef readonly size_t length   # bytes written and not yet taken
     cdef size_t capacity          # bytes of the block from `data` on
     cdef char *block              # the malloc'ed block; owned, or NULL

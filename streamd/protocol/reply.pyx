@@ -7,7 +7,8 @@
 
 Every connection has a writer, so an empty one holds no memory: its first byte takes a block of 16 KiB from a small free
 list that all writers share, and the block goes back when the last byte is taken. A reply that does not fit doubles the
-block. Always: data is NULL exactly when block is, then length = capacity = 0; else block <= data and length <= capacity.
+block. Always: data is NULL exactly when block is, then length = capacity = 0; else block <= data and length <=
+capacity.
 
 The writer never checks that the elements of an aggregate are as many as its header says: that is the handler's part.
 """

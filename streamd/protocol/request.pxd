@@ -21,11 +21,11 @@ cdef class RequestParser:
     cdef Py_ssize_t capacity                # bytes malloc'ed for `buffer`
 
     # The request that is being read.
-    cdef list args                          # its arguments, the first `filled` of them are there; None: no request begun
+    cdef list args                          # its arguments, the first `filled` are there; None: no request begun
     cdef Py_ssize_t filled
     cdef Py_ssize_t missing                 # arguments still to come
     cdef Py_ssize_t args_size               # bytes of the arguments that are there
-    cdef Py_ssize_t bulk_len                # announced length of the argument that is being read; -1: its header is next
+    cdef Py_ssize_t bulk_len                # announced length of the argument being read; -1: its header is next
     cdef PyObject *partial                  # a long argument of which only a part came: a bytes object; owned, or NULL
     cdef Py_ssize_t partial_size            # bytes of it that are there
 

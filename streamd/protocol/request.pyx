@@ -6,23 +6,23 @@
     *0\\r\\n     and     \\r\\n             ->  []                   an empty request: no reply, go on
 
 The contract: `feed(data)` takes the bytes; `next_request()` is called until it returns None, which says that more bytes
-are needed. It raises ProtocolError, whose text is the whole error line, for bytes that are no request; the connection is
-then closed after that one answer, and the parser is not called again. An empty text says: close at once, without this
-answer and without those still unsent (a web browser was made to talk to us, see `check_for_http`).
+are needed. It raises ProtocolError, whose text is the whole error line, for bytes that are no request; the connection
+is then closed after that one answer, and the parser is not called again. An empty text says: close at once, without
+this answer and without those still unsent (a web browser was made to talk to us, see `check_for_http`).
 
     input          pos                                     size
       |  read already  |  unread: the rest of a line or argument  |       one block: a fed object, or our own buffer
       +----------------+------------------------------------------+
 
-The bytes are parsed where they are, in the object that was fed; only an unfinished rest is copied, to a buffer of our own.
-Arguments are finished one by one and kept between calls, so no byte is looked at again when more come. An argument
+The bytes are parsed where they are, in the object that was fed; only an unfinished rest is copied, to a buffer of our
+own. Arguments are finished one by one and kept between calls, so no byte is looked at again when more come. An argument
 that is long and incomplete is collected in its own final object (`partial`), which grows with what was really received.
 So time is linear in the bytes fed, however they are cut, and memory is bounded by about twice the bytes received:
 announced sizes reserve nothing. `buffered` and `pending_args_size` are what a limit on the query buffer has to look at.
 An idle parser, which has no unfinished request, holds no memory.
 
-Always: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is NULL or
-the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
+Always: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is NULL
+or the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
 
 Rules, limits and texts are those of Redis 8.6, as seen on a running server, with one intended difference: Redis 8.6.3
 leaves a client without an answer when a wrong bulk header comes in another packet than the start of its request; here
@@ -107,8 +107,8 @@ cdef bint parse_number(const char *p, Py_ssize_t n, long long *out) noexcept nog
 # --- Words seen lately ----------------------------------------------------------------------------------------------
 #
 # Command names, keys and field names repeat from request to request. A short argument equal to one seen lately is the
-# same object again: that saves its allocation, and its hash is known when the command or the key is looked up (a fifth of
-# the time to parse a usual XADD). One place per hash, the newest wins; a miss costs a comparison.
+# same object again: that saves its allocation, and its hash is known when the command or the key is looked up (a fifth
+# of the time to parse a usual XADD). One place per hash, the newest wins; a miss costs a comparison.
 
 cdef enum:
     RECENT_BITS = 8
@@ -345,8 +345,8 @@ cdef class RequestParser:
     cdef Py_ssize_t find(self, char wanted, bint stops_at_nul, str too_big) except -2:
         """Offset from `pos` of the next byte `wanted`; -1 when it has not come, and then `scanned` says how far it was.
 
-        stops_at_nul  Redis looks for some line ends as in a C string: behind a NUL it finds none, and waits until the line
-                      is too long. `scanned` then stays at the NUL.
+        stops_at_nul  Redis looks for some line ends as in a C string: behind a NUL it finds none, and waits until the
+                      line is too long. `scanned` then stays at the NUL.
         """
         cdef Py_ssize_t unread = self.size - self.pos
         cdef const char *line = self.input + self.pos

@@ -1,5 +1,7 @@
 import asyncio
-from typing import Any
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
 
 from streamd.commands.spec import Command
 from streamd.engine.database import Database
@@ -10,6 +12,7 @@ from streamd.server.dispatch import Dispatcher
 
 __all__ = ["Client"]
 
+@disjoint_base
 class Client(asyncio.Protocol):
     id: int
     parser: RequestParser
@@ -31,7 +34,7 @@ class Client(asyncio.Protocol):
     total_net_out: int
     total_commands: int
     last_command: Command | None
-    def __init__(self, dispatcher: Dispatcher, is_unix: bool = ...) -> None: ...
+    def __new__(cls, dispatcher: Dispatcher, is_unix: bool = ...) -> Self: ...
     @property
     def created_at(self) -> float: ...
     @property

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Client: one connection, as the event loop's protocol object and as what commands see of it.
 
-Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once per
-turn of the event loop (`flush`), straight from that buffer with one `send`. What the kernel does not take is handed to the
-transport; until the transport has got rid of it the client is congested and its replies wait in `reply`, so that unsent
-bytes are held, and counted, in one place.
+Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once
+per turn of the event loop (`flush`), straight from that buffer with one `send`. What the kernel does not take is handed
+to the transport; until the transport has got rid of it the client is congested and its replies wait in `reply`, so that
+unsent bytes are held, and counted, in one place.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno

@@ -1,5 +1,8 @@
 import asyncio
 from collections.abc import Mapping
+from typing import Self
+
+from typing_extensions import disjoint_base
 
 from streamd.commands.context import Context
 from streamd.commands.spec import Command
@@ -9,6 +12,7 @@ from streamd.server.client import Client
 
 __all__ = ["Dispatcher", "Entry", "ServerContext"]
 
+@disjoint_base
 class Entry:
     command: Command
     needs_auth: bool
@@ -20,8 +24,10 @@ class Entry:
     def __init__(self, command: Command) -> None: ...
     def leaves(self) -> list[Entry]: ...
 
+@disjoint_base
 class ServerContext(Context): ...
 
+@disjoint_base
 class Dispatcher:
     context: ServerContext
     clients: dict[int, Client]
@@ -38,7 +44,7 @@ class Dispatcher:
     unexpected_errors: int
     net_input_bytes: int
     net_output_bytes: int
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None: ...
+    def __new__(cls, server: Server, loop: asyncio.AbstractEventLoop) -> Self: ...
     def load_table(self, commands: Mapping[str, Command]) -> None: ...
     def reset_stats(self) -> None: ...
     def new_client_id(self) -> int: ...

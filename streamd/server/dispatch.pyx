@@ -7,10 +7,12 @@ One turn: the loop hands received bytes to clients, each runs what is complete (
   1. clients that have been served after waiting for a key go on with their next requests;
   2. each client's replies leave, at most one write per client.
 
-Clients that wait for a key are served after each command that made one ready, first come, first served, until no key is.
+Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
+is.
 
 What must hold: a handler answers exactly once, or raises CommandError (what it had written is dropped), or asks to wait
-(`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server lives.
+(`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server
+lives.
 """
 
 from libc.limits cimport LLONG_MAX
