@@ -8,11 +8,18 @@ from contextlib import closing
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from support.servers import eventually
 
 import streamd.embedded
 from streamd.errors import ConfigError
 from streamd.server.app import ListenError, is_local
+
+
+def connect(port: int) -> redis.Redis:
+    """A client that does not try again."""
+    return redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
 
 
 def test_a_stream_in_five_lines() -> None:
@@ -51,7 +58,7 @@ def test_a_port_that_is_taken_is_reported_and_leaves_no_thread() -> None:
 
 def test_stopping_wakes_and_closes_waiting_clients() -> None:
     server = streamd.embedded.start()
-    client = redis.Redis(port=server.port)
+    client = connect(server.port)
     failures: list[Exception] = []
 
     def wait() -> None:
@@ -94,7 +101,7 @@ def test_port_and_bind_change_while_it_runs() -> None:
         client.config_set("bind", "*")
         with closing(redis.Redis(port=new_port)) as other:
             assert other.ping()
-        with closing(redis.Redis(port=server.port)) as other, pytest.raises(redis.ConnectionError):
+        with closing(connect(server.port)) as other, pytest.raises(redis.ConnectionError):
             other.ping()
 
 
@@ -114,13 +121,17 @@ def test_idle_clients_are_closed_but_not_those_that_wait() -> None:
 
 
 def test_a_client_above_the_soft_limit_for_too_long_is_closed() -> None:
-    limits = "normal 0 200000 1"
-    with streamd.embedded.start(client_output_buffer_limit=limits.split()) as server:
-        with closing(redis.Redis(port=server.port)) as client:
-            client.xadd("s", {"f": b"x" * 4_000_000})
-            with socket.create_connection(("127.0.0.1", server.port)) as lazy:
-                lazy.sendall(b"XRANGE s - +\r\n" * 20)
-                eventually(lambda: len(client.client_list()) == 1, what="the lazy client gone")
+    with (
+        streamd.embedded.start(client_output_buffer_limit=["normal", "0", "200000", "1"]) as server,
+        closing(connect(server.port)) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as lazy,
+    ):
+        client.xadd("s", {"f": b"x" * 4_000_000})
+        lazy.sendall(b"PING\r\n")
+        assert lazy.recv(100) == b"+PONG\r\n"
+        lazy.sendall(b"XRANGE s - +\r\n" * 5)
+        eventually(lambda: max(int(c["omem"]) for c in client.client_list()) > 200_000, what="output waiting")
+        eventually(lambda: len(client.client_list()) == 1, what="the lazy client gone")
 
 
 @pytest.mark.parametrize(
