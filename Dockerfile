@@ -13,5 +13,6 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 6379
 STOPSIGNAL SIGTERM
+# Clients of a container come from other hosts; arguments of one's own replace the last line.
 ENTRYPOINT ["streamd", "server"]
-CMD ["--bind", "*", "--port", "6379"]
+CMD ["--protected-mode", "no"]
