@@ -16,6 +16,8 @@ from support.wire import ConnectionClosed, Wire
 
 from streamd import REDIS_VERSION, __version__
 
+ROOT = Path(__file__).parents[2]
+
 # As the installed programs `streamd` and `streamd-server` are started by what pip writes for them.
 STREAMD = [sys.executable, "-m", "streamd"]
 STREAMD_SERVER = [
@@ -91,9 +93,17 @@ def test_the_program_tells_its_version() -> None:
     assert run("--version").stdout == f"streamd {__version__} (speaks Redis {REDIS_VERSION})\n"
 
 
-def test_the_program_prints_the_configuration_in_the_tree() -> None:
-    assert run("conf").stdout == (Path(__file__).parents[2] / "conf/streamd.conf").read_text()
-    assert run("conf", "--markdown").stdout.startswith("# Settings\n")
+@pytest.mark.parametrize(
+    ("subcommand", "file"),
+    [
+        (("conf",), "conf/streamd.conf"),
+        (("conf", "--markdown"), "docs/settings.md"),
+        (("commands",), "docs/commands.md"),
+    ],
+)
+def test_what_the_program_prints_is_in_the_tree(subcommand: tuple[str, ...], file: str) -> None:
+    printed = run(*subcommand).stdout
+    assert printed == (ROOT / file).read_text(), f"run: streamd {' '.join(subcommand)} > {file}"
 
 
 @pytest.mark.parametrize("program", [(*STREAMD, "server"), STREAMD_SERVER], ids=["streamd", "streamd-server"])
