@@ -168,9 +168,7 @@ cdef class Group:
         """Make a pending entry the consumer's, delivered at `delivery_ms`. Its delivery count is left to the caller."""
         if record.owner != consumer.number:
             pel_assign(&self.pel, record, consumer.number)
-        if record.delivery_ms != delivery_ms:
-            pel_set_time(&self.pel, record, delivery_ms)
-        return 0
+        return pel_set_time(&self.pel, record, delivery_ms)
 
     @property
     def pending_count(self):
@@ -215,6 +213,7 @@ cdef class Group:
     def restore_pending(self, id, bytes consumer not None, *, int64_t delivery_ms, uint64_t delivery_count):
         """Make an entry pending as it was when it was saved; `consumer` must exist.
 
+        It comes behind the entries of that delivery time restored before.
         Raises ValueError when it is pending already, KeyError when there is no such consumer.
         """
         cdef StreamID entry = as_id(id)
@@ -238,7 +237,10 @@ cdef class Group:
     # --- The whole group --------------------------------------------------------------------------------------------
 
     def copy(self):
-        """A group of the same name and contents that shares nothing with this one. O(n), n pending."""
+        """A group of the same name and contents that shares nothing with this one. O(n log n), n pending.
+
+        Only the order of entries of one delivery time is not kept: in the copy it is by ID, as in Redis.
+        """
         cdef Group twin = new_group(self.name, self.last_id, self.entries_read)
         cdef Consumer consumer, other
         cdef PelCursor cursor

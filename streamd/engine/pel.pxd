@@ -7,11 +7,13 @@ from streamd.engine.ids cimport StreamID
 from streamd.engine.rax cimport Rax
 
 
-cdef struct PelRecord:
-    # Its address stays the same until it is removed.
+cdef packed struct PelRecord:
+    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers to
+    # them, while reading and assigning them is fine.
     StreamID id
     int64_t delivery_ms        # Unix time of the last delivery; change it with pel_set_time only
     uint64_t delivery_count
+    uint32_t turn              # goes up from record to record of one delivery_ms, in the order in which they got it
     uint32_t owner             # number of the consumer in the group, from pel_add_owner; change it with pel_assign only
     uint32_t handle            # its own place in the slab
 
@@ -32,10 +34,11 @@ cdef struct Pel:
     uint32_t owner_count       # entries of `owners` in use, the dropped among them
     uint32_t owner_capacity    # entries malloc'ed for `owners` and `free_owners`
     uint32_t free_owner_count
+    uint32_t turn              # the one given out last; after the greatest comes 0
     PelIndex **owners          # per consumer number: its records by entry ID; NULL for a number not in use; owned
     uint32_t *free_owners      # dropped numbers, a stack; owned
     PelIndex by_id             # all records of the group by entry ID
-    PelIndex by_time           # the same by (delivery_ms, entry ID): the oldest delivery first
+    PelIndex by_time           # the same by (delivery_ms, turn, entry ID): the oldest delivery first
     size_t memory              # bytes malloc'ed, but for the nodes of the radix trees
 
 
@@ -43,6 +46,7 @@ cdef struct PelCursor:
     # A position in an index. Any change of the Pel in the middle of a walk is fine, such as the removal of the record
     # returned last: the walk goes on at the first record above that one, in the index as it is then. After a change of
     # the index walked, pel_next costs a search: walk all by ID to change times and owners, which leaves that order alone.
+    # A walk by time meets a record again when its time is set, meanwhile, to what it was or later.
     # A cursor is dead after pel_clear, and after pel_drop_owner of the consumer whose records it walks.
     Pel *pel
     PelIndex *index            # NULL: nothing to walk
@@ -50,6 +54,7 @@ cdef struct PelCursor:
     uint32_t at                # the record that comes next, in the chunk
     uint32_t version           # of the index when `chunk` and `at` were right
     bint met                   # the place below is of the record returned last; else it is where the walk begins
+    uint32_t turn
     int64_t delivery_ms
     StreamID id
 
@@ -65,7 +70,8 @@ cdef PelRecord *pel_insert(                                       # the ID must 
     Pel *pel, StreamID id, uint32_t owner, int64_t delivery_ms, uint64_t count) except NULL nogil
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil
 cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil    # gives it to another consumer
-cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
+cdef int pel_set_time(              # it comes behind the others of that time, also when it had that time already
+    Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil                # smallest ID, or NULL
 cdef PelRecord *pel_last(Pel *pel) noexcept nogil                 # greatest ID, or NULL
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil               # oldest delivery, or NULL

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The pending entries list (PEL) of a consumer group: who got which entry, when, how often.
 
-A pending entry is one PelRecord of 40 bytes. It is found in three orders: by entry ID in the group, by entry ID at its
+A pending entry is one PelRecord of 44 bytes. It is found in three orders: by entry ID in the group, by entry ID at its
 consumer, by delivery time in the group. Interface: pel.pxd. `PelProbe` at the end is the same for tests and the shell.
 
 Slab. Records lie in blocks that never move, so that a record keeps its address for life. A record is named by its
@@ -12,18 +12,23 @@ handle, 32 bits, which say block and place. The first blocks are small, for most
 
 Free places of a block are chained; blocks with room are chained; a block without records is given back.
 
-Index. A sorted sequence of handles, cut into chunks of up to 127, which hang in a radix tree. Handles cost four bytes
+Index. A sorted sequence of handles, cut into chunks of up to 126, which hang in a radix tree. Handles cost four bytes
 where pointers or IDs would cost 8 to 24, which is how a pending entry costs little more than its record.
 
     tree: key, big-endian     chunk: key | count | capacity | handle handle handle ...   -> records, ascending
 
 A chunk's key is a lower bound: not above its first record, and above the last record of the chunk before. So the chunk
 where a record is, or belongs, is the floor of the record's key. Keys are (ms, seq) of the ID in the two orders by ID,
-and (delivery time, ms, seq) in the order by time; equal times are ordered by ID, so no two records are equal.
+and (delivery time, turn, ms, seq) in the order by time.
+
+Turns. Records of one delivery time are ordered as they got it, which is the order in which Redis hands them out. So
+every setting of a time takes a number, the turn, from a counter of 32 bits. When that begins anew, records whose turns
+are from before and after may be in the wrong order, and two may have the same; the ID still tells them apart, so no two
+records are ever equal.
 
 Growing and shrinking. Insertion at the end, the common case, fills the last chunk and then begins a new one, so chunks
 are full. In the middle a full chunk is split. A chunk down to a quarter of its capacity is joined with a neighbour if
-the two leave room to spare, else it shrinks to half. Capacities are 2^n - 1: with its head a chunk then fills the
+the two leave room to spare, else it shrinks to half. Capacities are 2^n - 2: with its head a chunk then fills the
 sizes that malloc hands out. Nothing here is O(n), whatever the order of IDs, times and removals.
 
 Failure. An insertion without memory changes nothing; removals need none.
@@ -52,10 +57,10 @@ cdef enum:
     NO_HANDLE = 0xFFFFFFFF
 
     ID_KEY = 16
-    TIME_KEY = 24
-    MIN_CAPACITY = 3
-    NEXT_CAPACITY = 31          # of a chunk behind a full one: more will follow
-    MAX_CAPACITY = 127
+    TIME_KEY = 28
+    MIN_CAPACITY = 2
+    NEXT_CAPACITY = 30          # of a chunk behind a full one: more will follow
+    MAX_CAPACITY = 126
     MERGED_MOST = 95            # two chunks are joined when no more than this many handles come together
 
 
@@ -70,13 +75,14 @@ cdef struct Block:
 
 cdef struct Chunk:
     # Head of a chunk; its handles follow.
-    uint8_t key[24]       # of the radix tree: ID_KEY or TIME_KEY bytes
+    uint8_t key[TIME_KEY] # of the radix tree: ID_KEY or TIME_KEY bytes
     uint16_t count        # handles, 1 or more
     uint16_t capacity
 
 cdef struct Place:
-    # Where a record is, or belongs, in an index. In the orders by ID the time means nothing.
+    # Where a record is, or belongs, in an index. In the orders by ID time and turn mean nothing.
     int64_t delivery_ms
+    uint32_t turn
     StreamID id
 
 
@@ -251,6 +257,7 @@ cdef void free_slab(Pel *pel) noexcept nogil:
 cdef inline Place place_of(const PelRecord *record) noexcept nogil:
     cdef Place place
     place.delivery_ms = record.delivery_ms
+    place.turn = record.turn
     place.id = record.id
     return place
 
@@ -261,17 +268,27 @@ cdef inline bint is_by_time(const PelIndex *index) noexcept nogil:
 
 cdef inline int compare(const PelRecord *record, const Place *place, bint by_time) noexcept nogil:
     """Negative, zero or positive as the record comes before the place, is there, or comes behind it."""
-    if by_time and record.delivery_ms != place.delivery_ms:
-        return -1 if record.delivery_ms < place.delivery_ms else 1
+    if by_time:
+        if record.delivery_ms != place.delivery_ms:
+            return -1 if record.delivery_ms < place.delivery_ms else 1
+        if record.turn != place.turn:
+            return -1 if record.turn < place.turn else 1
     return id_cmp(record.id, place.id)
 
 
+cdef inline void store_be32(uint8_t *p, uint32_t v) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        p[i] = <uint8_t>(v >> (24 - 8 * i))
+
+
 cdef inline void write_key(uint8_t *key, const Place *place, bint by_time) noexcept nogil:
-    """The key of a place, 16 or 24 bytes, which compare as places do."""
+    """The key of a place, ID_KEY or TIME_KEY bytes, which compare as places do."""
     if by_time:
         # Times are signed: with the sign bit turned over they ascend as unsigned numbers.
         store_be64(key, <uint64_t>place.delivery_ms ^ (<uint64_t>1 << 63))
-        key += 8
+        store_be32(key + 8, place.turn)
+        key += 12
     store_be64(key, place.id.ms)
     store_be64(key + 8, place.id.seq)
 
@@ -364,7 +381,7 @@ cdef bint join_chunks(Pel *pel, PelIndex *index, Chunk *lower, Chunk *upper) noe
     cdef uint32_t capacity = lower.capacity
     if count > capacity:
         while capacity < count:
-            capacity = capacity * 2 + 1
+            capacity = capacity * 2 + 2
         lower = resize_chunk(pel, index, lower, capacity)
         if lower == NULL:
             return False
@@ -383,6 +400,8 @@ cdef inline uint32_t guess(const PelRecord *first, const PelRecord *last, const 
     if by_time and first.delivery_ms != last.delivery_ms:
         share = (<double>place.delivery_ms - <double>first.delivery_ms) / (
             <double>last.delivery_ms - <double>first.delivery_ms)
+    elif by_time and first.turn != last.turn:
+        share = (<double>place.turn - <double>first.turn) / (<double>last.turn - <double>first.turn)
     elif first.id.ms != last.id.ms:
         share = <double>(place.id.ms - first.id.ms) / <double>(last.id.ms - first.id.ms)
     else:
@@ -444,7 +463,7 @@ cdef void tidy_chunk(Pel *pel, PelIndex *index, Chunk *chunk) noexcept nogil:
     beside = <Chunk *>rax_lower(&index.chunks, chunk.key)
     if beside != NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(pel, index, beside, chunk):
         return
-    resize_chunk(pel, index, chunk, chunk.capacity >> 1)        # without memory it stays as it is, which is no harm
+    resize_chunk(pel, index, chunk, chunk.capacity // 2 - 1)      # without memory it stays as it is, which is no harm
 
 
 # --- Indexes --------------------------------------------------------------------------------------------------------
@@ -469,7 +488,7 @@ cdef void index_clear(PelIndex *index) noexcept nogil:
 
 cdef Chunk *find_chunk(const PelIndex *index, const Place *place) noexcept nogil:
     """The chunk where `place` is, or belongs; NULL when it lies below all chunks."""
-    cdef uint8_t key[24]
+    cdef uint8_t key[TIME_KEY]
     write_key(key, place, is_by_time(index))
     return <Chunk *>rax_floor(&index.chunks, key)
 
@@ -516,7 +535,7 @@ cdef bint index_add(Pel *pel, PelIndex *index, const Place *place, uint32_t hand
         return False
     if chunk.count == chunk.capacity:
         if chunk.capacity < MAX_CAPACITY:
-            chunk = resize_chunk(pel, index, chunk, chunk.capacity * 2 + 1)
+            chunk = resize_chunk(pel, index, chunk, chunk.capacity * 2 + 2)
             if chunk == NULL:
                 return False
         else:
@@ -669,8 +688,14 @@ cdef PelRecord *pel_find(Pel *pel, StreamID id) noexcept nogil:
     """The record of an entry, or NULL. O(log n)."""
     cdef Place place
     place.delivery_ms = 0
+    place.turn = 0
     place.id = id
     return index_find(pel, &pel.by_id, &place)
+
+
+cdef inline uint32_t next_turn(Pel *pel) noexcept nogil:
+    pel.turn += 1
+    return pel.turn
 
 
 cdef PelRecord *pel_insert(
@@ -685,6 +710,7 @@ cdef PelRecord *pel_insert(
     record.id = id
     record.delivery_ms = delivery_ms
     record.delivery_count = count
+    record.turn = next_turn(pel)
     record.owner = owner
     place = place_of(record)
     if index_add(pel, &pel.by_id, &place, record.handle):
@@ -719,19 +745,19 @@ cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
 
 
 cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil:
-    """Set a record's delivery time, to whatever it is. O(log n)."""
+    """Set a record's delivery time, to whatever it is, and put it behind all that have that time. O(log n)."""
     cdef Place old = place_of(record)
     cdef Place new = old
     cdef bint added
-    if delivery_ms == record.delivery_ms:
-        return 0
     new.delivery_ms = delivery_ms
+    new.turn = next_turn(pel)
     # The old chunk is left as it is, maybe empty, until the new place is found: so there is room to go back to. By then
     # it may have moved, but it is still the one where the old place belongs.
     index_take(&pel.by_time, &old, record.handle)
     added = index_add(pel, &pel.by_time, &new, record.handle)
     if added:
         record.delivery_ms = delivery_ms
+        record.turn = new.turn
     else:
         index_add(pel, &pel.by_time, &old, record.handle)
     tidy_chunk(pel, &pel.by_time, find_chunk(&pel.by_time, &old))
@@ -751,7 +777,7 @@ cdef PelRecord *pel_last(Pel *pel) noexcept nogil:
 
 
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
-    """The record delivered longest ago, or NULL; of several the one with the smallest ID."""
+    """The record delivered longest ago, or NULL; of several the one that got its time first."""
     cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_time.chunks)
     return NULL if chunk == NULL else record_of(pel, handles_of(chunk)[0])
 
@@ -766,6 +792,7 @@ cdef void settle(PelCursor *cursor) noexcept nogil:
     cdef Chunk *chunk
     cdef Place place
     place.delivery_ms = cursor.delivery_ms
+    place.turn = cursor.turn
     place.id = cursor.id
     chunk = find_chunk(index, &place)
     cursor.at = 0
@@ -788,6 +815,7 @@ cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms
     cursor.version = 0
     cursor.met = False
     cursor.delivery_ms = delivery_ms
+    cursor.turn = 0
     cursor.id = id
     if index != NULL:
         settle(cursor)
@@ -804,7 +832,7 @@ cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) n
 
 
 cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil:
-    """Begin a walk over all records by (delivery time, ID), the oldest delivery first."""
+    """Begin a walk over all records by delivery time, oldest first; those of one time in the order they got it."""
     seek(cursor, pel, &pel.by_time, INT64_MIN, make_id(0, 0))
 
 
@@ -829,6 +857,7 @@ cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil:
     cursor.at += 1
     cursor.met = True
     cursor.delivery_ms = record.delivery_ms
+    cursor.turn = record.turn
     cursor.id = record.id
     return record
 
@@ -899,7 +928,7 @@ cdef int check_index(const Pel *pel, const PelIndex *index, int64_t owner, size_
     cdef Chunk *chunk = <Chunk *>rax_first(&index.chunks)
     cdef PelRecord *record
     cdef PelRecord *previous = NULL
-    cdef uint8_t key[24]
+    cdef uint8_t key[TIME_KEY]
     cdef size_t count = 0
     cdef Place place
     cdef uint32_t i
@@ -907,7 +936,7 @@ cdef int check_index(const Pel *pel, const PelIndex *index, int64_t owner, size_
     while chunk != NULL:
         memory[0] += chunk_size(chunk.capacity)
         expect(MIN_CAPACITY <= chunk.capacity <= MAX_CAPACITY, "a chunk's capacity is in its bounds")
-        expect(chunk.capacity & (chunk.capacity + 1) == 0, "a chunk's capacity is 2^n - 1")
+        expect((chunk.capacity + 2) & (chunk.capacity + 1) == 0, "a chunk's capacity is 2^n - 2")
         expect(0 < chunk.count <= chunk.capacity, "a chunk has handles, and room for them")
         if previous != NULL:
             place = place_of(previous)
@@ -1019,7 +1048,7 @@ cdef class PelProbe:
         pel_assign(&self.pel, self.get(id), self.in_use(owner))
 
     def set_time(self, tuple id not None, int64_t delivery_ms):
-        """Set a record's delivery time."""
+        """Set a record's delivery time; it comes behind the others of that time."""
         pel_set_time(&self.pel, self.get(id), delivery_ms)
 
     def first(self):
@@ -1058,6 +1087,15 @@ cdef class PelProbe:
 
     def __len__(self):
         return self.pel.by_id.count
+
+    @property
+    def turn(self):
+        """The turn given out last, 32 bits: the order among the records of one delivery time. It can be set."""
+        return self.pel.turn
+
+    @turn.setter
+    def turn(self, uint32_t turn):
+        self.pel.turn = turn
 
     @property
     def memory(self):

@@ -742,6 +742,19 @@ XCLAIM s g a 0 1-5 TIME 999 JUSTID
 XREADGROUP GROUP g b CLAIM 1000000 COUNT 3 STREAMS s >
 XREADGROUP GROUP g b CLAIM 1000000 STREAMS s >
 
+== a copy of a stream claims entries of one delivery time by ID
+XADD s 1-1 f v
+XADD s 1-2 f v
+XADD s 1-3 f v
+XADD s 1-4 f v
+XGROUP CREATE s g 0
+XREADGROUP GROUP g a STREAMS s >
+XCLAIM s g a 0 1-4 1-2 1-3 TIME 1000 JUSTID
+XCLAIM s g b 0 1-1 TIME 999 JUSTID
+COPY s t
+XREADGROUP GROUP g b CLAIM 1000000 STREAMS s >
+XREADGROUP GROUP g b CLAIM 1000000 STREAMS t >
+
 == xreadgroup claims twice in one command
 XADD s 1-1 f v
 XADD s 1-2 f v

@@ -30,6 +30,7 @@ class Pending:
     consumer: bytes
     delivery_ms: int
     count: int
+    turn: int  # which of all settings of a delivery time was the last for this entry
 
 
 def text(id: ID) -> bytes:
@@ -50,6 +51,7 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         self.last_delivered: ID = (0, 0)
         self.entries: set[ID] = set()
         self.pending: dict[ID, Pending] = {}
+        self.turn = 0
         self.consumers: set[bytes] = set()
         self.all_ids: list[ID] = [(0, 1)]
         self.add(4, (1, 0))
@@ -76,7 +78,11 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         return [text(id), [b"f", text(id)], *more]
 
     def take(self, id: ID, consumer: bytes, count: int) -> None:
-        self.pending[id] = Pending(consumer, self.now_ms, count)
+        self.note(id, consumer, self.now_ms, count)
+
+    def note(self, id: ID, consumer: bytes, delivery_ms: int, count: int) -> None:
+        self.turn += 1
+        self.pending[id] = Pending(consumer, delivery_ms, count, self.turn)
 
     def read(self, consumer: bytes, *options: Any, id: bytes = b">") -> Any:
         self.consumers.add(consumer)
@@ -139,7 +145,7 @@ class GroupAgainstDicts(RuleBasedStateMachine):
     def read_with_claim(self, consumer: bytes, count: int, data: st.DataObject) -> None:
         min_idle_ms = self.draw_min_idle(data)
         idle = [id for id in self.pending if id in self.entries and self.idle_ms(id) >= min_idle_ms]
-        claimed = sorted(idle, key=lambda id: (self.pending[id].delivery_ms, id))[:count]
+        claimed = sorted(idle, key=lambda id: (self.pending[id].delivery_ms, self.pending[id].turn))[:count]
         want = [self.shown(id, self.idle_ms(id), self.pending[id].count) for id in claimed]
         new = self.new_ids(count - len(claimed))
         want += [self.shown(id, 0, 0) for id in new]
@@ -191,7 +197,7 @@ class GroupAgainstDicts(RuleBasedStateMachine):
                 continue
             else:
                 count = self.pending[id].count
-            self.pending[id] = Pending(consumer, self.now_ms - (idle_ms or 0), count + (not just_id))
+            self.note(id, consumer, self.now_ms - (idle_ms or 0), count + (not just_id))
             want.append(text(id) if just_id else self.shown(id))
         options: list[Any] = ["FORCE"] * force + ["JUSTID"] * just_id + ([] if idle_ms is None else ["IDLE", idle_ms])
         self.consumers.add(consumer)
@@ -243,6 +249,9 @@ class GroupAgainstDicts(RuleBasedStateMachine):
     def go_on_with_a_copy(self) -> None:
         self.stream = self.stream.copy()
         self.ctx.db.set(b"s", self.stream)
+        for id in sorted(self.pending):  # of one delivery time they are by ID in a copy
+            self.turn += 1
+            self.pending[id].turn = self.turn
 
     # --- What must hold after each step ---------------------------------------------------------------------------
 

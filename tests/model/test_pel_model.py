@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import cast
 
 from hypothesis import settings
@@ -14,14 +15,11 @@ from streamd.engine.pel import PelProbe, PelWalk
 ID = tuple[int, int]
 Record = tuple[ID, int, int, int]
 Bound = tuple[ID, bool]
+Place = tuple[int, int, ID]  # delivery time, turn, ID
 
 MAX = 2**64 - 1
 PARTS = st.one_of(st.integers(0, 30), st.sampled_from([2**32, 2**63, MAX - 1, MAX]))
 TIMES = st.one_of(st.integers(-3, 40), st.sampled_from([-(2**63), 2**63 - 1]))
-
-
-def by_time(record: Record) -> tuple[int, ID]:
-    return record[2], record[0]
 
 
 class PelAgainstSortedDict(RuleBasedStateMachine):
@@ -29,9 +27,13 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
     def start(self, owners: int) -> None:
         self.pel = PelProbe()
         self.oracle: SortedDict[ID, tuple[int, int, int]] = SortedDict()  # ID -> owner, delivery time, count
+        self.turns: dict[ID, int] = {}  # which setting of a delivery time was the ID's last
+        self.turn = 0
         self.owners = [self.pel.add_owner() for _ in range(owners)]
         self.walk: PelWalk | None = None  # a walk over all by ID, in the middle
         self.next_id: Bound = (0, 0), True  # where it goes on; True: there, else above
+        self.walk_oldest: PelWalk | None = None  # the same by time
+        self.met: Place | None = None  # where it has met a record last
 
     # --- What to work on ----------------------------------------------------------------------------------------
 
@@ -58,6 +60,14 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         if entry not in self.oracle:
             self.pel.insert(entry, owner, delivery_ms, count)
             self.oracle[entry] = owner, delivery_ms, count
+            self.take_turn(entry)
+
+    def take_turn(self, entry: ID) -> None:
+        self.turn = (self.turn + 1) % 2**32
+        self.turns[entry] = self.turn
+
+    def by_time(self, record: Record) -> Place:
+        return record[2], self.turns[record[0]], record[0]
 
     def remove_one(self, entry: ID) -> None:
         self.pel.remove(entry)
@@ -67,6 +77,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.pel.set_time(entry, delivery_ms)
         owner, _, count = self.oracle[entry]
         self.oracle[entry] = owner, delivery_ms, count
+        self.take_turn(entry)
 
     def assign_one(self, entry: ID, owner: int) -> None:
         self.pel.assign(entry, owner)
@@ -84,7 +95,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         descending=st.booleans(),
         step=st.sampled_from([1, 1, 2, 1000]),
         per_ms=st.sampled_from([1, 10, 1000]),
-        time_step=st.sampled_from([1, 1, -1]),
+        time_step=st.sampled_from([1, 1, 0, -1]),
         delivery_ms=TIMES,
     )
     def insert_run(
@@ -130,6 +141,23 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
             self.set_time_of(entry, min(2**63 - 1, max(-(2**63), delivery_ms + n * step)))
 
     @precondition(lambda self: self.oracle)
+    @rule(data=st.data(), rotation=st.integers(0, 300))
+    def renew_run(self, data: st.DataObject, rotation: int) -> None:
+        """Give many the delivery time of one, themselves among them, from somewhere in the middle on."""
+        delivery_ms = self.oracle[self.known(data)][1]
+        run = self.run(data)
+        for entry in run[rotation:] + run[:rotation]:
+            self.set_time_of(entry, delivery_ms)
+
+    @rule(steps=st.integers(0, 200))
+    def let_turns_begin_anew(self, steps: int) -> None:
+        self.turn = self.pel.turn = 2**32 - 1 - steps
+
+    @rule(steps=st.integers(1, 200))
+    def let_turns_come_again(self, steps: int) -> None:
+        self.turn = self.pel.turn = max(0, self.turn - steps)
+
+    @precondition(lambda self: self.oracle)
     @rule(data=st.data())
     def assign(self, data: st.DataObject) -> None:
         self.assign_one(self.known(data), self.an_owner(data))
@@ -146,7 +174,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.pel.drop_owner(owner)
         for entry in [entry for entry, record in self.oracle.items() if record[0] == owner]:
             del self.oracle[entry]
-        self.walk = None
+        self.walk = self.walk_oldest = None
         self.owners.remove(owner)
         self.owners.append(self.pel.add_owner())
         if len(self.owners) < 5 and data.draw(st.booleans()):
@@ -172,6 +200,22 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
                 return
             self.next_id = following, False
 
+    @rule()
+    def begin_walk_by_time(self) -> None:
+        self.walk_oldest = self.pel.walk_oldest()
+        self.met = None
+
+    @precondition(lambda self: self.walk_oldest is not None)
+    @rule(steps=st.integers(1, 200))
+    def go_on_by_time(self, steps: int) -> None:
+        walk = cast(PelWalk, self.walk_oldest)
+        records = sorted(map(self.record, self.oracle), key=self.by_time)
+        following = [record for record in records if self.met is None or self.by_time(record) > self.met]
+        met = list(islice(walk, steps))
+        assert met == following[:steps]
+        if met:
+            self.met = self.by_time(met[-1])
+
     # --- What must agree ----------------------------------------------------------------------------------------
 
     def record(self, entry: ID) -> Record:
@@ -192,10 +236,10 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         records = [self.record(entry) for entry in self.oracle]
         assert len(self.pel) == len(records)
         assert list(self.pel.walk()) == records
-        assert list(self.pel.walk_oldest()) == sorted(records, key=by_time)
+        assert list(self.pel.walk_oldest()) == sorted(records, key=self.by_time)
         assert self.pel.first() == (records[0] if records else None)
         assert self.pel.last() == (records[-1] if records else None)
-        assert self.pel.oldest() == min(records, key=by_time, default=None)
+        assert self.pel.oldest() == min(records, key=self.by_time, default=None)
         for owner in self.owners:
             assert self.pel.owner_size(owner) == sum(record[1] == owner for record in records)
 

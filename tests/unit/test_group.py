@@ -438,7 +438,48 @@ def test_claim_takes_the_oldest_delivery_first(ctx: HandlerContext) -> None:
     for number, idle_ms in ((4, 900), (2, 500), (5, 700)):
         run(ctx, "XCLAIM", "s", "g", "a", 0, f"{number}-1", "IDLE", idle_ms, "JUSTID")
     assert [row[0] for row in read(ctx, "b", "CLAIM", 500)] == ids((4, 5, 2))
-    assert [row[0] for row in read(ctx, "b", "CLAIM", 0, "COUNT", 3)] == ids((1, 2, 3))
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 0, "COUNT", 3)] == ids((1, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "renewal",
+    [
+        ("XREADGROUP", "GROUP", "g", "a", "COUNT", 2, "STREAMS", "s", "0"),
+        ("XCLAIM", "s", "g", "a", 0, "1-1", "2-1", "JUSTID"),
+        ("XCLAIM", "s", "g", "b", 0, "1-1", "2-1", "TIME", START_MS),
+        ("XAUTOCLAIM", "s", "g", "b", 0, "0", "COUNT", 2),
+        ("XREADGROUP", "GROUP", "g", "b", "COUNT", 2, "CLAIM", 0, "STREAMS", "s", ">"),
+    ],
+)
+def test_a_delivery_at_the_same_time_moves_an_entry_behind_the_others(ctx: HandlerContext, renewal: Any) -> None:
+    read(ctx, "a")
+    run(ctx, *renewal)
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 0)] == ids((3, 4, 5, 1, 2))
+
+
+def test_entries_delivered_anew_at_the_same_time_move_behind_the_others(ctx: HandlerContext) -> None:
+    read(ctx, "a")
+    run(ctx, "XCLAIM", "s", "g", "a", 0, "3-1", "1-1")
+    run(ctx, "XGROUP", "SETID", "s", "g", "3-1")
+    read(ctx, "b")
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 0)] == ids((2, 3, 1, 4, 5))
+
+
+def test_claim_with_a_time_in_the_past_goes_behind_the_entries_of_that_time(ctx: HandlerContext) -> None:
+    read(ctx, "a")
+    for numbers, time in (((4, 2), 1000), ((5,), 1001), ((3, 1), 1000), ((2,), 1000), ((2,), 1000)):
+        run(ctx, "XCLAIM", "s", "g", "a", 0, *ids(numbers), "TIME", time)
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 0)] == ids((4, 3, 1, 2, 5))
+
+
+def test_entries_of_one_delivery_time_are_in_the_order_restored_and_by_id_in_a_copy(ctx: HandlerContext) -> None:
+    group_of(ctx).create_consumer(b"a", now_ms=0)
+    for number, delivery_ms in ((4, 7), (2, 7), (5, 6), (3, 7), (1, 8)):
+        group_of(ctx).restore_pending((number, 1), b"a", delivery_ms=delivery_ms, delivery_count=1)
+    twin = ctx.db.peek(b"s").copy()
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 1, "COUNT", 5)] == ids((5, 4, 2, 3, 1))
+    ctx.db.set(b"s", twin)
+    assert [row[0] for row in read(ctx, "b", "CLAIM", 1, "COUNT", 5)] == ids((5, 2, 3, 4, 1))
 
 
 def test_claim_skips_deleted_entries_and_leaves_them_pending(ctx: HandlerContext) -> None:
