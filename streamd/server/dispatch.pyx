@@ -162,8 +162,10 @@ cdef class Dispatcher:
 
     cdef int refuse(self, Client client, str text) except -1:
         """Answer a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
+        cdef size_t mark = client.reply.length
         if text:
             self.answer_error(client, text)
+            self.finish_reply(client, mark)
             client.close_after_reply = True
         else:
             client.close()
@@ -295,8 +297,8 @@ cdef class Dispatcher:
         context.db.now_ms = context.now_ms
         client.last_command = entry.command
         client.total_commands += 1
-        if client.no_touch:
-            context.db.touch_on_access = False
+        # Set for every command, so that nothing is to be put back when the handler selects another database.
+        context.db.touch_on_access = not client.no_touch
         try:
             entry.handler(context, args)
         except CommandError as error:
@@ -306,8 +308,6 @@ cdef class Dispatcher:
         except Exception as error:
             entry.failed_calls += 1
             self.answer_bug(client, mark, error)
-        if client.no_touch:
-            context.db.touch_on_access = True
         entry.calls += 1
         entry.usec += monotonic_us() - started
         self.total_commands += 1
@@ -333,6 +333,7 @@ cdef class Dispatcher:
         context.reply = reply
         context.now_ms = wall_ms()
         context.db.now_ms = context.now_ms
+        context.db.touch_on_access = not client.no_touch
         try:
             entry.handler(context, args)
         except CommandError as error:

@@ -1,0 +1,125 @@
+"""Peers that are slow, rude or gone: what they do to a server, and what is left of them afterwards."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import ExitStack
+
+import pytest
+from support.servers import Server, eventually
+from support.wire import Wire, encode_request
+
+
+def info(wire: Wire, field: str) -> int:
+    text = wire.call("INFO", "everything").value
+    return int(next(line for line in text.splitlines() if line.startswith(field.encode() + b":")).partition(b":")[2])
+
+
+def reset_connection(wire: Wire) -> None:
+    """Close with a RST instead of a FIN."""
+    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.close()
+
+
+def accessed_at(wire: Wire, key: str) -> bytes:
+    """When a key was last used, as DEBUG OBJECT tells it."""
+    text = wire.call("DEBUG", "OBJECT", key).value
+    return bytes(text.partition(b"lru:")[2].split()[0])
+
+
+# --- CLIENT NO-TOUCH ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [("CLIENT", "NO-TOUCH", "ON"), ("CLIENT", "NO-TOUCH", "OFF")],
+        [("CLIENT", "NO-TOUCH", "ON"), ("RESET",)],
+        [("CLIENT", "NO-TOUCH", "ON"), ("SELECT", "1"), ("SELECT", "0")],
+    ],
+    ids=["switched off", "reset", "another database"],
+)
+def test_no_touch_of_one_connection_is_nothing_to_others(server: Server, requests: list[tuple[str, ...]]) -> None:
+    with server.connect() as wire, server.connect() as other:
+        wire.call("SET", "key", "value")
+        before = accessed_at(wire, "key")
+        other.pipeline(requests)
+
+        def is_touched() -> bool:
+            wire.call("GET", "key")
+            return accessed_at(wire, "key") != before
+
+        eventually(is_touched, 5, "an access")  # seconds are counted
+
+
+# --- CLIENT REPLY ---------------------------------------------------------------------------------------------------
+
+
+def test_reply_off_hides_a_protocol_error_too(streamd_server: Server) -> None:
+    # Redis says nothing either, but keeps the connection open for ever.
+    with streamd_server.connect() as wire:
+        wire.send_bytes(encode_request(["CLIENT", "REPLY", "OFF"]) + b"*1\r\n$x\r\n")
+        assert wire.read_to_end() == b""
+
+
+@pytest.mark.parametrize("mode", ["OFF", "SKIP"])
+def test_a_wait_is_silent_too(server: Server, mode: str) -> None:
+    with server.connect() as wire, server.connect() as writer:
+        blocked = info(writer, "blocked_clients")
+        wire.send_bytes(
+            encode_request(["CLIENT", "REPLY", mode])
+            + encode_request(["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"])
+            + encode_request(["CLIENT", "REPLY", "ON"])
+            + encode_request(["ECHO", "end"])
+        )
+        eventually(lambda: info(writer, "blocked_clients") == blocked + 1)
+        writer.call("XADD", "stream", "*", "field", "value")
+        assert [wire.read().value, wire.read().value] == [b"OK", b"end"]
+
+
+# --- Connections that end badly -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_connections_that_were_reset(server: Server) -> None:
+    beginnings = (
+        encode_request(["XREAD", "BLOCK", "0", "STREAMS", "none", "stream", "$", "$"]),
+        encode_request(["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "stream", ">"]) * 2,
+        encode_request(["XADD", "stream", "*", "field", "value"])[:20],
+        b"*3\r\n$1000000\r\nabc",
+        b"",
+    )
+    with server.connect() as wire:
+        wire.call("XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM")
+        clients = info(wire, "connected_clients")
+        for number in range(200):
+            peer = server.connect()
+            peer.send_bytes(beginnings[number % len(beginnings)])
+            (reset_connection if number % 2 else Wire.close)(peer)
+        eventually(lambda: info(wire, "connected_clients") <= clients)
+        assert info(wire, "blocked_clients") == info(wire, "total_blocking_keys") == 0
+
+
+def test_many_waiting_for_a_group_all_hear_that_it_is_gone(server: Server) -> None:
+    with server.connect() as wire, ExitStack() as stack:
+        wire.call("XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM")
+        readers = [stack.enter_context(server.connect()) for _ in range(200)]
+        for reader in readers:
+            reader.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "stream", ">")
+        eventually(lambda: info(wire, "blocked_clients") == len(readers))
+        wire.call("XGROUP", "DESTROY", "stream", "g")
+        assert all(reader.read().value.startswith(b"NOGROUP") for reader in readers)
+        assert info(wire, "total_blocking_keys") == 0
+
+
+def test_killing_everybody_reaches_those_that_wait_and_the_one_that_asks(server: Server) -> None:
+    with server.connect() as wire, ExitStack() as stack:
+        readers = [stack.enter_context(server.connect()) for _ in range(20)]
+        for reader in readers:
+            reader.send("XREAD", "BLOCK", "0", "STREAMS", "stream", "$")
+        eventually(lambda: info(wire, "blocked_clients") == len(readers))
+        assert wire.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no").value >= 21
+        assert wire.read_to_end() == b""
+        assert all(reader.read_to_end() == b"" for reader in readers)
+    with server.connect() as wire:
+        assert info(wire, "blocked_clients") == info(wire, "total_blocking_keys") == 0
