@@ -31,8 +31,8 @@ from streamd.errors import ConfigError
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
-from streamd.server.log import VERBOSE
 from streamd.server.info import render as render_info
+from streamd.server.log import VERBOSE
 
 if TYPE_CHECKING:
     from streamd.server.config import Config
@@ -506,11 +506,7 @@ def run(config: Config) -> int:
             return 1
     if config.daemonize and not daemonize():
         return 0
-    remove_pid_file = write_pid_file(config)
-    try:
-        return uvloop.run(_serve(config))
-    finally:
-        remove_pid_file()
+    return uvloop.run(_serve(config))
 
 
 async def _serve(config: Config) -> int:
@@ -525,6 +521,8 @@ async def _serve(config: Config) -> int:
     except ListenError:
         log.warning("Failed listening on port %d (tcp), aborting.", config.port)
         return 1
+    # Only now: the file may be that of the server that has the port.
+    remove_pid_file = write_pid_file(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, server, number)
@@ -536,7 +534,10 @@ async def _serve(config: Config) -> int:
         log.info("Ready to accept connections tcp")
     if config.unixsocket:
         log.info("Ready to accept connections unix")
-    await server.wait_closed()
+    try:
+        await server.wait_closed()
+    finally:
+        remove_pid_file()
     # One more turn, for the transports to close.
     await asyncio.sleep(0)
     log.warning("streamd is now ready to exit, bye bye...")

@@ -185,6 +185,15 @@ def test_a_signal_ends_the_server_cleanly(number: int, start: StartRunning, tmp_
     assert not pid_file.exists()
 
 
+def test_a_server_that_cannot_listen_leaves_the_pid_file_of_the_one_that_does(
+    start: StartRunning, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    first = start("--port", "PORT", "--bind", "127.0.0.1", "--pidfile", str(pid_file)).wait()
+    assert run("server", "--port", str(first.port), "--bind", "127.0.0.1", "--pidfile", str(pid_file)).returncode == 1
+    assert int(pid_file.read_text()) == first.process.pid
+
+
 def test_shutdown_ends_the_server_without_a_reply(start: StartRunning) -> None:
     running = start("--port", "PORT", "--bind", "127.0.0.1").wait()
     with Wire(running.port, timeout_s=10) as wire, pytest.raises(ConnectionClosed):
