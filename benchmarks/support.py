@@ -125,7 +125,9 @@ def describe_machine(*servers: Server, **settings: object) -> str:
     cpu = platform.processor() or platform.machine()
     with_model = Path("/proc/cpuinfo")
     if with_model.exists():
-        models = [line.partition(":")[2].strip() for line in with_model.read_text().splitlines() if "model name" in line]
+        models = [
+            line.partition(":")[2].strip() for line in with_model.read_text().splitlines() if "model name" in line
+        ]
         cpu = f"{len(models)} x {models[0]}" if models else cpu
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False

@@ -11,6 +11,7 @@ generator. More than 1 is better than Redis in both; for memory, less than 1 is.
 from __future__ import annotations
 
 import random
+import socket
 import statistics
 import subprocess
 import time
@@ -47,7 +48,9 @@ class Case:
 # --- Loads -----------------------------------------------------------------------------------------------------------
 
 
-def with_redis_benchmark(*request: str, pipeline: int, count: int, keyspace: int = 0) -> Callable[[Server, float], Round]:
+def with_redis_benchmark(
+    *request: str, pipeline: int, count: int, keyspace: int = 0
+) -> Callable[[Server, float], Round]:
     """Fifty connections of redis-benchmark sending one request over and over."""
 
     def run(server: Server, scale: float) -> Round:
@@ -67,11 +70,13 @@ def with_redis_benchmark(*request: str, pipeline: int, count: int, keyspace: int
     return run
 
 
-def with_prepared_requests(make: Callable[[random.Random], bytes], *, per_batch: int, batches: int) -> Callable[..., Round]:
+def with_prepared_requests(
+    make: Callable[[random.Random], bytes], *, per_batch: int, batches: int
+) -> Callable[..., Round]:
     """One connection sending prepared batches, each ended by an ECHO whose reply marks its end."""
 
     def run(server: Server, scale: float) -> Round:
-        chance = random.Random(SEED)  # noqa: S311
+        chance = random.Random(SEED)
         echo = make_request("ECHO", "the-marker")
         prepared = [b"".join(make(chance) for _ in range(per_batch)) + echo for _ in range(int(batches * scale) or 1)]
         with server.connect() as sock:
@@ -176,7 +181,7 @@ def bytes_per_connection(name: str, number: int = 2000) -> float:
     """Growth of the resident set by idle connections that have sent one PING each."""
     with start_server(name, "--maxclients", "10000") as server:
 
-        def open_some(count: int) -> list[object]:
+        def open_some(count: int) -> list[socket.socket]:
             socks = []
             for _ in range(count):
                 sock = server.connect()
@@ -220,7 +225,10 @@ def main(rounds: int, only: str, quick: bool) -> None:
                     results[server.name].append(case.run(server, scale))
             table.add_row(case.name, *figures(results["streamd"], results["redis"]))
             console.print(f"  {case.name}: done")
-    for title, measure in (("bytes per entry, 1M entries", bytes_per_entry), ("bytes per idle connection", bytes_per_connection)):
+    for title, measure in (
+        ("bytes per entry, 1M entries", bytes_per_entry),
+        ("bytes per idle connection", bytes_per_connection),
+    ):
         if only in title:
             mine, redis = measure("streamd"), measure("redis")
             table.add_row(title, f"{mine:,.1f}", f"{redis:,.1f}", f"{mine / redis:.2f}", "", "", "", "")

@@ -57,7 +57,9 @@ class EmbeddedServer:
     def __enter__(self) -> EmbeddedServer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _run(self, config: Config, any_port: bool) -> None:
@@ -69,7 +71,7 @@ class EmbeddedServer:
             self._server = Server(config, any_port=any_port)
             await self._server.start()
             self.port = self._server.port
-        except BaseException as error:  # noqa: BLE001  reported to the thread that started this one
+        except BaseException as error:  # reported to the thread that started this one
             self._failure = error
             return
         finally:

@@ -3,12 +3,10 @@
     StreamdError
      +- ProtocolError       the bytes are not a request: answered once, then the connection is closed
      +- CommandError        answered with `-CODE text`, the connection goes on
-     |   +- WrongTypeError, NoSuchKeyError, SyntaxError_, NotIntegerError, InvalidIDError,
+     |   +- WrongTypeError, NoSuchKeyError, OptionSyntaxError, NotIntegerError, InvalidIDError,
      |   |  NoGroupError, BusyGroupError
      +- ConfigError         names the setting, and the line when it came from a file
      |   +- UnknownSettingError
-     +- CorruptFileError    names the file, the offset, what was expected and what was there
-     +- ReplicationError    the link is dropped and tried again
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """
@@ -19,14 +17,12 @@ __all__ = [
     "BusyGroupError",
     "CommandError",
     "ConfigError",
-    "CorruptFileError",
     "InvalidIDError",
     "NoGroupError",
     "NoSuchKeyError",
     "NotIntegerError",
     "OptionSyntaxError",
     "ProtocolError",
-    "ReplicationError",
     "StreamdError",
     "UnknownSettingError",
     "WrongTypeError",
@@ -110,11 +106,3 @@ class UnknownSettingError(ConfigError):
 
     def __init__(self, setting: str) -> None:
         super().__init__(setting, "Bad directive or wrong number of arguments")
-
-
-class CorruptFileError(StreamdError):
-    """A file that cannot be trusted: names the file, the offset, what was expected and what was there."""
-
-
-class ReplicationError(StreamdError):
-    """A replication link that failed; it is dropped and tried again."""

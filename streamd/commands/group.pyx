@@ -37,8 +37,8 @@ __all__ = []
 
 # --- What requests name ---------------------------------------------------------------------------------------------
 
-cdef int no_such_key_or_group(bytes key, bytes group) except -1:
-    raise NoGroupError(f"NOGROUP No such key '{printable(key)}' or consumer group '{printable(group)}'")
+cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1:
+    raise NoGroupError(f"NOGROUP No such key '{printable(stream_key)}' or consumer group '{printable(group)}'")
 
 
 # --- XGROUP ---------------------------------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ cdef object wrong_options(list args):
     )
 
 
-cdef Stream get_stream_for_write(Context ctx, bytes key):
-    cdef Stream stream = find_stream_for_write(ctx, key)
+cdef Stream get_stream_for_write(Context ctx, bytes stream_key):
+    cdef Stream stream = find_stream_for_write(ctx, stream_key)
     if stream is None:
         raise CommandError(MISSING_KEY)
     return stream

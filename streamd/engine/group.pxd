@@ -22,7 +22,7 @@ cdef class Consumer:
 cdef class Group:
     cdef readonly bytes name
     cdef StreamID last_id            # last-delivered ID
-    cdef public int64_t entries_read # -1: unknown
+    cdef public int64_t entries_read  # -1: unknown
     cdef readonly dict consumers     # name -> Consumer
     cdef Pel pel                     # owned
     cdef list by_number              # a consumer's number in the Pel -> Consumer; None where a number is not in use

@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
-    Pel, PelCursor, PelRecord, pel_add_owner, pel_assign, pel_check, pel_clear, pel_drop_owner, pel_find,
+    PelCursor, PelRecord, pel_add_owner, pel_assign, pel_check, pel_clear, pel_drop_owner, pel_find,
     pel_init, pel_insert, pel_last, pel_memory, pel_next, pel_owner_size, pel_remove, pel_seek, pel_set_time,
 )
 

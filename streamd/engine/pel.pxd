@@ -8,8 +8,8 @@ from streamd.engine.rax cimport Rax
 
 
 cdef packed struct PelRecord:
-    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers to
-    # them, while reading and assigning them is fine.
+    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers
+    # to them, while reading and assigning them is fine.
     StreamID id
     int64_t delivery_ms        # Unix time of the last delivery; change it with pel_set_time only
     uint64_t delivery_count
@@ -44,8 +44,9 @@ cdef struct Pel:
 
 cdef struct PelCursor:
     # A position in an index. Any change of the Pel in the middle of a walk is fine, such as the removal of the record
-    # returned last: the walk goes on at the first record above that one, in the index as it is then. After a change of
-    # the index walked, pel_next costs a search: walk all by ID to change times and owners, which leaves that order alone.
+    # returned last: the walk goes on at the first record above that one, in the index as it is then. After a change
+    # of the index walked, pel_next costs a search: walk all by ID to change times and owners, which leaves that order
+    # alone.
     # A walk by time meets a record again when its time is set, meanwhile, to what it was or later.
     # A cursor is dead after pel_clear, and after pel_drop_owner of the consumer whose records it walks.
     Pel *pel
@@ -63,7 +64,7 @@ cdef int pel_init(Pel *pel) except -1 nogil
 cdef void pel_clear(Pel *pel) noexcept nogil                      # frees everything; the Pel is as new. Needs no GIL
 cdef size_t pel_memory(const Pel *pel) noexcept nogil             # bytes malloc'ed for all of it
 cdef int64_t pel_add_owner(Pel *pel) except -1 nogil              # number for a new consumer
-cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil # removes all of its records too
+cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil  # removes all of its records too
 cdef size_t pel_owner_size(const Pel *pel, uint32_t owner) noexcept nogil
 cdef PelRecord *pel_find(Pel *pel, StreamID id) noexcept nogil
 cdef PelRecord *pel_insert(                                       # the ID must be absent, the owner in use

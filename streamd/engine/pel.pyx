@@ -38,12 +38,12 @@ What must hold: see pel_check.
 
 cimport cython
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.rax cimport (
-    Rax, rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_lower, rax_remove, rax_replace,
+    rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_lower, rax_remove, rax_replace,
     rax_try_insert, store_be64,
 )
 
@@ -75,7 +75,7 @@ cdef struct Block:
 
 cdef struct Chunk:
     # Head of a chunk; its handles follow.
-    uint8_t key[TIME_KEY] # of the radix tree: ID_KEY or TIME_KEY bytes
+    uint8_t key[TIME_KEY]  # of the radix tree: ID_KEY or TIME_KEY bytes
     uint16_t count        # handles, 1 or more
     uint16_t capacity
 

@@ -58,9 +58,7 @@ class Stream:
     def range(
         self, first: _ID = ..., last: _ID = ..., *, reverse: bool = False, count: int | None = None
     ) -> list[_Entry]: ...
-    def delete(
-        self, id: _ID, *, policy: _Policy = "keepref"
-    ) -> Literal["deleted", "referenced", "missing"]: ...
+    def delete(self, id: _ID, *, policy: _Policy = "keepref") -> Literal["deleted", "referenced", "missing"]: ...
     def trim(
         self,
         *,

@@ -219,7 +219,9 @@ class Server:
         try:
             opened = self._open_missing() if self.config.port else {}
         except ListenError as error:
-            self._start_serving({where: bind_tcp(any_host(where[0]), where[1], self.config.tcp_backlog) for where in closed})
+            self._start_serving(
+                {where: bind_tcp(any_host(where[0]), where[1], self.config.tcp_backlog) for where in closed}
+            )
             if is_new_port:
                 raise ConfigError("port", "Unable to listen on this port. Check server logs.") from error
             raise ConfigError("bind", "Failed to bind to specified addresses.") from error
@@ -317,18 +319,6 @@ class Server:
         self._pause_until = 0.0
         self.dispatcher.pause = 0
         self._loop.call_soon(self._run_postponed)
-
-    @property
-    def paused_reason(self) -> str:
-        return ("none", "client_pause", "client_pause")[self.dispatcher.pause]
-
-    @property
-    def paused_actions(self) -> str:
-        return ("none", "write", "all")[self.dispatcher.pause]
-
-    @property
-    def paused_timeout_ms(self) -> int:
-        return max(0, int((self._pause_until - time.monotonic()) * 1000)) if self.dispatcher.pause else 0
 
     def postpone(self, client: Client) -> None:
         """Remember that a client holds a request back."""

@@ -145,9 +145,6 @@ cdef class Client:
         elif self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_ARMED
 
-    def reset_reply_mode(self):
-        self.reply_mode = REPLY_ON
-
     def set_authenticated(self, bint authenticated, bytes user=b"default"):
         """Who the client is from now on; the parser's limits for strangers follow."""
         self.authenticated = authenticated

@@ -119,10 +119,6 @@ cdef class Dispatcher:
             self.loop.call_soon(self.before_sleep)
         return 0
 
-    def wake(self):
-        """Have `before_sleep` run in this turn: something outside a request made work for it."""
-        self.schedule()
-
     def before_sleep(self):
         """The end of a turn; see the head of this file."""
         cdef Client client

@@ -72,10 +72,10 @@ def titles(text: str) -> list[str]:
     return [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
 
 
-ALL = (
-    "Server Clients Memory Persistence Threads Stats Replication CPU Hotkeys Modules Commandstats Errorstats Latencystats"
-    " Cluster Keyspace Keysizes"
-).split()
+ALL = [
+    "Server", "Clients", "Memory", "Persistence", "Threads", "Stats", "Replication", "CPU", "Hotkeys", "Modules",
+    "Commandstats", "Errorstats", "Latencystats", "Cluster", "Keyspace", "Keysizes",
+]  # fmt: skip
 DEFAULT = [title for title in ALL if title not in ("Commandstats", "Latencystats")]
 
 
