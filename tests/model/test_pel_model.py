@@ -200,18 +200,14 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
                 return
             self.next_id = following, False
 
-    @rule()
-    def begin_walk_by_time(self) -> None:
-        self.walk_oldest = self.pel.walk_oldest()
-        self.met = None
-
-    @precondition(lambda self: self.walk_oldest is not None)
-    @rule(steps=st.integers(1, 200))
-    def go_on_by_time(self, steps: int) -> None:
-        walk = cast(PelWalk, self.walk_oldest)
+    @rule(steps=st.integers(1, 200), anew=st.sampled_from([False, False, False, True]))
+    def go_on_by_time(self, steps: int, anew: bool) -> None:
+        if anew or self.walk_oldest is None:
+            self.walk_oldest = self.pel.walk_oldest()
+            self.met = None
         records = sorted(map(self.record, self.oracle), key=self.by_time)
         following = [record for record in records if self.met is None or self.by_time(record) > self.met]
-        met = list(islice(walk, steps))
+        met = list(islice(self.walk_oldest, steps))
         assert met == following[:steps]
         if met:
             self.met = self.by_time(met[-1])
