@@ -25,6 +25,7 @@ cdef class Client:
     cdef readonly bint is_congested        # the peer does not read: the transport holds unsent bytes
     cdef long long over_soft_limit_us      # since when too much output waits; 0: it does not
     cdef bint is_writer                    # in the dispatcher's list of clients with output
+    cdef bint is_put_off                   # has used up its share of the turn; nothing is read from it meanwhile
     cdef public bint authenticated
     cdef public bint close_after_reply     # close once all output is out
     cdef public bint no_evict
@@ -46,5 +47,7 @@ cdef class Client:
     cdef str _local_address
 
     cdef bint can_run(self) noexcept
+    cdef int put_off(self) except -1
+    cdef int go_on(self) except -1
     cdef int want_write(self) except -1
     cdef int flush(self) except -1

@@ -134,7 +134,23 @@ cdef class Client:
     cdef bint can_run(self) noexcept:
         """Whether the next request may be taken from the parser."""
         return self.blocked is None and not self.close_after_reply and self.transport is not None \
-            and self.postponed is None
+            and self.postponed is None and not self.is_put_off
+
+    cdef int put_off(self) except -1:
+        """Wait for the next turn with what is left of a pipeline; nothing more is read until `go_on`."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.is_put_off = True
+        dispatcher.put_off.append(self)
+        dispatcher.schedule()
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+        return 0
+
+    cdef int go_on(self) except -1:
+        """Read again: nothing is left to be run."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+        return 0
 
     def set_reply_mode(self, bytes mode not None):
         """CLIENT REPLY: b"ON", b"OFF" or b"SKIP"."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from contextlib import ExitStack
+from threading import Thread
 
 import pytest
 from support.servers import Server, eventually
@@ -78,6 +79,39 @@ def test_a_wait_is_silent_too(server: Server, mode: str) -> None:
         assert [wire.read().value, wire.read().value] == [b"OK", b"end"]
 
 
+# --- Long pipelines -------------------------------------------------------------------------------------------------
+
+
+def test_others_are_served_while_a_long_pipeline_is_run(server: Server) -> None:
+    # 32 bytes, so that a piece which the event loop reads ends with a request.
+    key = "counter-abc"
+    request = encode_request(["INCR", key])
+    assert len(request) == 32
+    count = 200_000
+    with server.connect() as busy, server.connect() as other:
+
+        def send() -> None:
+            busy.socket.sendall(b"CLIENT REPLY OFF\r\n" + request * count)
+
+        busy.socket.settimeout(30)
+        sender = Thread(target=send)
+        sender.start()
+        seen = set()
+        while (value := other.call("GET", key).value) != b"%d" % count:
+            seen.add(value)
+        sender.join()
+        assert len(seen) >= 20
+
+
+def test_the_end_of_input_cuts_no_long_pipeline(streamd_server: Server) -> None:
+    count = 100_000
+    with streamd_server.connect(timeout_s=30) as wire:
+        reader = Thread(target=lambda: (wire.send_bytes(b"PING\r\n" * count), wire.socket.shutdown(socket.SHUT_WR)))
+        reader.start()
+        assert len(wire.read_to_end()) == count * len(b"+PONG\r\n")
+        reader.join()
+
+
 # --- Connections that end badly -------------------------------------------------------------------------------------
 
 
@@ -87,6 +121,7 @@ def test_nothing_is_left_of_connections_that_were_reset(server: Server) -> None:
         encode_request(["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "stream", ">"]) * 2,
         encode_request(["XADD", "stream", "*", "field", "value"])[:20],
         b"*3\r\n$1000000\r\nabc",
+        b"PING\r\n" * 5000,
         b"",
     )
     with server.connect() as wire:
