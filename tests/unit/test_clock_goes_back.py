@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.commands import load_all
-
-from .handler import START_MS, HandlerContext, make_context, run, set_time
 
 load_all()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import hiredis
 import pytest
+from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.commands import generic, strings
 from streamd.commands.generic import ExpireOptions, ScanOptions, parse_cursor
@@ -16,8 +17,6 @@ from streamd.commands.long_double import LongDouble
 from streamd.commands.spec import table
 from streamd.commands.strings import SetOptions, expiry_at_ms
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
-
-from .handler import START_MS, HandlerContext, make_context, run, set_time
 
 SYNTAX = "ERR syntax error"
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"

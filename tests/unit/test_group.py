@@ -7,6 +7,7 @@ from typing import Any
 
 import hiredis
 import pytest
+from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.commands.read
 import streamd.commands.stream_info
@@ -14,8 +15,6 @@ from streamd.commands.group import GROUP_HELP
 from streamd.engine import delivery
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
-
-from .handler import START_MS, HandlerContext, make_context, run, set_time
 
 MAX = 2**64 - 1
 ID = tuple[int, int]

@@ -6,13 +6,12 @@ from typing import Any
 
 import hiredis
 import pytest
+from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.commands.group  # noqa: F401  (declares its commands)
 from streamd.commands.read import ReadOptions, parse_read
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
-
-from .handler import START_MS, HandlerContext, make_context, run, set_time
 
 MAX_INT = 2**63 - 1
 NOT_OFFERED = "ERR The {} option is only supported by XREADGROUP. You called XREAD instead."

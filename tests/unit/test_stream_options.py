@@ -6,12 +6,11 @@ from typing import Any
 
 import hiredis
 import pytest
+from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.commands.stream import parse_xadd, parse_xtrim
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
-
-from .handler import START_MS, HandlerContext, make_context, run, set_time
 
 MAX = 2**64 - 1
 INVALID_ID = "ERR Invalid stream ID specified as stream command argument"
