@@ -34,7 +34,7 @@ __all__ = ["Dispatcher", "Entry", "ServerContext"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    SHARE_US = 300             # how long a client may run requests before it is the others' turn
+    SHARE_US = 300              # how long a client may run requests before it is the others' turn
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
@@ -166,7 +166,7 @@ cdef class Dispatcher:
             if client.reply.length >= self.output_watch or not client.authenticated:
                 self.check_output(client)
             # Whether there is more or not: the event loop may be about to read the next piece.
-            if monotonic_us() > limit_us and client.can_run():
+            if self.ended_us > limit_us and client.can_run():
                 client.put_off()
         if client.reply.length or client.close_after_reply:
             client.want_write()
@@ -324,7 +324,8 @@ cdef class Dispatcher:
             entry.failed_calls += 1
             self.answer_bug(client, mark, error)
         entry.calls += 1
-        entry.usec += monotonic_us() - started
+        self.ended_us = monotonic_us()
+        entry.usec += self.ended_us - started
         self.total_commands += 1
         self.finish_reply(client, mark)
         if self.ready:
