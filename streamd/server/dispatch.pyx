@@ -9,7 +9,8 @@ One turn: the loop hands received bytes to clients, each runs what is complete (
   3. each client's replies leave, at most one write per client.
 
 A client with a long pipeline gets SHARE_US of a turn and goes on in the next one, so that others need not wait until it
-has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100 ms.
+has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100
+ms.
 
 Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
 is.
