@@ -15,7 +15,7 @@ from streamd.engine.listpack cimport LpValue
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_find, cursor_next, cursor_pair, cursor_seek
 from streamd.protocol.reply cimport SMALL_REPLY, ReplyWriter, put_int64, put_uint64
 
-__all__ = ["range_reply"]
+__all__: list[str] = []
 
 cdef enum:
     # What an element takes at most besides the bytes of a string: `$`, up to 20 digits, twice CR LF; or a number of 20
@@ -120,13 +120,3 @@ cdef bint write_found(ReplyWriter reply, Stream stream, StreamID id) except -1:
         return False
     write_entry(reply, &cursor)
     return True
-
-
-def range_reply(Stream stream not None, first, last, *, bint reverse=False, int64_t limit=-1):
-    """The reply bytes for a range of entries, IDs as (ms, seq), for tests and from the shell."""
-    cdef ReplyWriter reply = ReplyWriter()
-    cdef StreamID low, high
-    low.ms, low.seq = first
-    high.ms, high.seq = last
-    write_range(reply, stream, low, high, reverse, limit)
-    return reply.take()

@@ -59,6 +59,7 @@ cdef class Dispatcher:
     cdef Entry look_up(self, list args)
     cdef int execute(self, Client client, list args) except -1
     cdef int run(self, Client client, Entry entry, list args) except -1
+    cdef int call(self, Client client, Entry entry, list args) except -1
     cdef int check_output(self, Client client) except -1
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1

@@ -26,7 +26,6 @@ import logging
 
 from streamd.commands.context cimport Context
 from streamd.errors import CommandError, ProtocolError, printable
-from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
 from streamd.server.clock cimport monotonic_us, wall_ms
 
@@ -301,29 +300,12 @@ cdef class Dispatcher:
         return self.finish_reply(client, mark)
 
     cdef int run(self, Client client, Entry entry, list args) except -1:
-        """Run the handler of a checked request and count what it took."""
-        cdef ServerContext context = self.context
-        cdef ReplyWriter reply = client.reply
-        cdef size_t mark = reply.length
+        """Run a checked request, count what it took, and serve who waited for what it changed."""
+        cdef size_t mark = client.reply.length
         cdef long long started = monotonic_us()
-        context.client = client
-        context.db = client.db
-        context.reply = reply
-        context.now_ms = wall_ms()
-        context.db.now_ms = context.now_ms
         client.last_command = entry.command
         client.total_commands += 1
-        # Set for every command, so that nothing is to be put back when the handler selects another database.
-        context.db.touch_on_access = not client.no_touch
-        try:
-            entry.handler(context, args)
-        except CommandError as error:
-            entry.failed_calls += 1
-            reply.truncate(mark)
-            self.answer_error(client, str(error))
-        except Exception as error:
-            entry.failed_calls += 1
-            self.answer_bug(client, mark, error)
+        self.call(client, entry, args)
         entry.calls += 1
         self.ended_us = monotonic_us()
         entry.usec += self.ended_us - started
@@ -333,33 +315,37 @@ cdef class Dispatcher:
             self.serve_ready()
         return 0
 
-    cdef int serve_ready(self) except -1:
-        """Serve the clients that wait for keys which have changed."""
-        if self.ready:
-            self.blocked.serve_ready(self.ready)
-        return 0
-
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""
+        self.call(client, self.look_up(args), args)
+
+    cdef int call(self, Client client, Entry entry, list args) except -1:
+        """Call the handler on behalf of a client, and answer the error that it may raise."""
         cdef ServerContext context = self.context
-        cdef ReplyWriter reply = client.reply
-        cdef size_t mark = reply.length
-        cdef Entry entry = self.look_up(args)
+        cdef size_t mark = client.reply.length
         context.client = client
         context.db = client.db
-        context.reply = reply
+        context.reply = client.reply
         context.now_ms = wall_ms()
         context.db.now_ms = context.now_ms
+        # Set for every command, so that nothing is to be put back when the handler selects another database.
         context.db.touch_on_access = not client.no_touch
         try:
             entry.handler(context, args)
         except CommandError as error:
             entry.failed_calls += 1
-            reply.truncate(mark)
+            client.reply.truncate(mark)
             self.answer_error(client, str(error))
         except Exception as error:
             entry.failed_calls += 1
             self.answer_bug(client, mark, error)
+        return 0
+
+    cdef int serve_ready(self) except -1:
+        """Serve the clients that wait for keys which have changed."""
+        if self.ready:
+            self.blocked.serve_ready(self.ready)
+        return 0
 
     cdef int answer_bug(self, Client client, size_t mark, error) except -1:
         log.exception("Unexpected error while running a command", exc_info=error)
