@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from unit.handler import START_MS, make_context, run, set_time
+from support.handler import START_MS, make_context, run, set_time
 
 import streamd.commands.group
 import streamd.commands.read
