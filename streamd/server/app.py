@@ -103,7 +103,6 @@ class Server:
         self.ops_per_second = Rate()
         self.input_rate = Rate()
         self.output_rate = Rate()
-        self.peak_clients = 0
         self.is_embedded = True
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
@@ -132,6 +131,10 @@ class Server:
         self.apply_all_settings()
         self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten}
         await self._listen()
+        if self._any_port:
+            # From here on it is the port that was asked for: CONFIG GET tells it, and CONFIG SET bind keeps it.
+            self.config.port = self.port
+            self._any_port = False
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
 
     async def wait_closed(self) -> None:
@@ -170,16 +173,13 @@ class Server:
         if config.unixsocket:
             await self._listen_unix(config.unixsocket, config.unixsocketperm)
 
-    def _wanted_port(self) -> int:
-        return (self.port or 0) if self._any_port else self.config.port
-
     def _open_missing(self) -> dict[tuple[str, int], socket.socket]:
         """Bind what the settings ask for and is not listened on yet; raises ListenError, and then nothing is bound.
 
         An address may be `*` (all of IPv4) or `::*` (all of IPv6); with a leading `-` it may be missing on this machine.
         """
         opened: dict[tuple[str, int], socket.socket] = {}
-        port = self._wanted_port()
+        port = 0 if self._any_port else self.config.port
         for address in self.config.bind:
             host = address.removeprefix("-")
             if (host, port) in self._listeners:
@@ -264,7 +264,6 @@ class Server:
             client.transport.close()
             return
         self.total_connections += 1
-        self.peak_clients = max(self.peak_clients, len(self.clients))
         if sock is not None and not client.is_unix and self.config.tcp_keepalive:
             set_keepalive(sock, self.config.tcp_keepalive)
 

@@ -36,7 +36,7 @@ cdef class Dispatcher:
     cdef list writers                 # clients with output
     cdef list resumed                 # clients that have been served after a wait and may have more requests
     cdef list put_off                 # clients that have used up their share of a turn
-    cdef long long ended_us           # monotonic: when the last command had been run
+    cdef long long ended_us           # monotonic: when the last request had been run or refused
     cdef long long output_hard        # limits of unsent replies, bytes; 0: none
     cdef long long output_soft
     cdef long long output_soft_us     # how long output_soft may be passed

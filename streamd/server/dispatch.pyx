@@ -62,7 +62,7 @@ cdef class ServerContext(Context):
 
 
 cdef class Dispatcher:
-    """The server's inner loop. Made by `app.Server`, which fills `server`, the databases and the configuration."""
+    """The server's inner loop. Made by `app.Server`, whose commands, databases and waiting clients it takes."""
 
     def __cinit__(self, server, loop):
         self.server = server
@@ -82,8 +82,6 @@ cdef class Dispatcher:
         self.set_output_limit(0, 0, 0)
         self.names = {}
         self.entries = {}
-        self.max_bulk_len = 512 * 1024 * 1024
-        self.query_buffer_limit = 1024 * 1024 * 1024
         self.load_table(server.commands)
 
     def load_table(self, commands):
@@ -163,6 +161,8 @@ cdef class Dispatcher:
                 break
             if args:
                 self.execute(client, args)
+            else:
+                self.ended_us = monotonic_us()
             if client.reply.length >= self.output_watch or not client.authenticated:
                 self.check_output(client)
             # Whether there is more or not: the event loop may be about to read the next piece.
@@ -273,13 +273,10 @@ cdef class Dispatcher:
         """Check one request and run it."""
         cdef Entry entry
         cdef Py_ssize_t argc = len(args)
-        cdef size_t mark
         try:
             entry = self.look_up(args)
         except CommandError as error:
-            mark = client.reply.length
-            self.answer_error(client, str(error))
-            return self.finish_reply(client, mark)
+            return self.reject(client, None, str(error))
         if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
             return self.reject(
                 client, entry, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
@@ -293,10 +290,12 @@ cdef class Dispatcher:
         return self.run(client, entry, args)
 
     cdef int reject(self, Client client, Entry entry, str text) except -1:
-        """Refuse a request before its handler ran."""
+        """Refuse a request before a handler ran; `entry` is None when there is no such command."""
         cdef size_t mark = client.reply.length
-        entry.rejected_calls += 1
+        if entry is not None:
+            entry.rejected_calls += 1
         self.answer_error(client, text)
+        self.ended_us = monotonic_us()
         return self.finish_reply(client, mark)
 
     cdef int run(self, Client client, Entry entry, list args) except -1:

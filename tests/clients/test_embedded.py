@@ -105,6 +105,14 @@ def test_port_and_bind_change_while_it_runs() -> None:
             other.ping()
 
 
+def test_a_free_port_is_known_and_kept_when_bind_changes() -> None:
+    with streamd.embedded.start() as server, closing(connect(server.port)) as client:
+        assert client.config_get("port") == {"port": str(server.port)}
+        client.config_set("bind", "*")
+        with closing(connect(server.port)) as other:
+            assert other.ping()
+
+
 def test_idle_clients_are_closed_but_not_those_that_wait() -> None:
     with (
         streamd.embedded.start() as server,

@@ -103,6 +103,20 @@ def test_others_are_served_while_a_long_pipeline_is_run(server: Server) -> None:
         assert len(seen) >= 20
 
 
+def test_refused_requests_use_up_the_share_of_a_turn_too(streamd_server: Server) -> None:
+    count = 200_000
+    with streamd_server.connect() as busy, streamd_server.connect() as other:
+        wanted = info(other, "total_error_replies") + count
+        busy.socket.settimeout(30)
+        sender = Thread(target=lambda: busy.socket.sendall(b"CLIENT REPLY OFF\r\n" + b"NOSUCH\r\n" * count))
+        sender.start()
+        seen = set()
+        while (value := info(other, "total_error_replies")) < wanted:
+            seen.add(value)
+        sender.join()
+        assert len(seen) >= 20
+
+
 def test_the_end_of_input_cuts_no_long_pipeline(streamd_server: Server) -> None:
     count = 100_000
     with streamd_server.connect(timeout_s=30) as wire:
