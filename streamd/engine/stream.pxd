@@ -72,6 +72,12 @@ cdef class Stream:
     cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; asks no group
     cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed
 
+    # --- Loading: nodes in order of their IDs into a new stream, then the rest with set_ids
+    cdef int adopt_node(
+        self, StreamID master, uint8_t *lp, size_t size, const char **reason, size_t *offset) noexcept nogil
+        # Make untrusted malloc'ed bytes the last node. 1: taken, and the stream's from now on. 0: refused, `reason` says
+        # why and `offset` where. -1: no memory.
+
     # --- Entries and groups
     cdef bint is_referenced(self, StreamID id) except -1              # some group has not read it, or has it pending
     cdef int forget_references(self, StreamID id) except -1           # drop its pending records in all groups
@@ -82,6 +88,7 @@ cdef class Stream:
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil
     cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1
+    cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil
     cdef int drop_node(self, StreamNode *node) noexcept nogil
     cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil
     cdef int reserve(self, StreamNode *node, size_t room) except -1 nogil

@@ -44,12 +44,13 @@ from libc.string cimport memcpy
 from streamd.engine.group cimport Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.listpack cimport (
-    LP_END, LP_HEADER, LP_ROOM, LpValue, lp_bytes, lp_end_at, lp_equals, lp_get, lp_get_int, lp_int_size, lp_previous,
-    lp_put, lp_put_int, lp_replace_int, lp_set_header, lp_skip, lp_validate,
+    LP_COUNT_UNKNOWN, LP_END, LP_HEADER, LP_ROOM, LP_SIZES, LpValue, lp_backlen_size, lp_bytes, lp_encoded_size,
+    lp_end_at, lp_equals, lp_get, lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int, lp_replace_int,
+    lp_set_header, lp_skip, lp_validate,
 )
 from streamd.engine.rax cimport (
     load_be64, rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove,
-    store_be64,
+    rax_try_insert, store_be64,
 )
 
 __all__ = ["Stream", "StreamRemains", "validate_node"]
@@ -431,6 +432,132 @@ cdef const char *node_fault(
     if live + deleted == 0:
         return b"a node has no entries"
     return NULL
+
+
+# The same once more, for loading: one pass, and only yes or no. node_fault above is the rule and finds the words; a test
+# holds the two against each other.
+
+
+cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) noexcept nogil:
+    """The element after the one at `p`, when that is whole, has its back-length and ends at `last` at the latest."""
+    cdef uint64_t n = LP_SIZES[p[0]], left = <uint64_t>(last - p)
+    cdef unsigned int size, i
+    if n:
+        if n > left or p[n - 1] != n - 1:
+            return NULL
+        return p + n
+    if p[0] > 0xF0 or left < (5 if p[0] == 0xF0 else 2):
+        return NULL
+    n = lp_encoded_size(p)
+    size = lp_backlen_size(n)
+    if n + size > left:
+        return NULL
+    p += n
+    for i in range(size):
+        if p[i] != (<uint8_t>((n >> (7 * (size - 1 - i))) & 127) | (128 if i else 0)):
+            return NULL
+    return p + size
+
+
+cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
+    """As sound_element, of an integer, which is read."""
+    cdef uint8_t b = p[0]
+    if b < 0x80:
+        out[0] = b
+        return p + 2 if last - p >= 2 and p[1] == 1 else NULL
+    if b < 0xC0 or 0xE0 <= b <= 0xF0 or sound_element(p, last) is NULL:
+        return NULL
+    return lp_get_int(p, out)
+
+
+cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *census) noexcept nogil:
+    """Whether node_fault finds nothing; the census is taken."""
+    cdef const uint8_t *p = lp + LP_HEADER
+    cdef const uint8_t *last = lp + size - 1
+    cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
+    cdef uint64_t number, n
+    cdef int64_t counts[2]
+    cdef StreamID id
+    cdef StreamID before = master
+    cdef bint first = True
+    census.live = census.deleted = 0
+    census.first_live = census.last_live = census.last = make_id(0, 0)
+    if size < LP_HEADER + 1 or lp_bytes(lp) != size or last[0] != LP_END:
+        return False
+    p = sound_int(p, last, &live)
+    if p is NULL:
+        return False
+    p = sound_int(p, last, &deleted)
+    if p is NULL:
+        return False
+    p = sound_int(p, last, &names)
+    if p is NULL or names < 1 or names > <int64_t>size:
+        return False
+    for n in range(<uint64_t>names):
+        p = sound_element(p, last)
+        if p is NULL:
+            return False
+    p = sound_int(p, last, &elements)
+    if p is NULL or elements != 0:
+        return False
+    number = <uint64_t>names + MASTER_ELEMENTS
+    counts[0] = counts[1] = 0
+    while p != last:
+        p = sound_int(p, last, &flags)
+        if p is NULL or not 0 <= flags <= (FLAG_DELETED | FLAG_SAME_NAMES):
+            return False
+        p = sound_int(p, last, &ms)
+        if p is NULL:
+            return False
+        p = sound_int(p, last, &seq)
+        if p is NULL:
+            return False
+        id = make_id(master.ms + <uint64_t>ms, master.seq + <uint64_t>seq)
+        if id_cmp(id, before) <= 0 and not (first and id_cmp(id, before) == 0):
+            return False
+        first = False
+        before = id
+        pairs = names
+        elements = names + 3
+        if not flags & FLAG_SAME_NAMES:
+            p = sound_int(p, last, &pairs)
+            if p is NULL or pairs < 1 or pairs > <int64_t>size:
+                return False
+            pairs *= 2
+            elements = pairs + 4
+        for n in range(<uint64_t>pairs):
+            p = sound_element(p, last)
+            if p is NULL:
+                return False
+        p = sound_int(p, last, &ms)
+        if p is NULL or ms != elements:
+            return False
+        number += <uint64_t>elements + 1
+        counts[flags & FLAG_DELETED] += 1
+        if not flags & FLAG_DELETED:
+            if counts[0] == 1:
+                census.first_live = id
+            census.last_live = id
+    census.live = counts[0]
+    census.deleted = counts[1]
+    census.last = before
+    if live != counts[0] or deleted != counts[1] or first:
+        return False
+    return lp_header_count(lp) == LP_COUNT_UNKNOWN or lp_header_count(lp) == number
+
+
+def agrees_on(master, bytes listpack not None):
+    """Whether the two judgements of a node, the quick and the wordy one, are the same. For tests."""
+    cdef NodeCensus quick, wordy
+    cdef size_t offset = 0
+    cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(listpack)
+    cdef bint sound = is_sound(lp, size, as_id(master), &quick)
+    if (node_fault(lp, size, as_id(master), &wordy, &offset) is NULL) != sound:
+        return False
+    return not sound or (
+        quick.live == wordy.live and quick.deleted == wordy.deleted and id_cmp(quick.last, wordy.last) == 0
+        and id_cmp(quick.first_live, wordy.first_live) == 0 and id_cmp(quick.last_live, wordy.last_live) == 0)
 
 
 def validate_node(master, bytes listpack not None):
@@ -1060,23 +1187,60 @@ cdef class Stream:
 
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1:
         """Put a copy of a node's listpack at its place. Counters and ends are left to the caller."""
+        cdef uint8_t *own = <uint8_t *>malloc(size)
+        if own is NULL:
+            raise MemoryError
+        memcpy(own, lp, size)
+        if self.hang_node(master, own, size) is NULL:
+            free(own)
+            raise MemoryError
+        return 0
+
+    cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil:
+        """Put a malloc'ed listpack at its place as it is; NULL, and it stays the caller's: no memory."""
         cdef StreamNode *node = <StreamNode *>malloc(sizeof(StreamNode))
         if node is NULL:
-            raise MemoryError
+            return NULL
         make_key(node.key, master)
         node.capacity = size
-        node.lp = <uint8_t *>malloc(size)
-        if node.lp is NULL:
+        node.lp = lp
+        if rax_try_insert(&self.nodes, node) != 1:
             free(node)
-            raise MemoryError
-        memcpy(node.lp, lp, size)
-        try:
-            rax_insert(&self.nodes, node)
-        except MemoryError:
-            free_node(node)
-            raise
+            return NULL
         self.node_bytes += sizeof(StreamNode) + size
-        return 0
+        return node
+
+    # --- Loading ------------------------------------------------------------------------------------------------------
+
+    cdef int adopt_node(
+        self, StreamID master, uint8_t *lp, size_t size, const char **reason, size_t *offset
+    ) noexcept nogil:
+        """Make the bytes at `lp`, malloc'ed and untrusted, the last node of a stream that is being loaded. O(size).
+
+        Returns 1: taken; 0: refused, with the reason and the offset in the bytes; -1: no memory. Only what is taken is
+        the stream's. Entries have to be above all those before. length, first_id and the last ID follow the entries; the
+        other counters are the caller's to set, with set_ids.
+        """
+        cdef NodeCensus census
+        offset[0] = 0
+        if id_is_zero(master) or (self.nodes.count and id_cmp(master, self.last_id) <= 0):
+            reason[0] = b"a node does not begin above the entries before it"
+            return 0
+        if not is_sound(lp, size, master, &census):
+            reason[0] = node_fault(lp, size, master, &census, offset)
+            if reason[0] is not NULL:
+                return 0
+        if self.hang_node(master, lp, size) is NULL:
+            return -1
+        if census.live:
+            if self.length == 0:
+                self.first_id = census.first_live
+            self.last_live = census.last_live
+            self.length += <uint64_t>census.live
+        self.last_id = census.last
+        if self.entries_added < self.length:
+            self.entries_added = self.length
+        return 1
 
     def configure_idempotency(self, uint32_t duration, uint32_t maxsize):
         """Set how long (seconds) and how many IIDs are remembered; a change forgets all. True when it was one."""
