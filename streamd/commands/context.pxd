@@ -11,6 +11,10 @@ cdef class Context:
     cdef public ReplyWriter reply         # where the reply of this command goes
     cdef public long long now_ms          # Unix time in ms, the same during one command
     cdef public unsigned long long dirty  # changes to the data set so far; handlers add to it
+    cdef public bint is_propagating       # whether anybody wants to know effects: when not, none need be made
+    cdef public list effects              # what this command is to be propagated as; None: as it was received
+    cdef public bint in_transaction       # the command runs inside EXEC: it must not wait
+    cdef public bint is_replaying         # the command comes from a file or a primary: its effect is applied, not decided
     cdef public object client             # the connection; families `connection` and `server` know more of it
     cdef public object server
     cdef public object config             # settings by attribute: ctx.config.stream_node_max_bytes
@@ -21,3 +25,4 @@ cdef class Context:
     cdef public unsigned long long stream_idmp_maxsize
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)
+    cpdef int propagate(self, list args) except -1

@@ -30,6 +30,10 @@ class Context:
     reply: ReplyWriter
     now_ms: int
     dirty: int
+    is_propagating: bool
+    effects: list[list[bytes]] | None
+    in_transaction: bool
+    is_replaying: bool
     client: Any
     server: Any
     config: Any
@@ -40,3 +44,4 @@ class Context:
     @property
     def idempotency(self) -> IdempotencyRegistry: ...
     def block_on(self, request: BlockRequest) -> None: ...
+    def propagate(self, args: list[bytes]) -> int: ...

@@ -40,3 +40,16 @@ cdef class Context:
     cpdef block_on(self, object request):
         """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
         raise NotImplementedError
+
+    cpdef int propagate(self, list args) except -1:
+        """Add a command to those that are propagated instead of the one received.
+
+        args  a whole request; kept, so it must not be changed afterwards
+        A command that has changed something (`dirty`) and adds nothing is propagated as it was received; one that has
+        changed nothing and adds nothing, not at all. To propagate nothing for a change, set `effects` to an empty list.
+        """
+        if self.is_propagating:
+            if self.effects is None:
+                self.effects = []
+            self.effects.append(args)
+        return 0

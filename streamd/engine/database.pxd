@@ -17,6 +17,30 @@ cdef class Slot:
     cdef Py_ssize_t deadline_at             # place in the heap of deadlines; -1: has none
 
 
+# Classes of keyspace events: each event belongs to one. What a listener wants is a set of them.
+cdef enum EventClass:
+    EVENT_GENERIC = 1 << 0        # commands on keys of any type
+    EVENT_STRING = 1 << 1
+    EVENT_STREAM = 1 << 2
+    EVENT_EXPIRED = 1 << 3
+    EVENT_EVICTED = 1 << 4
+    EVENT_KEY_MISS = 1 << 5       # a missing key was read
+    EVENT_NEW = 1 << 6            # a key was added
+    EVENT_OVERWRITTEN = 1 << 7
+    EVENT_TYPE_CHANGED = 1 << 8
+
+
+cdef class KeyspaceListener:
+    # Told by databases, and by handlers through them, of what happens to keys. This one wants nothing.
+    cdef public int wanted                # set of EventClass whose events are to be told
+    cdef public bint wants_touched        # whether changed keys are to be told (WATCH, client-side caching)
+    cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
+    cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it went
+    cpdef int key_removed(self, object db, bytes key) except -1       # by the server itself: expired or evicted
+    cpdef int flushing(self, object db) except -1                     # all keys are about to be removed
+    cpdef int swapping(self, object db, object other) except -1       # two databases are about to be exchanged
+
+
 cdef struct Deadline:
     long long at_ms
     PyObject *slot                          # borrowed: the dense list owns it
@@ -33,6 +57,8 @@ cdef class Database:
     cdef public long long misses          # ... and that did not
     cdef public long long expired_keys    # keys removed because their time had come
     cdef readonly object trash            # LazyFree: takes what is too big to be freed on the spot
+
+    cdef public KeyspaceListener listener # told of what happens to keys; one for all databases of a server
 
     cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
     cdef list chunks                      # the dense list of slots, in lists of CHUNK
@@ -67,6 +93,8 @@ cdef class Database:
             self.ready[(self, key)] = None
         return 0
 
+    cpdef int event(self, int kind, bytes event, bytes key) except -1    # something happened to a key; EventClass, name
+    cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
     cdef Slot lookup(self, bytes key)
     cdef int insert(self, Slot slot) except -1
     cdef int take_out(self, Slot slot) except -1

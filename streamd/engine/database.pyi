@@ -1,12 +1,28 @@
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
 from streamd.engine.lazyfree import LazyFree
 
-__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Database", "Detached", "Slot"]
+__all__ = [
+    "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached", "KeyspaceListener",
+    "Slot",
+]  # fmt: skip
 
 ENCODING_BY_VALUE: int
 ENCODING_BY_LENGTH: int
 ENCODING_RAW: int
+EVENTS: dict[str, int]
+
+@disjoint_base
+class KeyspaceListener:
+    wanted: int
+    wants_touched: bool
+    def key_event(self, db: Database, kind: int, event: bytes, key: bytes) -> int: ...
+    def key_touched(self, db: Database, key: bytes) -> int: ...
+    def key_removed(self, db: Database, key: bytes) -> int: ...
+    def flushing(self, db: Database) -> int: ...
+    def swapping(self, db: Database, other: Database) -> int: ...
 
 @final
 class Slot:
@@ -29,9 +45,12 @@ class Database:
     misses: int
     expired_keys: int
     trash: LazyFree
+    listener: KeyspaceListener
     def __init__(
         self, index: int = 0, ready: dict[tuple[Database, bytes], None] | None = None, trash: LazyFree | None = None
     ) -> None: ...
+    def event(self, kind: int, event: bytes, key: bytes) -> int: ...
+    def touched(self, key: bytes) -> int: ...
     def find(self, key: bytes) -> Any: ...
     def find_untouched(self, key: bytes) -> Any: ...
     def touch(self, key: bytes) -> bool: ...

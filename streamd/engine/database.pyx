@@ -50,7 +50,10 @@ from streamd.engine.lazyfree import LazyFree
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
-__all__ = ["ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "Database", "Detached", "Slot"]
+__all__ = [
+    "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached", "KeyspaceListener",
+    "Slot",
+]  # fmt: skip
 
 cdef enum:
     SHARD_BITS = 8
@@ -68,6 +71,36 @@ cdef enum:
 ENCODING_BY_VALUE = HINT_BY_VALUE
 ENCODING_BY_LENGTH = HINT_BY_LENGTH
 ENCODING_RAW = HINT_RAW
+
+
+EVENTS = {
+    "generic": EVENT_GENERIC, "string": EVENT_STRING, "stream": EVENT_STREAM, "expired": EVENT_EXPIRED,
+    "evicted": EVENT_EVICTED, "key-miss": EVENT_KEY_MISS, "new": EVENT_NEW, "overwritten": EVENT_OVERWRITTEN,
+    "type-changed": EVENT_TYPE_CHANGED,
+}  # fmt: skip
+"""The classes of keyspace events, for Python."""
+
+
+cdef class KeyspaceListener:
+    """Told by databases of what happens to keys. This one wants nothing; the server has one that acts on it."""
+
+    cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
+        return 0
+
+    cpdef int key_touched(self, object db, bytes key) except -1:
+        return 0
+
+    cpdef int key_removed(self, object db, bytes key) except -1:
+        return 0
+
+    cpdef int flushing(self, object db) except -1:
+        return 0
+
+    cpdef int swapping(self, object db, object other) except -1:
+        return 0
+
+
+cdef KeyspaceListener NOBODY = KeyspaceListener()
 
 
 cdef bint is_integer(bytes text) noexcept:
@@ -138,6 +171,7 @@ cdef class Database:
         self.ready = {} if ready is None else ready
         self.trash = LazyFree() if trash is None else trash
         self.touch_on_access = True
+        self.listener = NOBODY
         self.shards = [None] * SHARDS
         self.chunks = []
         self.deadline_sum = 0
@@ -296,6 +330,9 @@ cdef class Database:
         self.expired_keys += 1
         self.signal_ready(slot.key)
         self.dispose(slot.value)
+        self.listener.key_removed(self, slot.key)
+        self.touched(slot.key)
+        self.event(EVENT_EXPIRED, b"expired", slot.key)
         return 0
 
     cdef int overwrite(self, Slot slot, object value) except -1:
@@ -305,6 +342,7 @@ cdef class Database:
         slot.encoding_hint = HINT_BY_VALUE
         slot.accessed_ms = self.now_ms
         self.signal_ready(slot.key)
+        self.touched(slot.key)
         if old is not value:
             self.dispose(old)
         return 0
@@ -315,6 +353,20 @@ cdef class Database:
             self.ready[(self, key)] = None
         return 0
 
+    # --- What is told of it --------------------------------------------------------------------------------------
+
+    cpdef int event(self, int kind, bytes event, bytes key) except -1:
+        """Tell that something happened to a key: class (EVENT_*, EVENTS) and name of the event."""
+        if self.listener.wanted & kind:
+            self.listener.key_event(self, kind, event, key)
+        return 0
+
+    cpdef int touched(self, bytes key) except -1:
+        """Tell that the value of a key changed. Changes of whole keys and of expiries are told by the methods here."""
+        if self.listener.wants_touched:
+            self.listener.key_touched(self, key)
+        return 0
+
     # --- Keys and values -----------------------------------------------------------------------------------------
 
     cpdef object find(self, bytes key):
@@ -322,6 +374,7 @@ cdef class Database:
         cdef Slot slot = self.lookup(key)
         if slot is None:
             self.misses += 1
+            self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
         self.hits += 1
         if self.touch_on_access:
@@ -369,6 +422,8 @@ cdef class Database:
         slot.accessed_ms = self.now_ms
         self.insert(slot)
         self.signal_ready(key)
+        self.touched(key)
+        self.event(EVENT_NEW, b"new", key)
         return 0
 
     cpdef int set(self, bytes key, object value, bint keep_expiry=False) except -1:
@@ -387,6 +442,7 @@ cdef class Database:
             return False
         self.take_out(slot)
         self.signal_ready(key)
+        self.touched(key)
         self.dispose(slot.value)
         return True
 
@@ -420,6 +476,8 @@ cdef class Database:
             slot.value = value
             self.insert(slot)
             self.signal_ready(key)
+            self.touched(key)
+            self.event(EVENT_NEW, b"new", key)
         else:
             self.overwrite(slot, value)
         slot.accessed_ms = source.accessed_ms
@@ -436,6 +494,7 @@ cdef class Database:
         self.take_out(slot)
         slot.expire_at_ms = expire_at_ms
         self.signal_ready(slot.key)
+        self.touched(slot.key)
         target.place(key, slot, slot.value)
         return True
 
@@ -487,6 +546,7 @@ cdef class Database:
         if slot is None:
             return False
         self.set_deadline(slot, at_ms)
+        self.touched(key)
         return True
 
     cpdef bint persist(self, bytes key) except -1:
@@ -495,6 +555,7 @@ cdef class Database:
         if slot is None or slot.deadline_at < 0:
             return False
         self.drop_deadline(slot)
+        self.touched(key)
         return True
 
     cpdef long long expire_due(self, long long limit) except -1:
@@ -577,6 +638,7 @@ cdef class Database:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)
         cdef Block heap = Block.__new__(Block)
+        self.listener.flushing(self)
         heap.size = self.deadline_room * sizeof(Deadline)
         remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
         self.shards = [None] * SHARDS
@@ -596,6 +658,7 @@ cdef class Database:
         """Exchange all keys with another database; clients stay where they wait, and are all told."""
         if other is None:
             raise TypeError("there is no database to swap with")
+        self.listener.swapping(self, other)
         self.shards, other.shards = other.shards, self.shards
         self.chunks, other.chunks = other.chunks, self.chunks
         self.count, other.count = other.count, self.count

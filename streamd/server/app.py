@@ -285,6 +285,7 @@ class Server:
 
     def reset(self, client: Client) -> None:
         """RESET: the connection is as it was when it was made."""
+        self.dispatcher.context.end_transaction()
         client.reset(needs_password=self.dispatcher.needs_password)
         self.dispatcher.context.db = self.databases[0]
 
@@ -360,8 +361,9 @@ class Server:
         self.dispatcher.needs_password = bool(config.requirepass)
         self.dispatcher.max_bulk_len = config.proto_max_bulk_len
         self.dispatcher.query_buffer_limit = config.client_query_buffer_limit
-        normal = config.client_output_buffer_limit["normal"]
-        self.dispatcher.set_output_limit(normal.hard_bytes, normal.soft_bytes, normal.soft_seconds)
+        for number, name in enumerate(("normal", "replica", "pubsub")):
+            limit = config.client_output_buffer_limit[name]
+            self.dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
         for client in self.clients.values():
             client.parser.max_bulk_len = config.proto_max_bulk_len
 

@@ -13,7 +13,31 @@ cdef enum ReplyMode:
     REPLY_SKIP           # the command that is skipped
 
 
+cdef enum ClientState:
+    # Why a client's requests are looked at more closely before they run; a set.
+    STRANGER = 1 << 0         # has not authenticated
+    IN_MULTI = 1 << 1         # its requests are queued until EXEC
+    SUBSCRIBED = 1 << 2       # has subscriptions: in RESP2, few commands are allowed
+    MONITORING = 1 << 3       # MONITOR
+    LIMITED = 1 << 4          # its user may not do everything
+    TRACKING = 1 << 5         # client-side caching: what it reads is remembered
+
+
+cdef enum OutputClass:
+    # Which of the limits of client-output-buffer-limit holds for a client.
+    CLASS_NORMAL
+    CLASS_REPLICA
+    CLASS_PUBSUB
+    OUTPUT_CLASSES
+
+
 cdef class Client:
+    cdef int state                         # set of ClientState
+    cdef int output_class                  # OutputClass
+    cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
+    cdef public dict watched               # (database, key) -> None; None when nothing is watched; kept by Keyspace
+    cdef public bint is_dirty              # something watched has changed
+    cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
     cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
@@ -26,7 +50,7 @@ cdef class Client:
     cdef long long over_soft_limit_us      # since when too much output waits; 0: it does not
     cdef bint is_writer                    # in the dispatcher's list of clients with output
     cdef bint is_put_off                   # has used up its share of the turn; nothing is read from it meanwhile
-    cdef public bint authenticated
+    cdef readonly bint authenticated
     cdef public bint close_after_reply     # close once all output is out
     cdef public bint no_evict
     cdef public bint no_touch
@@ -46,6 +70,8 @@ cdef class Client:
     cdef str _address
     cdef str _local_address
 
+    cdef int change_state(self, int state, bint is_on) except -1
+    cdef int deliver(self, const char *data, size_t length) except -1
     cdef bint can_run(self) noexcept
     cdef int put_off(self) except -1
     cdef int go_on(self) except -1

@@ -8,7 +8,7 @@ from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
 from streamd.server.blocking import Blocked
-from streamd.server.dispatch import Dispatcher
+from streamd.server.dispatch import Dispatcher, Transaction
 
 __all__ = ["Client"]
 
@@ -21,6 +21,9 @@ class Client(asyncio.Protocol):
     is_unix: bool
     is_congested: bool
     authenticated: bool
+    transaction: Transaction | None
+    watched: dict[tuple[Database, bytes], None] | None
+    is_dirty: bool
     close_after_reply: bool
     no_evict: bool
     no_touch: bool

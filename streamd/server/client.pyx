@@ -36,11 +36,9 @@ cdef class Client:
         self.db = dispatcher.context.databases[0]
         self.fd = -1
         self.is_unix = is_unix
-        self.authenticated = not dispatcher.needs_password
-        self.parser.authenticated = self.authenticated
         self.reply_mode = REPLY_ON
         self.name = self.lib_name = self.lib_ver = b""
-        self.user = b"default"
+        self.set_authenticated(not dispatcher.needs_password)
         self.created_us = self.last_interaction_us = monotonic_us()
 
     # --- What the event loop calls -------------------------------------------------------------------------------
@@ -129,6 +127,22 @@ cdef class Client:
             self.transport.close()
         return 0
 
+    cdef int deliver(self, const char *data, size_t length) except -1:
+        """Add an encoded push to what is sent. A push to the client whose command runs waits until that has been answered."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        if self.transport is None or self.close_after_reply:
+            return 0
+        if dispatcher.executing is self:
+            if self.deferred is None:
+                self.deferred = ReplyWriter()
+            self.deferred.raw_c(data, length)
+            return 0
+        self.reply.raw_c(data, length)
+        self.want_write()
+        if self.reply.length >= dispatcher.output_watch[self.output_class]:
+            dispatcher.check_output(self)
+        return 0
+
     # --- What commands see and do ---------------------------------------------------------------------------------
 
     cdef bint can_run(self) noexcept:
@@ -165,7 +179,13 @@ cdef class Client:
         """Who the client is from now on; the parser's limits for strangers follow."""
         self.authenticated = authenticated
         self.parser.authenticated = authenticated
+        self.change_state(STRANGER, not authenticated)
         self.user = user
+
+    cdef int change_state(self, int state, bint is_on) except -1:
+        """Put one ClientState into the client's set, or take it out."""
+        self.state = self.state | state if is_on else self.state & ~state
+        return 0
 
     @property
     def created_at(self):

@@ -5,13 +5,39 @@ from streamd.commands.context cimport Context
 from streamd.server.client cimport Client
 
 
+cdef enum EntryFlag:
+    # The flags of a command that matter before it runs; a set.
+    NO_AUTH = 1 << 0             # allowed before authentication
+    WRITE = 1 << 1
+    MAY_REPLICATE = 1 << 2       # changes no key, but is propagated (PUBLISH)
+    DENY_OOM = 1 << 3
+    NO_MULTI = 1 << 4
+    AT_ONCE = 1 << 5             # runs inside MULTI, where others are queued
+    FOR_SUBSCRIBERS = 1 << 6     # allowed to a RESP2 client with subscriptions
+    READ_ONLY = 1 << 7
+    ADMIN = 1 << 8               # not shown by MONITOR
+    SKIP_SLOWLOG = 1 << 9
+    SKIP_MONITOR = 1 << 10
+    LOADING = 1 << 11
+    STALE = 1 << 12
+    HAS_KEYS = 1 << 13
+
+
+cdef enum ServerState:
+    # Why every client's requests are looked at more closely before they run; a set.
+    PAUSED = 1 << 0
+    MEMORY_LIMITED = 1 << 1      # maxmemory is set
+    HAS_MONITORS = 1 << 2
+    REFUSING = 1 << 3            # some commands are refused for now: loading, a failed save, too few replicas
+
+
 cdef class Entry:
     # A declared command, ready to be dispatched, and what is counted for it.
     cdef readonly object command      # spec.Command
     cdef object handler
     cdef int arity
-    cdef readonly bint needs_auth
-    cdef readonly bint is_write       # held back by CLIENT PAUSE WRITE
+    cdef int flags                    # set of EntryFlag
+    cdef readonly int index           # its number; of a command without a handler, -1
     cdef dict subcommands             # name as sent -> Entry; None for a command without subcommands
     cdef public long long calls
     cdef public long long usec
@@ -19,8 +45,20 @@ cdef class Entry:
     cdef public long long failed_calls
 
 
+cdef class Dispatcher
+
+
 cdef class ServerContext(Context):
     cdef object registry              # BlockedClients
+    cdef Dispatcher dispatcher
+
+
+cdef class Transaction:
+    # What a client has queued since MULTI.
+    cdef readonly list requests       # of (Entry, args)
+    cdef public bint is_aborted       # a request was refused: EXEC will run none
+    cdef int flags                    # those of all requests together
+    cdef readonly long long size      # bytes of the arguments
 
 
 cdef class Dispatcher:
@@ -37,15 +75,22 @@ cdef class Dispatcher:
     cdef list resumed                 # clients that have been served after a wait and may have more requests
     cdef list put_off                 # clients that have used up their share of a turn
     cdef long long ended_us           # monotonic: when the last request had been run or refused
-    cdef long long output_hard        # limits of unsent replies, bytes; 0: none
-    cdef long long output_soft
-    cdef long long output_soft_us     # how long output_soft may be passed
-    cdef long long output_watch       # the smaller of the two limits; from here on they are looked at
+    cdef long long output_hard[3]     # limits of unsent replies by OutputClass, bytes; 0: none
+    cdef long long output_soft[3]
+    cdef long long output_soft_us[3]  # how long output_soft may be passed
+    cdef size_t output_watch[3]       # the smaller of the two limits; from here on they are looked at
+    cdef list doomed                  # clients that have passed their limit, closed at the end of the turn
     cdef bint is_scheduled
+    cdef int state                    # set of ServerState
+    cdef Entry exec_entry             # that of EXEC
+    cdef readonly Client executing    # whose command runs; None between commands
+    cdef readonly object keyspace     # Keyspace
+    cdef list effects                 # (database index, args) to be propagated when the command is over
+    cdef public object propagation    # takes the effects of each command: propagate(effects); None: nobody wants them
     cdef public bint needs_password
     cdef public long long max_bulk_len
     cdef public long long query_buffer_limit
-    cdef public int pause             # 0: no pause, 1: writes wait, 2: everything waits
+    cdef int _pause
     cdef public long long total_commands
     cdef public long long total_error_replies
     cdef public long long unexpected_errors
@@ -58,9 +103,21 @@ cdef class Dispatcher:
     cdef int process(self, Client client) except -1
     cdef Entry look_up(self, list args)
     cdef int execute(self, Client client, list args) except -1
+    cdef int gate(self, Client client, Entry entry, list args) except -1
+    cdef str find_refusal(self, Client client, Entry entry, list args)
+    cdef int queue(self, Client client, Entry entry, list args) except -1
     cdef int run(self, Client client, Entry entry, list args) except -1
+    cdef int perform(self, Client client, Entry entry, list args) except -1
+    cdef int run_transaction(self, Client client) except -1
+    cdef int finish_pushes(self, Client client) except -1
+    cpdef int propagate(self, int db_index, list args) except -1
+    cdef int finish_effects(self) except -1
     cdef int call(self, Client client, Entry entry, list args) except -1
     cdef int check_output(self, Client client) except -1
+    cdef int doom(self, Client client) except -1
+    cdef int change_state(self, int state, bint is_on) except -1
+    cdef bint needs_memory(self, Client client, Entry entry) noexcept
+    cdef bint is_write(self, Client client, Entry entry) noexcept
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Entry entry, str text) except -1

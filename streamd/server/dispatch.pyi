@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
@@ -9,14 +9,14 @@ from streamd.commands.spec import Command
 from streamd.server.app import Server
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
+from streamd.server.keyspace import Keyspace
 
-__all__ = ["Dispatcher", "Entry", "ServerContext"]
+__all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 
 @disjoint_base
 class Entry:
     command: Command
-    needs_auth: bool
-    is_write: bool
+    index: int
     calls: int
     usec: int
     rejected_calls: int
@@ -25,7 +25,19 @@ class Entry:
     def leaves(self) -> list[Entry]: ...
 
 @disjoint_base
-class ServerContext(Context): ...
+class ServerContext(Context):
+    def begin_transaction(self) -> None: ...
+    def end_transaction(self) -> None: ...
+    def run_transaction(self) -> None: ...
+    def watch(self, key: bytes) -> None: ...
+    def unwatch(self) -> None: ...
+
+@disjoint_base
+class Transaction:
+    requests: list[tuple[Entry, list[bytes]]]
+    is_aborted: bool
+    size: int
+    def __len__(self) -> int: ...
 
 @disjoint_base
 class Dispatcher:
@@ -39,6 +51,9 @@ class Dispatcher:
     max_bulk_len: int
     query_buffer_limit: int
     pause: int
+    executing: Client | None
+    keyspace: Keyspace
+    propagation: Any
     total_commands: int
     total_error_replies: int
     unexpected_errors: int
@@ -50,11 +65,12 @@ class Dispatcher:
     def new_client_id(self) -> int: ...
     def register(self, client: Client, sock: object) -> None: ...
     def forget(self, client: Client) -> None: ...
-    def set_output_limit(self, hard: int, soft: int, soft_seconds: int) -> None: ...
+    def set_output_limit(self, output_class: int, hard: int, soft: int, soft_seconds: int) -> None: ...
     def before_sleep(self) -> None: ...
     def resume(self, client: Client) -> None: ...
     def run_postponed(self, client: Client) -> None: ...
     def run_again(self, client: Client, args: list[bytes]) -> None: ...
+    def propagate(self, db_index: int, args: list[bytes]) -> int: ...
     def write_error(self, client: Client, text: str) -> None: ...
     def finish_blocked(self, client: Client, mark: int) -> None: ...
     def cron(self) -> None: ...

@@ -6,11 +6,17 @@ One turn: the loop hands received bytes to clients, each runs what is complete (
 
   1. clients that have been served after waiting for a key go on with their next requests;
   2. so do clients that had more requests than their share of the turn before;
-  3. each client's replies leave, at most one write per client.
+  3. each client's replies leave, at most one write per client;
+  4. clients that have passed the limit of their output are closed.
 
 A client with a long pipeline gets SHARE_US of a turn and goes on in the next one, so that others need not wait until it
 has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100
 ms.
+
+A request passes these stations: `execute` (is there such a command, the right number of arguments), `gate` (only for
+clients and times out of the ordinary: not authenticated, in a transaction, paused, ...), `run` (one unit: a command, or
+a transaction, with its reply, its pushes and its effects), `perform` (one command, counted and timed), `call` (the
+handler and its errors).
 
 Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
 is.
@@ -20,16 +26,21 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 lives.
 """
 
-from libc.limits cimport LLONG_MAX
+from libc.stdint cimport SIZE_MAX
 
 import logging
 
 from streamd.commands.context cimport Context
 from streamd.errors import CommandError, ProtocolError, printable
-from streamd.server.client cimport REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, Client
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.server.client cimport (
+    IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED,
+    STRANGER, SUBSCRIBED, Client,
+)
 from streamd.server.clock cimport monotonic_us, wall_ms
+from streamd.server.keyspace import Keyspace
 
-__all__ = ["Dispatcher", "Entry", "ServerContext"]
+__all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 
 log = logging.getLogger("streamd")
 
@@ -40,13 +51,34 @@ cdef enum:
 NAME_CACHE = 10_000
 """Spellings of command names that are remembered (`xadd`, `XADD`, `XaDd`); beyond, each is folded again."""
 
+FLAGS = {
+    "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,
+    "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR, "loading": LOADING,
+    "stale": STALE,
+}  # fmt: skip
+"""EntryFlag by the words of declarations."""
+RUN_AT_ONCE = frozenset({"EXEC", "DISCARD", "MULTI", "WATCH", "QUIT", "RESET"})
+"""Commands that are not queued inside MULTI."""
+SUBSCRIBERS_MAY = frozenset({
+    "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET",
+})  # fmt: skip
+"""Commands that a RESP2 client with subscriptions may send."""
+
+
 cdef class Entry:
     def __init__(self, command):
         self.command = command
         self.handler = command.handler
         self.arity = command.arity
-        self.needs_auth = "no_auth" not in command.flags
-        self.is_write = "write" in command.flags or "may_replicate" in command.flags
+        self.index = -1
+        for word in command.flags:
+            self.flags |= FLAGS.get(word, 0)
+        if command.name in RUN_AT_ONCE:
+            self.flags |= AT_ONCE
+        if command.name in SUBSCRIBERS_MAY:
+            self.flags |= FOR_SUBSCRIBERS
+        if command.has_keys:
+            self.flags |= HAS_KEYS
         if command.subcommands:
             self.subcommands = {name.encode(): Entry(sub) for name, sub in command.subcommands.items()}
 
@@ -56,9 +88,60 @@ cdef class Entry:
         return leaves if self.handler is None else [self, *leaves]
 
 
+cdef class Transaction:
+    """The requests that a client has queued since MULTI."""
+
+    def __cinit__(self):
+        self.requests = []
+
+    def __len__(self):
+        return len(self.requests)
+
+
 cdef class ServerContext(Context):
     cpdef block_on(self, object request):
-        self.registry.block(self.client, self.db, request)
+        if self.in_transaction:
+            self.reply.null_array()
+        else:
+            self.registry.block(self.client, self.db, request)
+
+    # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
+
+    def begin_transaction(self):
+        """From now on the client's requests are queued."""
+        cdef Client client = self.client
+        client.transaction = Transaction()
+        client.change_state(IN_MULTI, True)
+
+    def end_transaction(self):
+        """Drop what is queued, and what is watched."""
+        cdef Client client = self.client
+        client.transaction = None
+        client.change_state(IN_MULTI, False)
+        self.dispatcher.keyspace.unwatch(client)
+
+    def run_transaction(self):
+        """EXEC: run what is queued; the reply has one element for each."""
+        cdef Client client = self.client
+        cdef Transaction transaction = client.transaction
+        if transaction is None:
+            raise CommandError("ERR EXEC without MULTI")
+        if transaction.is_aborted:
+            self.end_transaction()
+            raise CommandError("EXECABORT Transaction discarded because of previous errors.")
+        if self.dispatcher.keyspace.is_stale(client):
+            self.end_transaction()
+            self.reply.null_array()
+            return
+        self.dispatcher.run_transaction(client)
+
+    def watch(self, bytes key not None):
+        """Let changes of a key from now on stop the client's next transaction."""
+        self.dispatcher.keyspace.watch(self.client, self.db, key)
+
+    def unwatch(self):
+        """Watch nothing any more."""
+        self.dispatcher.keyspace.unwatch(self.client)
 
 
 cdef class Dispatcher:
@@ -71,15 +154,21 @@ cdef class Dispatcher:
         self.context.server = server
         self.context.databases = server.databases
         self.context.registry = self.blocked = server.blocked
+        self.context.dispatcher = self
         self.ready = {}
+        self.keyspace = Keyspace(self)
         for db in server.databases:
             db.ready = self.ready
+            db.listener = self.keyspace
+        self.effects = []
+        self.doomed = []
         self.clients = {}
         self.errorstats = {}
         self.writers = []
         self.resumed = []
         self.put_off = []
-        self.set_output_limit(0, 0, 0)
+        for output_class in range(OUTPUT_CLASSES):
+            self.set_output_limit(output_class, 0, 0, 0)
         self.names = {}
         self.entries = {}
         self.load_table(server.commands)
@@ -90,7 +179,9 @@ cdef class Dispatcher:
             entry = Entry(command)
             self.names[name.encode()] = self.names[name.lower().encode()] = entry
             for leaf in entry.leaves():
+                (<Entry>leaf).index = len(self.entries)
                 self.entries[leaf.command.full_name] = leaf
+        self.exec_entry = self.entries.get("exec")
 
     def reset_stats(self):
         """CONFIG RESETSTAT."""
@@ -113,6 +204,8 @@ cdef class Dispatcher:
     def forget(self, Client client not None):
         if self.clients.pop(client.id, None) is not None:
             self.blocked.drop(client)
+            self.keyspace.unwatch(client)
+            client.transaction = None
             self.server.client_disconnected(client)
 
     # --- One turn of the loop -------------------------------------------------------------------------------------
@@ -126,7 +219,7 @@ cdef class Dispatcher:
     def before_sleep(self):
         """The end of a turn; see the head of this file."""
         cdef Client client
-        cdef list resumed, put_off, writers
+        cdef list resumed, put_off, writers, doomed
         self.is_scheduled = False
         while self.resumed:
             resumed = self.resumed
@@ -144,6 +237,11 @@ cdef class Dispatcher:
         self.writers = []
         for client in writers:
             client.flush()
+        while self.doomed:
+            doomed = self.doomed
+            self.doomed = []
+            for client in doomed:
+                client.close()
         if self.put_off:
             self.schedule()
 
@@ -163,14 +261,17 @@ cdef class Dispatcher:
                 self.execute(client, args)
             else:
                 self.ended_us = monotonic_us()
-            if client.reply.length >= self.output_watch or not client.authenticated:
+            if client.reply.length >= self.output_watch[client.output_class] or not client.authenticated:
                 self.check_output(client)
             # Whether there is more or not: the event loop may be about to read the next piece.
             if self.ended_us > limit_us and client.can_run():
                 client.put_off()
         if client.reply.length or client.close_after_reply:
             client.want_write()
-        if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit:
+        if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
+            client.transaction is not None
+            and client.parser.buffered + (<Transaction>client.transaction).size > self.query_buffer_limit
+        ):
             log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
             client.close()
         return 0
@@ -193,37 +294,43 @@ cdef class Dispatcher:
 
     # --- Output limits ----------------------------------------------------------------------------------------------
 
-    def set_output_limit(self, long long hard, long long soft, long long soft_seconds):
-        """client-output-buffer-limit of the class `normal`; zeros mean no limit."""
-        self.output_hard = hard
-        self.output_soft = soft
-        self.output_soft_us = soft_seconds * 1000000
+    def set_output_limit(self, int output_class, long long hard, long long soft, long long soft_seconds):
+        """client-output-buffer-limit of one class (OutputClass, in the order normal, replica, pubsub); 0: no limit."""
+        self.output_hard[output_class] = hard
+        self.output_soft[output_class] = soft
+        self.output_soft_us[output_class] = soft_seconds * 1000000
         limits = [limit for limit in (hard, soft) if limit]
-        self.output_watch = min(limits) if limits else LLONG_MAX
+        self.output_watch[output_class] = min(limits) if limits else SIZE_MAX
 
     cdef int check_output(self, Client client) except -1:
-        """Close a client whose unsent replies have grown beyond its limit."""
-        cdef long long size
-        cdef long long now_us
+        """Close a client, at the end of the turn, whose unsent replies have grown beyond its limit."""
+        cdef int kind = client.output_class
+        cdef long long size, now_us
         if not client.authenticated and client.reply.length > STRANGER_OUTPUT:
-            client.close()
-            return 0
-        if self.output_watch == LLONG_MAX:
+            return self.doom(client)
+        if self.output_watch[kind] == SIZE_MAX:
             return 0
         size = client.output_size
         now_us = monotonic_us()
-        if not self.output_soft or size < self.output_soft:
+        if not self.output_soft[kind] or size < self.output_soft[kind]:
             client.over_soft_limit_us = 0
         elif client.over_soft_limit_us == 0:
             client.over_soft_limit_us = now_us
-        if (self.output_hard and size >= self.output_hard) or (
-            client.over_soft_limit_us and now_us - client.over_soft_limit_us > self.output_soft_us
+        if (self.output_hard[kind] and size >= self.output_hard[kind]) or (
+            client.over_soft_limit_us and now_us - client.over_soft_limit_us > self.output_soft_us[kind]
         ):
             log.warning(
                 "Client id=%d addr=%s closed for overcoming of output buffer limits.", client.id, client.address
             )
-            client.close()
+            self.doom(client)
         return 0
+
+    cdef int doom(self, Client client) except -1:
+        """Have a client closed at the end of the turn, without what it has not been sent. Safe while clients are walked."""
+        client.close_after_reply = True
+        client.reply.release()
+        self.doomed.append(client)
+        return self.schedule()
 
     def run_postponed(self, Client client not None):
         """Run the request that a pause held back, and what came after it."""
@@ -233,13 +340,29 @@ cdef class Dispatcher:
             self.execute(client, args)
             self.process(client)
 
+    @property
+    def pause(self):
+        """CLIENT PAUSE: 0: no pause, 1: writes wait, 2: everything waits."""
+        return self._pause
+
+    @pause.setter
+    def pause(self, int mode):
+        self._pause = mode
+        self.change_state(PAUSED, mode != 0)
+
+    cdef int change_state(self, int state, bint is_on) except -1:
+        """Put one ServerState into the server's set, or take it out."""
+        self.state = self.state | state if is_on else self.state & ~state
+        return 0
+
     def cron(self):
         """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
+        cdef Client client
+        self.finish_effects()
         self.serve_ready()
-        if self.output_watch != LLONG_MAX:
-            for client in list(self.clients.values()):
-                if client.is_congested:
-                    self.check_output(client)
+        for client in list(self.clients.values()):
+            if client.is_congested:
+                self.check_output(client)
 
     # --- One request ------------------------------------------------------------------------------------------------
 
@@ -281,26 +404,108 @@ cdef class Dispatcher:
             return self.reject(
                 client, entry, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
             )
-        if not client.authenticated and entry.needs_auth:
-            return self.reject(client, entry, "NOAUTH Authentication required.")
-        if self.pause and (self.pause == 2 or entry.is_write):
-            client.postponed = args
-            self.server.postpone(client)
+        if (client.state or self.state) and self.gate(client, entry, args):
             return 0
         return self.run(client, entry, args)
+
+    cdef int gate(self, Client client, Entry entry, list args) except -1:
+        """What stands between a request and its handler for clients and times out of the ordinary; 1: it is not to run."""
+        cdef str refusal = self.find_refusal(client, entry, args)
+        if refusal is not None:
+            self.reject(client, entry, refusal)
+            return 1
+        if self.state & PAUSED and (self._pause == 2 or self.is_write(client, entry)):
+            client.postponed = args
+            self.server.postpone(client)
+            return 1
+        if client.state & IN_MULTI and not entry.flags & AT_ONCE:
+            self.queue(client, entry, args)
+            return 1
+        return 0
+
+    cdef str find_refusal(self, Client client, Entry entry, list args):
+        """The error with which a request is refused now, or None. The order of the questions is Redis's."""
+        cdef int state = client.state
+        if state & STRANGER and not entry.flags & NO_AUTH:
+            return "NOAUTH Authentication required."
+        if state & IN_MULTI and entry.flags & NO_MULTI:
+            return "ERR Command not allowed inside a transaction"
+        if state & LIMITED and (refusal := self.server.acl.find_refusal(client, entry, args, False)) is not None:
+            return refusal
+        if self.state & MEMORY_LIMITED and not self.server.eviction.make_room() and self.needs_memory(client, entry):
+            return "OOM command not allowed when used memory > 'maxmemory'."
+        if self.state & REFUSING and (refusal := self.server.find_refusal(client, entry)) is not None:
+            return refusal
+        if state & SUBSCRIBED and client.reply.resp == 2 and not entry.flags & FOR_SUBSCRIBERS:
+            return (
+                f"ERR Can't execute '{entry.command.full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
+                " RESET are allowed in this context"
+            )
+        if state & MONITORING and entry.flags & (WRITE | READ_ONLY):
+            return "ERR Replica can't interact with the keyspace"
+        return None
+
+    cdef bint needs_memory(self, Client client, Entry entry) noexcept:
+        """Whether a request may make the data set larger: by itself, or as a transaction."""
+        if entry is self.exec_entry and client.transaction is not None:
+            return (<Transaction>client.transaction).flags & DENY_OOM
+        return entry.flags & DENY_OOM
+
+    cdef bint is_write(self, Client client, Entry entry) noexcept:
+        """Whether a request may change what is kept elsewhere: by itself, or as a transaction."""
+        if entry is self.exec_entry and client.transaction is not None:
+            return (<Transaction>client.transaction).flags & (WRITE | MAY_REPLICATE)
+        return entry.flags & (WRITE | MAY_REPLICATE)
+
+    cdef int queue(self, Client client, Entry entry, list args) except -1:
+        """Keep a request until EXEC."""
+        cdef Transaction transaction = client.transaction
+        cdef size_t mark = client.reply.length
+        transaction.requests.append((entry, args))
+        transaction.flags |= entry.flags
+        for arg in args:
+            transaction.size += len(<bytes>arg)
+        client.last_command = entry.command
+        client.reply.simple(b"QUEUED")
+        self.ended_us = monotonic_us()
+        return self.finish_reply(client, mark)
 
     cdef int reject(self, Client client, Entry entry, str text) except -1:
         """Refuse a request before a handler ran; `entry` is None when there is no such command."""
         cdef size_t mark = client.reply.length
         if entry is not None:
             entry.rejected_calls += 1
+        if client.transaction is not None:
+            (<Transaction>client.transaction).is_aborted = True
+        if entry is not None and entry is self.exec_entry:
+            text = f"EXECABORT Transaction discarded because of: {text.removeprefix('ERR ')}"
+            client.transaction = None
+            client.change_state(IN_MULTI, False)
+            self.keyspace.unwatch(client)
         self.answer_error(client, text)
         self.ended_us = monotonic_us()
         return self.finish_reply(client, mark)
 
     cdef int run(self, Client client, Entry entry, list args) except -1:
-        """Run a checked request, count what it took, and serve who waited for what it changed."""
+        """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
         cdef size_t mark = client.reply.length
+        cdef bint was_silent = client.reply_mode != REPLY_ON
+        self.executing = client
+        self.perform(client, entry, args)
+        self.executing = None
+        # Of a transaction that silences the client, what was written before stays.
+        if was_silent or entry is not self.exec_entry:
+            self.finish_reply(client, mark)
+        if client.deferred is not None:
+            self.finish_pushes(client)
+        if self.effects:
+            self.finish_effects()
+        if self.ready:
+            self.serve_ready()
+        return 0
+
+    cdef int perform(self, Client client, Entry entry, list args) except -1:
+        """Run one command, and count what it took."""
         cdef long long started = monotonic_us()
         client.last_command = entry.command
         client.total_commands += 1
@@ -309,23 +514,77 @@ cdef class Dispatcher:
         self.ended_us = monotonic_us()
         entry.usec += self.ended_us - started
         self.total_commands += 1
-        self.finish_reply(client, mark)
-        if self.ready:
-            self.serve_ready()
+        return 0
+
+    cdef int run_transaction(self, Client client) except -1:
+        """Run what a client has queued, as elements of one reply."""
+        cdef Transaction transaction = client.transaction
+        cdef Entry entry
+        cdef list args
+        cdef size_t mark
+        client.transaction = None
+        client.change_state(IN_MULTI, False)
+        self.keyspace.unwatch(client)
+        client.reply.array_header(len(transaction.requests))
+        self.context.in_transaction = True
+        try:
+            for entry, args in transaction.requests:
+                mark = client.reply.length
+                refusal = None
+                if client.state & LIMITED:
+                    refusal = self.server.acl.find_refusal(client, entry, args, True)
+                if refusal is None:
+                    self.perform(client, entry, args)
+                else:
+                    entry.rejected_calls += 1
+                    self.answer_error(client, refusal)
+                if client.reply_mode == REPLY_OFF:
+                    client.reply.truncate(mark)
+        finally:
+            self.context.in_transaction = False
+        return 0
+
+    cdef int finish_pushes(self, Client client) except -1:
+        """Send what a command has pushed to its own client."""
+        cdef ReplyWriter deferred = client.deferred
+        client.deferred = None
+        return client.deliver(deferred.data, deferred.length)
+
+    # --- Effects ----------------------------------------------------------------------------------------------------
+
+    cpdef int propagate(self, int db_index, list args) except -1:
+        """Add an effect of the running command, for files and replicas."""
+        if self.context.is_propagating:
+            self.effects.append((db_index, args))
+        return 0
+
+    cdef int finish_effects(self) except -1:
+        """Hand over the effects of a unit: of one command, or of one transaction."""
+        cdef list effects = self.effects
+        if effects:
+            self.effects = []
+            if self.propagation is not None:
+                self.propagation.propagate(effects)
         return 0
 
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""
+        self.executing = client
         self.call(client, self.look_up(args), args)
+        self.executing = None
 
     cdef int call(self, Client client, Entry entry, list args) except -1:
         """Call the handler on behalf of a client, and answer the error that it may raise."""
         cdef ServerContext context = self.context
         cdef size_t mark = client.reply.length
+        cdef unsigned long long dirty = context.dirty
+        cdef int db_index = client.db.index
         context.client = client
         context.db = client.db
         context.reply = client.reply
-        context.now_ms = wall_ms()
+        context.effects = None
+        if not context.in_transaction:
+            context.now_ms = wall_ms()
         context.db.now_ms = context.now_ms
         # Set for every command, so that nothing is to be put back when the handler selects another database.
         context.db.touch_on_access = not client.no_touch
@@ -338,6 +597,12 @@ cdef class Dispatcher:
         except Exception as error:
             entry.failed_calls += 1
             self.answer_bug(client, mark, error)
+        if context.is_propagating:
+            if context.effects is not None:
+                for effect in context.effects:
+                    self.effects.append((db_index, effect))
+            elif context.dirty != dirty and entry is not self.exec_entry:
+                self.effects.append((db_index, args))
         return 0
 
     cdef int serve_ready(self) except -1:
@@ -383,6 +648,10 @@ cdef class Dispatcher:
     def finish_blocked(self, Client client not None, size_t mark):
         """As finish_reply, for a reply that came after a wait."""
         self.finish_reply(client, mark)
+        if client.deferred is not None:
+            self.finish_pushes(client)
+        if self.effects:
+            self.finish_effects()
         if client.reply.length:
             client.want_write()
 
