@@ -7,6 +7,8 @@
      |   |  NoGroupError, BusyGroupError
      +- ConfigError         names the setting, and the line when it came from a file
      |   +- UnknownSettingError
+     +- CorruptFileError    names the file, the offset, what was expected and what was there
+     |   +- UnsupportedValueError
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """
@@ -17,6 +19,7 @@ __all__ = [
     "BusyGroupError",
     "CommandError",
     "ConfigError",
+    "CorruptFileError",
     "InvalidIDError",
     "NoGroupError",
     "NoSuchKeyError",
@@ -25,6 +28,7 @@ __all__ = [
     "ProtocolError",
     "StreamdError",
     "UnknownSettingError",
+    "UnsupportedValueError",
     "WrongTypeError",
     "printable",
 ]
@@ -106,3 +110,36 @@ class UnknownSettingError(ConfigError):
 
     def __init__(self, setting: str) -> None:
         super().__init__(setting, "Bad directive or wrong number of arguments")
+
+
+class CorruptFileError(StreamdError):
+    """Bytes of a file, or of a payload, that are not what they must be.
+
+    file      its name; empty for bytes that come from elsewhere
+    offset    of the first byte that is wrong, from the beginning of the file
+    expected  what should be there
+    found     what is there
+    """
+
+    def __init__(self, file: str, offset: int, expected: str, found: str) -> None:
+        where = f"{file}: " if file else ""
+        super().__init__(f"{where}at byte {offset}: expected {expected}, found {found}")
+        self.file = file
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+
+class UnsupportedValueError(CorruptFileError):
+    """A value of a type that streamd does not have; the file itself may be in order.
+
+    database, key  where it was
+    type_name      what it is: list, hash ...
+    """
+
+    def __init__(self, file: str, offset: int, database: int, key: bytes, type_name: str) -> None:
+        name = printable(key)
+        super().__init__(file, offset, "a stream or a string", f"a {type_name} at key '{name}' of database {database}")
+        self.database = database
+        self.key = key
+        self.type_name = type_name
