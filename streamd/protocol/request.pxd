@@ -5,6 +5,10 @@ cimport cython
 from cpython.ref cimport PyObject
 
 
+cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL
+    # A bytes object with one reference for the caller; words seen lately are the same object again.
+
+
 @cython.final
 @cython.no_gc
 cdef class RequestParser:

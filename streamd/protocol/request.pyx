@@ -117,7 +117,7 @@ cdef enum:
 cdef PyObject *recent[1 << RECENT_BITS]      # each a bytes object, owned, or NULL; of all parsers, guarded by the GIL
 
 
-cdef inline PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
+cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
     """A bytes object of n bytes at p, with one reference for the caller."""
     cdef uint64_t head = 0, tail = 0
     cdef uint32_t short_head = 0, short_tail = 0

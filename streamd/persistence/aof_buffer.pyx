@@ -1,0 +1,267 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""AofBuffer: commands become bytes of the append-only file, and wait here until they are written at the end of the turn.
+
+    append(3, [b"XADD", b"s", b"1-1", b"f", b"v"])   ->   *2 $6 SELECT $1 3      when the last command was for another database
+                                                         *5 $4 XADD $1 s ...    each word followed by CR LF
+
+This runs once for every change, so it is one walk over the arguments into memory that is kept from turn to turn. What is
+appended is an effect, that is, already what has to be done again (an ID instead of `*`); nothing is interpreted here.
+
+Effects that belong together stand between MULTI and EXEC, and a change of database stands inside: when the group is
+dropped, because its end is missing, nothing of it is left behind. Behaviour: Redis, as seen in its files.
+
+The buffer hands out its bytes as a memoryview; while one is alive nothing can be appended (BufferError).
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+__all__ = ["AofBuffer", "encode_command"]
+
+cdef enum:
+    FIRST_CAPACITY = 16 * 1024
+    KEPT_CAPACITY = 1024 * 1024     # an empty buffer that is larger gives its memory back
+
+
+# --- Bytes -------------------------------------------------------------------------------------------------------------
+
+cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
+    """A place for n more bytes; they count only when the caller adds them to `size`. May move."""
+    cdef Py_ssize_t wanted
+    cdef char *block
+    if n <= buffer.capacity - buffer.size:
+        return buffer.data + buffer.size
+    wanted = max(buffer.capacity * 2, <Py_ssize_t>FIRST_CAPACITY)
+    while wanted < buffer.size + n:
+        wanted *= 2
+    block = <char *>realloc(buffer.data, <size_t>wanted)
+    if block == NULL:
+        raise MemoryError("no memory for the append-only file")
+    buffer.data = block
+    buffer.capacity = wanted
+    return block + buffer.size
+
+
+cdef int buffer_put(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
+    memcpy(buffer_room(buffer, n), p, <size_t>n)
+    buffer.size += n
+    return 0
+
+
+cdef inline char *write_count(char *out, char mark, unsigned long long n) noexcept nogil:
+    """Write `mark`, the number, CR and LF: at most 23 bytes; the end of it."""
+    cdef char digits[20]
+    cdef int at = 20
+    out[0] = mark
+    out += 1
+    if n < 10:
+        out[0] = <char>(c'0' + n)
+        out += 1
+    else:
+        while n:
+            at -= 1
+            digits[at] = <char>(c'0' + n % 10)
+            n //= 10
+        memcpy(out, digits + at, <size_t>(20 - at))
+        out += 20 - at
+    out[0] = c'\r'
+    out[1] = c'\n'
+    return out + 2
+
+
+cdef int buffer_put_count(ByteBuffer *buffer, char mark, unsigned long long n) except -1:
+    cdef char *out = buffer_room(buffer, 24)
+    buffer.size += write_count(out, mark, n) - out
+    return 0
+
+
+cdef int buffer_put_bulk(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
+    cdef char *start = buffer_room(buffer, n + 26)
+    cdef char *out = write_count(start, c'$', <unsigned long long>n)
+    memcpy(out, p, <size_t>n)
+    out += n
+    out[0] = c'\r'
+    out[1] = c'\n'
+    buffer.size += out + 2 - start
+    return 0
+
+
+cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
+    """Add a request; `args` are bytes objects, at least one."""
+    cdef Py_ssize_t n = PyList_GET_SIZE(args)
+    cdef Py_ssize_t wanted = 24
+    cdef Py_ssize_t i
+    cdef Py_ssize_t length
+    cdef char *start
+    cdef char *out
+    for i in range(n):
+        if not isinstance(<object>PyList_GET_ITEM(args, i), bytes):
+            raise TypeError("arguments are bytes")
+        wanted += PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i)) + 26
+    start = buffer_room(buffer, wanted)
+    out = write_count(start, c'*', <unsigned long long>n)
+    for i in range(n):
+        length = PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i))
+        out = write_count(out, c'$', <unsigned long long>length)
+        memcpy(out, PyBytes_AS_STRING(<object>PyList_GET_ITEM(args, i)), <size_t>length)
+        out += length
+        out[0] = c'\r'
+        out[1] = c'\n'
+        out += 2
+    buffer.size += out - start
+    return 0
+
+
+def encode_command(list args not None):
+    """The bytes of one command, as they stand in the file and go to replicas."""
+    cdef ByteBuffer buffer
+    buffer.data = NULL
+    buffer.size = buffer.capacity = 0
+    try:
+        buffer_put_command(&buffer, args)
+        return buffer.data[:buffer.size]
+    finally:
+        free(buffer.data)
+
+
+# --- The buffer ----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class AofBuffer:
+    """Commands that have not been written yet.
+
+    is_open         False: there is no file that they could go to; what is appended is dropped
+    has_timestamps  put `#TS:<Unix seconds>` before the first command of each second (aof-timestamp-enabled)
+    """
+
+    def __cinit__(self):
+        self.selected = -1
+        self.stamp_s = -1
+
+    def __dealloc__(self):
+        free(self.held.data)
+
+    def __len__(self):
+        """Bytes that have not been written."""
+        return self.held.size
+
+    def __repr__(self):
+        return f"<AofBuffer, {'open' if self.is_open else 'closed'}, {self.held.size} bytes>"
+
+    cpdef int append(self, int db_index, list args, long long now_ms) except -1:
+        """Add one command.
+
+        db_index  the database it is for; -1: for none (MULTI and EXEC)
+        args      bytes objects, not changed and not kept
+        now_ms    Unix time
+        O(bytes). Raises MemoryError, TypeError; then nothing has been added.
+        """
+        cdef Py_ssize_t mark = self.held.size
+        if not self.is_open:
+            return 0
+        self.check_unexported()
+        try:
+            if self.has_timestamps:
+                self.stamp(now_ms)
+            self.put(db_index, args)
+        except BaseException:
+            self.held.size = mark
+            self.selected = -1      # the SELECT may be among what has been taken back
+            raise
+        return 0
+
+    cpdef int append_effects(self, list effects, long long now_ms) except -1:
+        """Add the effects of one request, (database, arguments) each: two or more stand between MULTI and EXEC.
+
+        As `append` else; all of them are added, or none.
+        """
+        cdef Py_ssize_t mark = self.held.size
+        cdef bint is_group = len(effects) > 1
+        if not self.is_open or not effects:
+            return 0
+        self.check_unexported()
+        try:
+            if self.has_timestamps:
+                self.stamp(now_ms)
+            if is_group:
+                buffer_put(&self.held, b"*1\r\n$5\r\nMULTI\r\n", 15)
+            for db_index, args in effects:
+                self.put(db_index, args)
+            if is_group:
+                buffer_put(&self.held, b"*1\r\n$4\r\nEXEC\r\n", 14)
+        except BaseException:
+            self.held.size = mark
+            self.selected = -1
+            raise
+        return 0
+
+    cdef int stamp(self, long long now_ms) except -1:
+        """Note the time, unless it has been noted in this second."""
+        cdef long long now_s = now_ms // 1000
+        cdef bytes line
+        if now_s > self.stamp_s:
+            line = b"#TS:%d\r\n" % now_s
+            buffer_put(&self.held, line, len(line))
+            self.stamp_s = now_s
+        return 0
+
+    cdef int put(self, int db_index, list args) except -1:
+        """Add a command, and before it SELECT when it is for another database than the last."""
+        if db_index >= 0 and db_index != self.selected:
+            buffer_put_command(&self.held, [b"SELECT", b"%d" % db_index])
+            self.selected = db_index
+        return buffer_put_command(&self.held, args)
+
+    cdef int check_unexported(self) except -1:
+        if self.exports:
+            raise BufferError("the bytes of the append-only file are being written")
+        return 0
+
+    # --- For the writer ----------------------------------------------------------------------------------------------
+
+    def begin_file(self):
+        """Another file begins: the next command names its database again."""
+        self.selected = -1
+
+    def drop(self, Py_ssize_t n):
+        """Forget the first n bytes: they have been written."""
+        if not 0 <= n <= self.held.size:
+            raise ValueError("there are not so many bytes")
+        self.check_unexported()
+        self.held.size -= n
+        if self.held.size:
+            memmove(self.held.data, self.held.data + n, <size_t>self.held.size)
+        elif self.held.capacity > KEPT_CAPACITY:
+            free(self.held.data)
+            self.held.data = NULL
+            self.held.capacity = 0
+
+    def clear(self):
+        """Forget everything."""
+        self.drop(self.held.size)
+        self.selected = -1
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        cdef char *data = self.held.data
+        if data == NULL:
+            data = &self.nothing
+        PyBuffer_FillInfo(view, self, data, self.held.size, 1, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+
+    @property
+    def allocated(self):
+        """Bytes of memory held (mem_aof_buffer)."""
+        return self.held.capacity
+
+    def check_invariants(self):
+        """Assert what must hold of the fields."""
+        assert 0 <= self.held.size <= self.held.capacity
+        assert (self.held.data == NULL) == (self.held.capacity == 0)
+        assert self.exports >= 0

@@ -1,0 +1,380 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""AofReader: walks the commands of one append-only file, and says exactly where it stops making sense.
+
+    #TS:1700000000\\r\\n                                  an annotation, skipped (one line, at most 1023 bytes)
+    *1 MULTI  *5 XADD s 1-1 f v  *3 XACK s g 1-1  *1 EXEC     a group: run when its EXEC has been read, or not at all
+    *5 XADD s 1-2 f v                                     a command
+
+`replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and words that repeat are
+the same objects again. `next_command` gives them one by one, with MULTI and EXEC, to whoever wants to look.
+
+Two faults are told apart (AofFault.is_cut): the file ends where more was announced, as after a crash in the middle of a
+write; or it has other bytes than a command could have. `whole` and `valid` say what is before: up to `whole` every
+command is complete, and `valid` is the place to cut the file off, before a MULTI whose EXEC is missing.
+
+What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and nobody
+looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside MULTI
+and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it then
+appends becomes part of that line.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_New
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memmove
+
+from streamd.errors import CommandError, StreamdError
+from streamd.protocol.request cimport new_argument
+
+__all__ = ["STATE_PREFIX", "AofFault", "AofReader", "UnknownCommandError"]
+
+cdef extern from "<strings.h>" nogil:
+    int strncasecmp(const char *a, const char *b, size_t n)
+
+cdef extern from "Python.h":
+    void list_set_item "PyList_SET_ITEM"(list held, Py_ssize_t i, PyObject *item)     # steals the reference
+    int list_append "PyList_Append"(list held, PyObject *item) except -1
+    object PyMemoryView_FromMemory(char *mem, Py_ssize_t size, int flags)
+
+cdef enum:
+    MAX_LINE = 1023             # bytes that Redis reads as one line
+    READ_SIZE = 1 << 20         # bytes asked for at a time
+    MAX_SIZED_LIST = 64         # a longer list of arguments grows with what is there
+
+STATE_PREFIX = b"#STREAMD:"
+"""Annotations with this beginning hold what no command can say; see aof_rewrite. Redis skips them as all others."""
+
+
+class AofFault(StreamdError):
+    """What stands at `offset` cannot be read.
+
+    offset    of the bytes that are wrong, or of the end of the file
+    expected  what should be there
+    found     what is there, at most 16 bytes; empty at the end
+    is_cut    the file ends too early; else its content is wrong
+    """
+
+    def __init__(self, offset, expected, found, is_cut):
+        there = "the end of the file" if is_cut or not found else repr(found)[1:]
+        super().__init__(f"at offset {offset}: expected {expected}, found {there}")
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+        self.is_cut = is_cut
+
+
+class UnknownCommandError(CommandError):
+    """For `apply` to raise: there is no such command, so the file cannot be loaded. Other CommandErrors are passed over."""
+
+
+cdef inline bint is_word(list args, const char *word, Py_ssize_t n) noexcept:
+    """Whether a command is the given word, in any case."""
+    cdef PyObject *name = <PyObject *>args[0]
+    return PyBytes_GET_SIZE(<object>name) == n and strncasecmp(PyBytes_AS_STRING(<object>name), word, <size_t>n) == 0
+
+
+@cython.final
+cdef class AofReader:
+    """The commands of a file.
+
+    file    an unbuffered binary file, or anything with readinto(view); read from where it stands
+    size    bytes of the whole file
+    offset  where it stands
+    strict  see the head of this module
+    """
+
+    def __cinit__(self, file, long long size, long long offset=0, bint strict=False):
+        self.file = file
+        self.size = size
+        self.strict = strict
+        self.base = self.whole = self.valid = offset
+        self.multi_at = self.stamp_s = -1
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    def __repr__(self):
+        return f"<AofReader at {self.whole} of {self.size}>"
+
+    # --- Bytes ------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t fill(self, Py_ssize_t wanted) except -1:
+        """Have `wanted` bytes from `start` on in the buffer; how many there are, fewer only at the end of the file.
+
+        Offsets from `start` stay what they mean; pointers die.
+        """
+        cdef Py_ssize_t room = self.capacity
+        cdef Py_ssize_t got
+        cdef char *block
+        while self.filled - self.start < wanted:
+            if self.base + self.filled >= self.size:
+                break
+            if self.start and self.capacity - self.start < max(wanted, <Py_ssize_t>READ_SIZE):
+                memmove(self.buffer, self.buffer + self.start, <size_t>(self.filled - self.start))
+                self.base += self.start
+                self.filled -= self.start
+                self.start = 0
+            # As much as the file still has, or as is wanted, is room enough: announced lengths may be wrong.
+            room = max(self.capacity, <Py_ssize_t>min(<long long>2 * READ_SIZE, self.size - self.base + 1))
+            while room < self.start + wanted and self.base + room < self.size:
+                room *= 2
+            if room > self.capacity:
+                block = <char *>realloc(self.buffer, <size_t>room)
+                if block == NULL:
+                    raise MemoryError("no memory to read the append-only file")
+                self.buffer = block
+                self.capacity = room
+            got = self.file.readinto(
+                PyMemoryView_FromMemory(self.buffer + self.filled, self.capacity - self.filled, PyBUF_WRITE)
+            )
+            if not got:
+                self.size = self.base + self.filled      # it has become shorter since its size was asked for
+                break
+            self.filled += got
+        return self.filled - self.start
+
+    cdef Py_ssize_t find_line(self, Py_ssize_t at) except -1:
+        """Where the line that begins at `at` (from `start`) ends, its line end included; `at` at the end of the file.
+
+        Without a line end it is cut off at MAX_LINE, as Redis reads it, or at the end of the file.
+        """
+        cdef Py_ssize_t there = self.filled - self.start
+        cdef const char *line
+        cdef const char *end
+        if there - at < MAX_LINE:
+            there = self.fill(at + MAX_LINE)
+        if there <= at:
+            return at
+        there = min(there - at, <Py_ssize_t>MAX_LINE)
+        line = self.buffer + self.start + at
+        end = <const char *>memchr(line, c'\n', <size_t>there)
+        return at + (there if end == NULL else end - line + 1)
+
+    cdef long long read_number(self, Py_ssize_t at, Py_ssize_t end, bint *canonical) noexcept:
+        """The number that begins at `at` (from `start`), before `end`, as C's strtol reads it.
+
+        canonical  whether it is digits without leading zeros, followed by CR LF and nothing else
+        """
+        cdef const char *p = self.buffer + self.start + at
+        cdef const char *stop = self.buffer + self.start + end
+        cdef const char *digits
+        cdef bint negative = False
+        cdef long long value = 0
+        canonical[0] = False
+        while p < stop and (p[0] == c' ' or c'\t' <= p[0] <= c'\r'):
+            p += 1
+        if p < stop and (p[0] == c'-' or p[0] == c'+'):
+            negative = p[0] == c'-'
+            p += 1
+        digits = p
+        while p < stop and c'0' <= p[0] <= c'9':
+            if value < (<long long>1 << 58):
+                value = value * 10 + (p[0] - c'0')
+            p += 1
+        canonical[0] = (
+            p == stop - 2 and p[0] == c'\r' and p[1] == c'\n' and digits == self.buffer + self.start + at and p > digits
+            and (digits[0] != c'0' or p == digits + 1)
+        )
+        return -value if negative else value
+
+    cdef bytes shown(self, Py_ssize_t at):
+        """A few bytes at `at` (from `start`)."""
+        cdef Py_ssize_t there = self.fill(at + 16) - at
+        return PyBytes_FromStringAndSize(self.buffer + self.start + at, min(there, <Py_ssize_t>16)) if there > 0 else b""
+
+    cdef int fail(self, Py_ssize_t at, str expected, bint is_cut=False) except -1:
+        """Raise the fault of what stands at `at` (from `start`); is_cut: of the end of the file."""
+        if is_cut:
+            raise AofFault(self.size, expected, b"", True)
+        raise AofFault(self.base + self.start + at, expected, self.shown(at), False)
+
+    # --- Commands ---------------------------------------------------------------------------------------------------
+
+    cdef list read(self):
+        """The next command; None at the end. Annotations are passed over, except those that `replay` acts on: []."""
+        cdef Py_ssize_t end
+        cdef char first
+        while True:
+            end = self.find_line(0)
+            if end == 0:
+                return None
+            first = self.buffer[self.start]
+            if first == c'*':
+                return self.read_command(end)
+            if first != c'#':
+                self.fail(0, "'*' or '#'")
+            if self.read_annotation(end):
+                return []
+
+    cdef int read_annotation(self, Py_ssize_t line_end) except -1:
+        """Pass an annotation over; 1 when it holds state of ours: it stays the next thing to read."""
+        cdef const char *line = self.buffer + self.start
+        cdef bint canonical
+        if line[line_end - 1] != c'\n':
+            if self.base + self.start + line_end >= self.size:
+                self.fail(line_end, "the end of an annotation", is_cut=True)
+            if self.strict:
+                self.fail(line_end, "the end of an annotation")
+        if line_end > 4 and strncasecmp(line, b"#TS:", 4) == 0:
+            self.stamp_s = self.read_number(4, line_end, &canonical)
+        elif line_end > 9 and strncasecmp(line, b"#STREAMD:", 9) == 0 and not self.strict:
+            return 1
+        self.pass_over(line_end)
+        return 0
+
+    cdef int pass_over(self, Py_ssize_t n) except -1:
+        """Go on after n more bytes that are whole."""
+        self.start += n
+        self.whole = self.base + self.start
+        if self.group is None and self.multi_at < 0:
+            self.valid = self.whole
+        return 0
+
+    cdef list read_command(self, Py_ssize_t line_end):
+        """Read a command whose first line is there."""
+        cdef bint canonical
+        cdef long long count
+        cdef long long length
+        cdef long long i
+        cdef Py_ssize_t at = line_end
+        cdef Py_ssize_t end
+        cdef bint is_sized
+        cdef PyObject *arg
+        cdef list args
+        if line_end == 1 and self.base + self.start + 1 >= self.size:
+            self.fail(1, "the number of arguments", is_cut=True)
+        count = self.read_number(1, line_end, &canonical)
+        if self.strict and not canonical and self.base + self.start + line_end >= self.size:
+            self.fail(line_end, "the number of arguments and a line end", is_cut=True)
+        if count < 1 or count > 2147483647 or (self.strict and not canonical):
+            self.fail(1, "the number of arguments")
+        is_sized = count <= MAX_SIZED_LIST
+        args = PyList_New(count if is_sized else 0)
+        for i in range(count):
+            end = self.find_line(at)
+            if end == at:
+                self.fail(at, f"argument {i + 1} of {count}", is_cut=True)
+            if self.buffer[self.start + at] != c'$':
+                self.fail(at, f"'$' and the length of argument {i + 1} of {count}")
+            length = self.read_number(at + 1, end, &canonical)
+            if self.strict and not canonical and self.base + self.start + end >= self.size:
+                self.fail(end, "the length of an argument and a line end", is_cut=True)
+            if length < 0 or (self.strict and not canonical):
+                self.fail(at + 1, f"the length of argument {i + 1} of {count}")
+            at = end
+            # Without overflow: whatever was announced, there is no more than the file has.
+            if length > self.size - self.base - self.start - at - 2:
+                self.fail(at, f"{length} bytes and a line end", is_cut=True)
+            if self.fill(at + <Py_ssize_t>length + 2) < at + <Py_ssize_t>length + 2:
+                self.fail(at, f"{length} bytes and a line end", is_cut=True)
+            arg = new_argument(self.buffer + self.start + at, <Py_ssize_t>length)
+            if is_sized:
+                list_set_item(args, <Py_ssize_t>i, arg)
+            else:
+                try:
+                    list_append(args, arg)
+                finally:
+                    Py_DECREF(<object>arg)
+            at += <Py_ssize_t>length + 2
+            if self.strict and (
+                self.buffer[self.start + at - 2] != c'\r' or self.buffer[self.start + at - 1] != c'\n'
+            ):
+                self.fail(at - 2, "a line end")
+        self.note_group(args)
+        self.start += at
+        self.whole = self.base + self.start
+        self.commands += 1
+        return args
+
+    cdef int note_group(self, list args) except -1:
+        """Whether a command begins a group or ends one; `strict`: raise the fault of one that cannot."""
+        if is_word(args, b"MULTI", 5):
+            if self.multi_at >= 0:
+                if self.strict:
+                    self.fail(0, "no MULTI inside MULTI")
+            else:
+                self.multi_at = self.base + self.start
+        elif is_word(args, b"EXEC", 4):
+            if self.multi_at < 0 and self.strict:
+                self.fail(0, "no EXEC without MULTI")
+            self.multi_at = -1
+        return 0
+
+    def next_command(self):
+        """The next command as a list of bytes, MULTI and EXEC too; None at the end. Raises AofFault, OSError."""
+        cdef list args = self.read()
+        while args is not None and not args:
+            self.pass_over(self.find_line(0))
+            args = self.read()
+        if args is None and self.multi_at >= 0:
+            self.fail(0, "EXEC", is_cut=True)
+        if self.multi_at < 0:
+            self.valid = self.whole
+        return args
+
+    def replay(self, apply not None, long long limit, restore=None, failed=None):
+        """Hand at most about `limit` commands to `apply`; False when the file has come to its end.
+
+        apply    is called with the arguments; a group is handed over when its EXEC has been read, without MULTI and EXEC.
+                 CommandErrors are passed over, as Redis does, except UnknownCommandError
+        restore  is called for annotations with state of ours, with the text behind the prefix and the last command
+        failed   is called with the arguments and the CommandError when a command fails
+        Raises AofFault, OSError, UnknownCommandError and whatever else `apply` raises. After AofFault `whole` and
+        `valid` say where; nothing of an open group has been handed over.
+        """
+        cdef list args
+        cdef list each
+        cdef Py_ssize_t end
+        while limit > 0:
+            args = self.read()
+            if args is None:
+                if self.group is not None:
+                    self.fail(0, "EXEC", is_cut=True)
+                self.valid = self.whole
+                return False
+            if not args:
+                end = self.find_line(0)
+                if restore is not None and self.last is not None and self.group is None:
+                    text = PyBytes_FromStringAndSize(self.buffer + self.start + 9, end - 9)
+                    restore(text.rstrip(b"\r\n"), self.last)
+                self.pass_over(end)
+                continue
+            if self.multi_at >= 0:
+                if self.group is None:
+                    self.group = []
+                elif not is_word(args, b"MULTI", 5):
+                    self.group.append(args)
+                continue
+            limit -= 1
+            if self.group is not None:
+                each_group = self.group
+                self.group = None
+                limit -= len(each_group)
+                for each in each_group:
+                    self.run(apply, each, failed)
+            elif not is_word(args, b"EXEC", 4):
+                self.run(apply, args, failed)
+            self.valid = self.whole
+        return True
+
+    cdef int run(self, object apply, list args, object failed) except -1:
+        """Hand one command over."""
+        try:
+            apply(args)
+        except UnknownCommandError:
+            raise
+        except CommandError as error:
+            if failed is not None:
+                failed(args, error)
+        self.last = args
+        return 0
+
+    def check_invariants(self):
+        """Assert what must hold of the fields."""
+        assert 0 <= self.start <= self.filled <= self.capacity
+        assert self.valid <= self.whole <= self.size
+        assert self.base + self.filled <= self.size
