@@ -11,10 +11,19 @@ cdef class Slot:
     cdef readonly bytes key
     cdef readonly object value              # Stream or bytes
     cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
-    cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted
-    cdef readonly int encoding_hint         # of a string: what OBJECT ENCODING may say; ENCODING_* in database.pyx
-    cdef Py_ssize_t at                      # place in the dense list
-    cdef Py_ssize_t deadline_at             # place in the heap of deadlines; -1: has none
+    cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted, see AccessMode
+    cdef readonly unsigned char encoding_hint   # of a string: what OBJECT ENCODING may say; ENCODING_* in database.pyx
+    cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see Database.frequency
+    cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
+    cdef unsigned int at                    # place in the dense list
+    cdef int deadline_at                    # place in the heap of deadlines; -1: has none
+
+
+# What counts as an access, and what is noted of it. It follows maxmemory-policy.
+cdef enum AccessMode:
+    ACCESS_TIME                   # reads and writes: `accessed_ms`
+    ACCESS_FREQUENCY              # reads and writes: `uses`
+    ACCESS_CHANGES                # changes: `accessed_ms`
 
 
 # Classes of keyspace events: each event belongs to one. What a listener wants is a set of them.
@@ -52,10 +61,19 @@ cdef class Database:
     cdef public long long now_ms          # the time expiry goes by; set by the caller before each command
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
+    cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
+    cdef public int access_mode           # AccessMode
+    cdef public int log_factor            # the greater, the more accesses it takes for `uses` to grow (lfu-log-factor)
+    cdef public int decay_minutes         # in how many minutes without access `uses` falls by one; 0: never
+    cdef unsigned long long dice          # state of a generator of random numbers, never 0
+    cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
+    cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` slots
+    cdef Py_ssize_t container_count
     cdef public long long hits            # lookups for reading that found their key
     cdef public long long misses          # ... and that did not
     cdef public long long expired_keys    # keys removed because their time had come
+    cdef public long long evicted_keys    # keys removed to make room
     cdef readonly object trash            # LazyFree: takes what is too big to be freed on the spot
 
     cdef public KeyspaceListener listener # told of what happens to keys; one for all databases of a server
@@ -70,14 +88,21 @@ cdef class Database:
 
     # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
-    cpdef object find_untouched(self, bytes key)    # as find, but is no access (TYPE, TTL, OBJECT)
+    cpdef object find_untouched(self, bytes key, bint tells=*)   # as find, but is no access (TYPE, TTL, OBJECT)
     cpdef bint touch(self, bytes key) except -1     # as find, and an access even without touch_on_access (TOUCH)
     cpdef object find_for_write(self, bytes key)    # for changing: the value or None; counts nothing
     cpdef object peek(self, bytes key)              # the value or None; neither counted nor an access
+    cpdef bint is_overdue(self, bytes key) except -1    # whether it has expired, and nobody has met it
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
+    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1     # as set, and tells of `set`
+    cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
     cpdef bint delete(self, bytes key) except -1    # True when there was something; large values are freed elsewhere
+    cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is told
     cpdef int hint_encoding(self, bytes key, int hint) except -1
+    cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
+    cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
+    cpdef long long memory(self) except -1          # bytes, without what streams count themselves
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1
     cpdef bint persist(self, bytes key) except -1
@@ -96,6 +121,13 @@ cdef class Database:
     cpdef int event(self, int kind, bytes event, bytes key) except -1    # something happened to a key; EventClass, name
     cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
     cdef Slot lookup(self, bytes key)
+    cdef Slot slot_at(self, Py_ssize_t at)
+    cdef Slot random_slot(self, bint is_expiring)
+    cdef unsigned long long roll(self) noexcept
+    cdef int decayed_uses(self, Slot slot) noexcept
+    cdef void note_use(self, Slot slot) noexcept
+    cdef int weigh(self, Slot slot, int sign) except -1
+    cdef int tell_overwritten(self, bytes key, object old, object value) except -1
     cdef int insert(self, Slot slot) except -1
     cdef int take_out(self, Slot slot) except -1
     cdef int overwrite(self, Slot slot, object value) except -1

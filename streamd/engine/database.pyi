@@ -41,6 +41,7 @@ class Database:
     waiters: dict[bytes, Any]
     ready: dict[tuple[Database, bytes], None]
     touch_on_access: bool
+    keeps_expired: bool
     hits: int
     misses: int
     expired_keys: int

@@ -272,7 +272,7 @@ cdef class Database:
         if found is NULL:
             return None
         slot = <Slot>found
-        if 0 <= slot.expire_at_ms < self.now_ms:
+        if 0 <= slot.expire_at_ms < self.now_ms and not self.keeps_expired:
             self.expire(slot)
             return None
         return slot

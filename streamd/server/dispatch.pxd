@@ -86,7 +86,8 @@ cdef class Dispatcher:
     cdef readonly Client executing    # whose command runs; None between commands
     cdef readonly object keyspace     # Keyspace
     cdef list effects                 # (database index, args) to be propagated when the command is over
-    cdef public object propagation    # takes the effects of each command: propagate(effects); None: nobody wants them
+    cdef public object propagation    # takes effects: propagate(effects), flush(); None: nobody wants them
+    cdef bint has_effects             # some have been taken since the last flush
     cdef public bint needs_password
     cdef public long long max_bulk_len
     cdef public long long query_buffer_limit

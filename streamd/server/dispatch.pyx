@@ -233,6 +233,10 @@ cdef class Dispatcher:
             self.process(client)
             if not client.is_put_off:
                 client.go_on()
+        if self.has_effects:
+            # Before any reply leaves: what it acknowledges is in the file by then.
+            self.has_effects = False
+            self.propagation.flush()
         writers = self.writers
         self.writers = []
         for client in writers:
@@ -565,6 +569,8 @@ cdef class Dispatcher:
             self.effects = []
             if self.propagation is not None:
                 self.propagation.propagate(effects)
+                self.has_effects = True
+                self.schedule()
         return 0
 
     def run_again(self, Client client not None, list args not None):
@@ -604,6 +610,34 @@ cdef class Dispatcher:
             elif context.dirty != dirty and entry is not self.exec_entry:
                 self.effects.append((db_index, args))
         return 0
+
+    def replay(self, Client client not None, list args not None):
+        """Run a command from a file on behalf of `client`, which has no connection; returns its error, or None.
+
+        No limits hold, nothing waits or expires, and the reply is dropped. CommandError: there is no such command, or
+        it has another number of arguments.
+        """
+        cdef ServerContext context = self.context
+        cdef Entry entry = self.look_up(args)
+        cdef Py_ssize_t argc = len(args)
+        cdef str text = None
+        if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
+            raise CommandError(f"ERR wrong number of arguments for '{entry.command.full_name}' command")
+        context.client = client
+        context.db = client.db
+        context.reply = client.reply
+        context.effects = None
+        context.now_ms = wall_ms()
+        context.db.now_ms = context.now_ms
+        context.is_replaying = context.in_transaction = True
+        try:
+            entry.handler(context, args)
+        except CommandError as error:
+            text = str(error)
+        finally:
+            context.is_replaying = context.in_transaction = False
+        client.reply.truncate(0)
+        return text
 
     cdef int serve_ready(self) except -1:
         """Serve the clients that wait for keys which have changed."""

@@ -1,0 +1,234 @@
+"""A forked child: a copy of this process at one moment, which writes it to a file while the server goes on.
+
+`Children` starts one child at a time and tells how it ended. Memory is shared with the child until one of the two changes
+it, so a copy costs the page tables now, and a page later for every page that changes meanwhile.
+
+The child has the data and one pipe; everything else that it inherited is closed at once, so that a connection which the
+server closes is closed. It reports on the pipe, a line at a time:
+
+    keys N            keys written so far
+    cow N             bytes that it has of its own by now
+    done N            the job is done; bytes that it has of its own at the end
+    failed TEXT       the job failed
+    log TEXT          something to be told to people
+
+and the end of the pipe is the end of the child. Its exit code counts as well: `done` and another code than 0 is a
+failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+__all__ = ["Child", "Children", "Report"]
+
+log = logging.getLogger("streamd")
+
+REPORT_EVERY_S = 0.5
+MAX_FD = 1 << 20
+"""Descriptors that may be open; where the system can close a range at once, how many costs nothing."""
+
+
+class Report:
+    """The child's end of the pipe."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._next = 0.0
+
+    def keys(self, count: int) -> None:
+        """Tell of progress; call it as often as you like."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + REPORT_EVERY_S
+            self._send(f"keys {count}\ncow {own_memory()}")
+
+    def log(self, text: str) -> None:
+        """Have something logged by the server."""
+        self._send(f"log {text}")
+
+    def done(self) -> None:
+        self._send(f"done {own_memory()}")
+
+    def failed(self, text: str) -> None:
+        self._send(f"failed {text}")
+
+    def _send(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape") + b"\n"
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+class Child:
+    """A child that runs, or has run.
+
+    kind         `rdb` or `aof`: what it writes
+    pid          its process
+    started      monotonic seconds
+    keys_total   keys that there were at the fork
+    keys_done    keys that it has written, as far as it has said
+    cow_bytes    memory that it has of its own, as far as it has said
+    error        why it failed; empty as long as it has not
+    """
+
+    def __init__(self, kind: str, pid: int, keys_total: int, fork_us: int) -> None:
+        self.kind = kind
+        self.pid = pid
+        self.keys_total = keys_total
+        self.fork_us = fork_us
+        self.started = time.monotonic()
+        self.keys_done = 0
+        self.cow_bytes = 0
+        self.error = ""
+        self.is_done = False
+        self.was_killed = False
+        self._unread = b""
+
+    @property
+    def seconds(self) -> int:
+        """How long it has run, in whole seconds."""
+        return int(time.monotonic() - self.started)
+
+    def take(self, data: bytes) -> None:
+        """Read what it has reported."""
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode("utf-8", "surrogateescape").partition(" ")
+            if word == "keys":
+                self.keys_done = int(rest)
+            elif word in ("cow", "done"):
+                self.cow_bytes = int(rest)
+                self.is_done = self.is_done or word == "done"
+            elif word == "failed":
+                self.error = rest
+            elif word == "log":
+                log.warning("%s", rest)
+
+    def end(self, status: int) -> None:
+        """Take the status of its end as `waitpid` gives it."""
+        code = os.waitstatus_to_exitcode(status)
+        if self.error:
+            return
+        if code < 0:
+            self.error = f"terminated by signal {-code}"
+        elif code != 0 or not self.is_done:
+            self.error = f"exited with code {code}"
+
+
+class Children:
+    """At most one child at a time. `current` is the one that runs, or None."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._on_end: Callable[[Child], None] | None = None
+        self._pipe = -1
+        self.current: Child | None = None
+        self.last_fork_us = 0
+        self.total_forks = 0
+
+    def start(
+        self, kind: str, job: Callable[[Report], None], on_end: Callable[[Child], None], *, keys_total: int
+    ) -> Child:
+        """Fork a child that runs `job`, and call `on_end` when it is over. OSError: it could not be forked.
+
+        job      runs in the child; what it raises is the reason of the failure. It must not use the event loop, threads
+                 or connections of the server.
+        """
+        assert self.current is None
+        read_end, write_end = os.pipe()
+        before = time.perf_counter_ns()
+        try:
+            with warnings.catch_warnings():
+                # That other threads exist is known: the child takes none of their locks.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+        except OSError:
+            os.close(read_end)
+            os.close(write_end)
+            raise
+        if pid == 0:
+            _run(job, write_end)
+        self.last_fork_us = (time.perf_counter_ns() - before) // 1000
+        self.total_forks += 1
+        os.close(write_end)
+        os.set_blocking(read_end, False)
+        self.current = child = Child(kind, pid, keys_total, self.last_fork_us)
+        self._on_end = on_end
+        self._pipe = read_end
+        self._loop.add_reader(read_end, self._read)
+        return child
+
+    def kill(self) -> None:
+        """End the child now, and wait for its end; `on_end` is called with the failure."""
+        child = self.current
+        if child is None:
+            return
+        child.was_killed = True
+        with suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        self._finish()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe, 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            self._finish()
+        elif self.current is not None:
+            self.current.take(data)
+
+    def _finish(self) -> None:
+        child, on_end = self.current, self._on_end
+        assert child is not None and on_end is not None
+        self._loop.remove_reader(self._pipe)
+        os.close(self._pipe)
+        self._pipe = -1
+        # The pipe is at its end because the child is, or is about to be.
+        _, status = os.waitpid(child.pid, 0)
+        child.end(status)
+        self.current = self._on_end = None
+        on_end(child)
+
+
+def own_memory() -> int:
+    """Bytes of memory that this process shares with nobody; 0 where the system does not say."""
+    try:
+        with open("/proc/self/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Private_Dirty:"))
+    except OSError:
+        return 0
+
+
+def _run(job: Callable[[Report], None], pipe: int) -> NoReturn:
+    """The life of the child."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the server, which decides
+        os.closerange(3, pipe)
+        os.closerange(pipe + 1, MAX_FD)
+        logging.disable()
+        report = Report(pipe)
+        try:
+            job(report)
+        except BaseException as error:  # whatever it is, the server is to know
+            report.failed(str(error) or type(error).__name__)
+        else:
+            report.done()
+            code = 0
+    finally:
+        with suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
