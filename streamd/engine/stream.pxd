@@ -72,7 +72,7 @@ cdef class Stream:
     cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; asks no group
     cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed
 
-    # --- Loading: nodes in order of their IDs into a new stream, then the rest with set_ids
+    # --- Loading: nodes in order of their IDs into a new stream, then the counters
     cdef int adopt_node(
         self, StreamID master, uint8_t *lp, size_t size, const char **reason, size_t *offset) noexcept nogil
         # Make untrusted malloc'ed bytes the last node. 1: taken, and the stream's from now on. 0: refused, `reason` says

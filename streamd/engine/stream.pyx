@@ -45,8 +45,8 @@ from streamd.engine.group cimport Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.listpack cimport (
     LP_COUNT_UNKNOWN, LP_END, LP_HEADER, LP_ROOM, LP_SIZES, LpValue, lp_backlen_size, lp_bytes, lp_encoded_size,
-    lp_end_at, lp_equals, lp_get, lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int, lp_replace_int,
-    lp_set_header, lp_skip, lp_validate,
+    lp_end_at, lp_equals, lp_get, lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int,
+    lp_replace_int, lp_set_header, lp_skip, lp_validate,
 )
 from streamd.engine.rax cimport (
     load_be64, rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove,
@@ -434,8 +434,8 @@ cdef const char *node_fault(
     return NULL
 
 
-# The same once more, for loading: one pass, and only yes or no. node_fault above is the rule and finds the words; a test
-# holds the two against each other.
+# The same once more, for loading: one pass, and only yes or no. node_fault above is the rule and finds the words; a
+# test holds the two against each other.
 
 
 cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) noexcept nogil:
@@ -475,7 +475,7 @@ cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *
     cdef const uint8_t *p = lp + LP_HEADER
     cdef const uint8_t *last = lp + size - 1
     cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
-    cdef uint64_t number, n
+    cdef uint64_t number, _n
     cdef int64_t counts[2]
     cdef StreamID id
     cdef StreamID before = master
@@ -493,7 +493,7 @@ cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *
     p = sound_int(p, last, &names)
     if p is NULL or names < 1 or names > <int64_t>size:
         return False
-    for n in range(<uint64_t>names):
+    for _n in range(<uint64_t>names):
         p = sound_element(p, last)
         if p is NULL:
             return False
@@ -525,7 +525,7 @@ cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *
                 return False
             pairs *= 2
             elements = pairs + 4
-        for n in range(<uint64_t>pairs):
+        for _n in range(<uint64_t>pairs):
             p = sound_element(p, last)
             if p is NULL:
                 return False
@@ -1218,8 +1218,8 @@ cdef class Stream:
         """Make the bytes at `lp`, malloc'ed and untrusted, the last node of a stream that is being loaded. O(size).
 
         Returns 1: taken; 0: refused, with the reason and the offset in the bytes; -1: no memory. Only what is taken is
-        the stream's. Entries have to be above all those before. length, first_id and the last ID follow the entries; the
-        other counters are the caller's to set, with set_ids.
+        the stream's. Entries have to be above all those before. length, first_id and the last ID follow the entries;
+        the other counters are the caller's to set.
         """
         cdef NodeCensus census
         offset[0] = 0

@@ -1,0 +1,246 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""LZF, the compression of strings in RDB files: literal bytes, and references to bytes that came before.
+
+    000nnnnn                      n + 1 literal bytes follow, 1 .. 32
+    lllooooo oooooooo             copy l + 2 bytes, 3 .. 8, from o + 1 bytes back, 1 .. 8192
+    111ooooo nnnnnnnn oooooooo    copy n + 9 bytes, 9 .. 264, likewise; it may overlap with what it writes
+
+    "ab" * 5    01 "a" "b"  c0 01 (8 from 2 back)
+
+The format is libLZF's. What the compressor chooses is its own, so its bytes differ from Redis's, and either can be
+read by the other. It takes the last place where it saw the next three bytes, and the longest match from there; the more
+misses there are, the fewer places it looks at, so that what cannot be compressed costs little.
+
+The decoder trusts nothing: whatever the bytes are, it reads and writes inside the two blocks.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    /* How many leading bytes, in memory, are alike in two words whose difference (exclusive or) is not zero. */
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define streamd_alike(difference) (__builtin_clzll(difference) >> 3)
+    #define streamd_first_three(word) ((word) >> 8)
+    #else
+    #define streamd_alike(difference) (__builtin_ctzll(difference) >> 3)
+    #define streamd_first_three(word) ((word) & 0xFFFFFF)
+    #endif
+    """
+    unsigned int alike "streamd_alike"(uint64_t difference) nogil
+    uint32_t first_three "streamd_first_three"(uint32_t word) nogil
+
+__all__ = ["compress", "expand"]
+
+cdef enum:
+    MOST_LITERALS = 32
+    MOST_MATCHED = 264
+    FARTHEST = 8192
+    HASH_SHIFT = 32 - 13       # as many bits as LzfTable has places
+    PATIENCE = 5               # after 2^PATIENCE misses in a row every second place is looked at, and so on
+    LONGEST_STEP = 32
+
+
+cdef inline uint32_t load32(const uint8_t *p) noexcept nogil:
+    cdef uint32_t word
+    memcpy(&word, p, 4)
+    return word
+
+
+cdef inline uint64_t load64(const uint8_t *p) noexcept nogil:
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return word
+
+
+cdef inline uint32_t place_of(uint32_t three) noexcept nogil:
+    return <uint32_t>(three * <uint32_t>2654435761) >> HASH_SHIFT
+
+
+cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t count) noexcept nogil:
+    """Write `count` bytes as they are, where there is room for count + count / 32 + 1."""
+    cdef size_t run
+    while count:
+        run = count if count < MOST_LITERALS else MOST_LITERALS
+        out[0] = <uint8_t>(run - 1)
+        memcpy(out + 1, data, run)
+        out += run + 1
+        data += run
+        count -= run
+    return out
+
+
+cdef inline size_t match_length(const uint8_t *a, const uint8_t *b, size_t most) noexcept nogil:
+    """How many bytes are alike at both places, looking at `most` bytes at most. Three are known to be."""
+    cdef size_t n = 3
+    cdef uint64_t difference
+    while n + 8 <= most:
+        difference = load64(a + n) ^ load64(b + n)
+        if difference:
+            return n + alike(difference)
+        n += 8
+    while n < most and a[n] == b[n]:
+        n += 1
+    return n
+
+
+cdef inline size_t step_after(size_t misses) noexcept nogil:
+    """How far to go on after so many misses in a row."""
+    misses >>= PATIENCE
+    return 1 + misses if misses < LONGEST_STEP else LONGEST_STEP
+
+
+cdef size_t lzf_compress(
+    LzfTable *table, const uint8_t *data, size_t size, uint8_t *out, size_t room
+) noexcept nogil:
+    cdef const uint8_t *p = data
+    cdef const uint8_t *end = data + size
+    cdef const uint8_t *literals = data      # what has not been written yet
+    cdef const uint8_t *match
+    cdef uint8_t *start = out
+    cdef uint8_t *stop = out + room
+    cdef uint32_t base, word, slot, seen
+    cdef size_t length, count, back, most, misses = 0
+    if size > UINT32_MAX // 2:
+        return 0
+    if table.base > UINT32_MAX - <uint32_t>size - 1 or table.base == 0:
+        memset(table.seen, 0, sizeof(table.seen))
+        table.base = 1     # 0 in the table: never seen
+    base = table.base
+    table.base += <uint32_t>size
+    while end - p >= 4:
+        word = first_three(load32(p))
+        slot = place_of(word)
+        seen = table.seen[slot]
+        table.seen[slot] = base + <uint32_t>(p - data)
+        if seen < base:
+            misses += 1
+            p += step_after(misses)
+            continue
+        match = data + (seen - base)
+        back = p - match
+        if back > FARTHEST or first_three(load32(match)) != word:
+            misses += 1
+            p += step_after(misses)
+            continue
+        misses = 0
+        most = end - p
+        if most > MOST_MATCHED:
+            most = MOST_MATCHED
+        length = match_length(p, match, most)
+        count = p - literals
+        if <size_t>(stop - out) < count + count // MOST_LITERALS + 4:
+            return 0
+        out = put_literals(out, literals, count)
+        back -= 1
+        if length <= 8:
+            out[0] = <uint8_t>((length - 2) << 5 | back >> 8)
+            out += 1
+        else:
+            out[0] = <uint8_t>(7 << 5 | back >> 8)
+            out[1] = <uint8_t>(length - 9)
+            out += 2
+        out[0] = <uint8_t>back
+        out += 1
+        p += length
+        literals = p
+        if end - p >= 4:
+            table.seen[place_of(first_three(load32(p - 2)))] = base + <uint32_t>(p - 2 - data)
+            table.seen[place_of(first_three(load32(p - 1)))] = base + <uint32_t>(p - 1 - data)
+    count = end - literals
+    if <size_t>(stop - out) < count + (count + MOST_LITERALS - 1) // MOST_LITERALS:
+        return 0
+    return put_literals(out, literals, count) - start
+
+
+cdef inline bint copy_back(uint8_t *out, size_t back, size_t length, size_t room) noexcept nogil:
+    """Copy `length` bytes, which fit, from `back` before `out`, byte after byte: it may repeat what it has written."""
+    cdef const uint8_t *source = out - back
+    cdef size_t done = 0
+    if back >= 16 and length + 16 <= room:
+        while done < length:
+            memcpy(out + done, source + done, 16)
+            done += 16
+        return True
+    if back >= 8 and length + 8 <= room:
+        while done < length:
+            memcpy(out + done, source + done, 8)
+            done += 8
+        return True
+    while done < length:
+        out[done] = source[done]
+        done += 1
+    return True
+
+
+cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expected) noexcept nogil:
+    cdef const uint8_t *end = data + size
+    cdef uint8_t *start = out
+    cdef uint8_t *stop = out + expected
+    cdef unsigned int control
+    cdef size_t length, back
+    while data < end:
+        control = data[0]
+        data += 1
+        if control < MOST_LITERALS:
+            length = control + 1
+            if length > <size_t>(end - data) or length > <size_t>(stop - out):
+                return False
+            if length <= 16 and end - data >= 16 and stop - out >= 16:
+                memcpy(out, data, 16)
+            else:
+                memcpy(out, data, length)
+            data += length
+        else:
+            length = control >> 5
+            if length == 7:
+                if data == end:
+                    return False
+                length += data[0]
+                data += 1
+            length += 2
+            if data == end:
+                return False
+            back = (<size_t>(control & 31) << 8 | data[0]) + 1
+            data += 1
+            if back > <size_t>(out - start) or length > <size_t>(stop - out):
+                return False
+            copy_back(out, back, length, <size_t>(stop - out))
+        out += length
+    return out == stop
+
+
+def compress(bytes data not None, room=None):
+    """The compressed bytes, or None when they would be more than `room`, by default the bytes of `data`. O(n)."""
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
+    cdef size_t most = size if room is None else room
+    cdef size_t done
+    cdef uint8_t *out = <uint8_t *>malloc(most + 1)
+    cdef LzfTable *table = <LzfTable *>calloc(1, sizeof(LzfTable))
+    if out is NULL or table is NULL:
+        free(out)
+        free(table)
+        raise MemoryError
+    try:
+        done = lzf_compress(table, <const uint8_t *>PyBytes_AS_STRING(data), size, out, most)
+        if done or not size:
+            return PyBytes_FromStringAndSize(<char *>out, <Py_ssize_t>done)
+        return None
+    finally:
+        free(out)
+        free(table)
+
+
+def expand(bytes data not None, size_t expected):
+    """The bytes that were compressed, or None when they are not exactly `expected`, or cannot be. O(expected)."""
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
+    cdef bytes out
+    if expected > size * LZF_GROWTH:
+        return None
+    out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>expected)
+    if lzf_expand(<const uint8_t *>PyBytes_AS_STRING(data), size, <uint8_t *>PyBytes_AS_STRING(out), expected):
+        return out
+    return None

@@ -1,0 +1,133 @@
+"""What writer and reader of RDB must agree on: opcodes, types, the forms of the releases, options.
+
+    file      REDIS 0013 | aux fields | per database: SELECTDB, RESIZEDB, keys | EOF | checksum, 8 bytes little endian
+    key       [EXPIRETIME_MS] [IDLE] type, key, value
+    length    00nnnnnn | 01nnnnnn n | 80 nnnn | 81 nnnnnnnn             big endian
+    string    length, bytes | c0 c1 c2: an integer of 1, 2, 4 bytes, little endian | c3 length length LZF
+    payload   type, value | version, 2 bytes | checksum, 8 bytes          of DUMP and RESTORE; little endian
+
+The stream's own layout is drawn in rdb_write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streamd.engine.idempotency import IdempotencyRegistry
+
+__all__ = [
+    "FORMS",
+    "NEWEST_VERSION",
+    "STREAM_TYPES",
+    "TYPE_NAMES",
+    "Form",
+    "LoadOptions",
+    "Losses",
+    "WriteOptions",
+]
+
+NEWEST_VERSION = 13
+"""Of the format: what is written at most, and what is read at most."""
+
+# --- Types -----------------------------------------------------------------------------------------------------------
+
+STREAM_TYPES = (15, 19, 21, 26)
+"""Types of streams, each with what the one before has and more: since Redis 5.0, 7.0, 7.2, 8.6."""
+
+TYPE_NAMES = {
+    0: "string",
+    1: "list", 10: "list", 14: "list", 18: "list",
+    2: "set", 11: "set", 20: "set",
+    3: "sorted set", 5: "sorted set", 12: "sorted set", 17: "sorted set",
+    4: "hash", 9: "hash", 13: "hash", 16: "hash", 22: "hash", 23: "hash", 24: "hash", 25: "hash",
+    6: "module value", 7: "module value",
+    15: "stream", 19: "stream", 21: "stream", 26: "stream",
+}  # fmt: skip
+"""What the type bytes of a file stand for."""
+
+# --- Forms -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What files of a Redis release look like.
+
+    version      of the format, as it stands in the header
+    stream_type  the type byte of streams; says what of them there is room for
+    """
+
+    version: int
+    stream_type: int
+
+
+FORMS = {"8.6": Form(13, 26), "7.2": Form(11, 21), "7.0": Form(10, 19)}
+"""The forms that can be written, by the first release that can read them. The newest keeps everything."""
+
+
+class Losses(dict[str, int]):
+    """What a form had no room for: how many streams lost each thing.
+
+    Keys are `idempotent producers`, `idempotency settings`, `active times of consumers`.
+    """
+
+    def describe(self, form: str) -> list[str]:
+        """A line for the log for each thing."""
+        return [
+            f"The snapshot's form, Redis {form}, has no room for {what}: left out of {streams} stream(s)"
+            for what, streams in self.items()
+        ]
+
+
+# --- Options ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How an RDB stream is written.
+
+    form          which release's form, a key of FORMS
+    compression   compress strings (`rdbcompression`)
+    checksum      write the checksum (`rdbchecksum`); else zero, which readers take for `none`
+    access_times  write how long each key has not been used, as Redis does with an LRU policy of `maxmemory-policy`
+    aux           further auxiliary fields behind redis-ver, redis-bits, ctime and used-mem, in order; Redis's names are
+                  repl-stream-db, repl-id, repl-offset, aof-base
+    default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: losing that is no loss
+    """
+
+    form: str = "8.6"
+    compression: bool = True
+    checksum: bool = True
+    access_times: bool = False
+    aux: Mapping[str, str | int] = field(default_factory=dict)
+    default_idmp: tuple[int, int] = (100, 100)
+
+
+def _ignore(message: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How an RDB stream is read.
+
+    checksum             verify the checksum (`rdbchecksum`)
+    drop_expired         leave out keys that have expired at `now_ms`: for a primary that loads a snapshot of its own, not
+                         for the base of an AOF and not for a replica
+    now_ms               Unix time; what has been used so long ago is counted back from it, too
+    skip_unsupported     leave out values of types that streamd does not have, instead of refusing the file
+    node_max_bytes ...   settings for the streams that are made
+    registry             where streams with idempotent producers are entered; None: one of their own
+    log                  told of each key that is left out, and of functions and module data, which always are
+    """
+
+    checksum: bool = True
+    drop_expired: bool = True
+    now_ms: int = 0
+    skip_unsupported: bool = False
+    node_max_bytes: int = 4096
+    node_max_entries: int = 100
+    idmp_duration: int = 100
+    idmp_maxsize: int = 100
+    registry: IdempotencyRegistry | None = None
+    log: Callable[[str], None] = _ignore
