@@ -51,6 +51,7 @@ cdef class Dispatcher
 cdef class ServerContext(Context):
     cdef object registry              # BlockedClients
     cdef Dispatcher dispatcher
+    cdef readonly object hub          # Hub
 
 
 cdef class Transaction:
@@ -85,8 +86,9 @@ cdef class Dispatcher:
     cdef Entry exec_entry             # that of EXEC
     cdef readonly Client executing    # whose command runs; None between commands
     cdef readonly object keyspace     # Keyspace
+    cdef readonly object hub          # Hub: publish/subscribe
     cdef list effects                 # (database index, args) to be propagated when the command is over
-    cdef public object propagation    # takes effects: propagate(effects), flush(); None: nobody wants them
+    cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
     cdef bint has_effects             # some have been taken since the last flush
     cdef public bint needs_password
     cdef public long long max_bulk_len
@@ -118,7 +120,7 @@ cdef class Dispatcher:
     cdef int doom(self, Client client) except -1
     cdef int change_state(self, int state, bint is_on) except -1
     cdef bint needs_memory(self, Client client, Entry entry) noexcept
-    cdef bint is_write(self, Client client, Entry entry) noexcept
+    cdef bint is_write(self, Client client, Entry entry, int flags) noexcept
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Entry entry, str text) except -1

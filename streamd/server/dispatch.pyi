@@ -6,10 +6,12 @@ from typing_extensions import disjoint_base
 
 from streamd.commands.context import Context
 from streamd.commands.spec import Command
+from streamd.protocol.reply import ReplyWriter
 from streamd.server.app import Server
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.keyspace import Keyspace
+from streamd.server.pubsub import Hub
 
 __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 
@@ -31,6 +33,10 @@ class ServerContext(Context):
     def run_transaction(self) -> None: ...
     def watch(self, key: bytes) -> None: ...
     def unwatch(self) -> None: ...
+    @property
+    def hub(self) -> Hub: ...
+    def confirmations(self) -> ReplyWriter: ...
+    def propagate_to_replicas(self, args: list[bytes]) -> None: ...
 
 @disjoint_base
 class Transaction:
@@ -51,8 +57,10 @@ class Dispatcher:
     max_bulk_len: int
     query_buffer_limit: int
     pause: int
+    is_refusing: bool
     executing: Client | None
     keyspace: Keyspace
+    hub: Hub
     propagation: Any
     total_commands: int
     total_error_replies: int

@@ -39,6 +39,7 @@ from streamd.server.client cimport (
 )
 from streamd.server.clock cimport monotonic_us, wall_ms
 from streamd.server.keyspace import Keyspace
+from streamd.server.pubsub import Hub
 
 __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 
@@ -143,6 +144,21 @@ cdef class ServerContext(Context):
         """Watch nothing any more."""
         self.dispatcher.keyspace.unwatch(self.client)
 
+    # --- Subscriptions --------------------------------------------------------------------------------------------
+
+    def confirmations(self):
+        """Where a command tells of (un)subscriptions: in its reply, but CLIENT REPLY does not silence them."""
+        cdef Client client = self.client
+        if client.reply_mode == REPLY_ON:
+            return self.reply
+        if client.confirmed is None:
+            client.confirmed = ReplyWriter(client.reply.resp)
+        return client.confirmed
+
+    def propagate_to_replicas(self, list args not None):
+        """Let replicas, but no file, have a command that changed nothing here."""
+        self.dispatcher.propagate(~self.db.index, args)
+
 
 cdef class Dispatcher:
     """The server's inner loop. Made by `app.Server`, whose commands, databases and waiting clients it takes."""
@@ -156,6 +172,7 @@ cdef class Dispatcher:
         self.context.registry = self.blocked = server.blocked
         self.context.dispatcher = self
         self.ready = {}
+        self.hub = self.context.hub = Hub()
         self.keyspace = Keyspace(self)
         for db in server.databases:
             db.ready = self.ready
@@ -205,6 +222,7 @@ cdef class Dispatcher:
         if self.clients.pop(client.id, None) is not None:
             self.blocked.drop(client)
             self.keyspace.unwatch(client)
+            self.hub.drop(client)
             client.transaction = None
             self.server.client_disconnected(client)
 
@@ -236,7 +254,7 @@ cdef class Dispatcher:
         if self.has_effects:
             # Before any reply leaves: what it acknowledges is in the file by then.
             self.has_effects = False
-            self.propagation.flush()
+            self.server.persistence.flush()
         writers = self.writers
         self.writers = []
         for client in writers:
@@ -354,6 +372,15 @@ cdef class Dispatcher:
         self._pause = mode
         self.change_state(PAUSED, mode != 0)
 
+    @property
+    def is_refusing(self):
+        """Whether the server's files, or their state, have commands refused."""
+        return self.state & REFUSING != 0
+
+    @is_refusing.setter
+    def is_refusing(self, bint is_on):
+        self.change_state(REFUSING, is_on)
+
     cdef int change_state(self, int state, bint is_on) except -1:
         """Put one ServerState into the server's set, or take it out."""
         self.state = self.state | state if is_on else self.state & ~state
@@ -418,7 +445,7 @@ cdef class Dispatcher:
         if refusal is not None:
             self.reject(client, entry, refusal)
             return 1
-        if self.state & PAUSED and (self._pause == 2 or self.is_write(client, entry)):
+        if self.state & PAUSED and (self._pause == 2 or self.is_write(client, entry, WRITE | MAY_REPLICATE)):
             client.postponed = args
             self.server.postpone(client)
             return 1
@@ -438,7 +465,9 @@ cdef class Dispatcher:
             return refusal
         if self.state & MEMORY_LIMITED and not self.server.eviction.make_room() and self.needs_memory(client, entry):
             return "OOM command not allowed when used memory > 'maxmemory'."
-        if self.state & REFUSING and (refusal := self.server.find_refusal(client, entry)) is not None:
+        if self.state & REFUSING and (
+            refusal := self.server.persistence.find_refusal(entry.command, self.is_write(client, entry, WRITE))
+        ) is not None:
             return refusal
         if state & SUBSCRIBED and client.reply.resp == 2 and not entry.flags & FOR_SUBSCRIBERS:
             return (
@@ -452,14 +481,14 @@ cdef class Dispatcher:
     cdef bint needs_memory(self, Client client, Entry entry) noexcept:
         """Whether a request may make the data set larger: by itself, or as a transaction."""
         if entry is self.exec_entry and client.transaction is not None:
-            return (<Transaction>client.transaction).flags & DENY_OOM
-        return entry.flags & DENY_OOM
+            return (<Transaction>client.transaction).flags & DENY_OOM != 0
+        return entry.flags & DENY_OOM != 0
 
-    cdef bint is_write(self, Client client, Entry entry) noexcept:
-        """Whether a request may change what is kept elsewhere: by itself, or as a transaction."""
+    cdef bint is_write(self, Client client, Entry entry, int flags) noexcept:
+        """Whether a request is a write, in the sense of `flags`: by itself, or as a transaction."""
         if entry is self.exec_entry and client.transaction is not None:
-            return (<Transaction>client.transaction).flags & (WRITE | MAY_REPLICATE)
-        return entry.flags & (WRITE | MAY_REPLICATE)
+            return (<Transaction>client.transaction).flags & flags != 0
+        return entry.flags & flags != 0
 
     cdef int queue(self, Client client, Entry entry, list args) except -1:
         """Keep a request until EXEC."""
@@ -500,7 +529,7 @@ cdef class Dispatcher:
         # Of a transaction that silences the client, what was written before stays.
         if was_silent or entry is not self.exec_entry:
             self.finish_reply(client, mark)
-        if client.deferred is not None:
+        if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
         if self.effects:
             self.finish_effects()
@@ -550,14 +579,19 @@ cdef class Dispatcher:
 
     cdef int finish_pushes(self, Client client) except -1:
         """Send what a command has pushed to its own client."""
+        cdef ReplyWriter confirmed = client.confirmed
         cdef ReplyWriter deferred = client.deferred
-        client.deferred = None
-        return client.deliver(deferred.data, deferred.length)
+        client.confirmed = client.deferred = None
+        if confirmed is not None:
+            client.deliver(confirmed.data, confirmed.length)
+        if deferred is not None:
+            client.deliver(deferred.data, deferred.length)
+        return 0
 
     # --- Effects ----------------------------------------------------------------------------------------------------
 
     cpdef int propagate(self, int db_index, list args) except -1:
-        """Add an effect of the running command, for files and replicas."""
+        """Add an effect of the running command, for files and replicas; for replicas only when the index is negative, ~index."""
         if self.context.is_propagating:
             self.effects.append((db_index, args))
         return 0
@@ -568,7 +602,7 @@ cdef class Dispatcher:
         if effects:
             self.effects = []
             if self.propagation is not None:
-                self.propagation.propagate(effects)
+                self.propagation.append_effects(effects, self.context.now_ms)
                 self.has_effects = True
                 self.schedule()
         return 0
@@ -682,7 +716,7 @@ cdef class Dispatcher:
     def finish_blocked(self, Client client not None, size_t mark):
         """As finish_reply, for a reply that came after a wait."""
         self.finish_reply(client, mark)
-        if client.deferred is not None:
+        if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
         if self.effects:
             self.finish_effects()
