@@ -85,6 +85,11 @@ class AofFile:
         """Whether the name says that it is a snapshot."""
         return self.name.endswith(".rdb")
 
+    @property
+    def is_incremental(self) -> bool:
+        """Whether it is an incremental file, or has been one."""
+        return self.kind == INCREMENTAL or self.name.endswith(".incr.aof")
+
     def format(self) -> bytes:
         text = b"file %s seq %d type %s" % (_quoted(os.fsencode(self.name)), self.seq, self.kind.encode())
         if self.start_offset is not None:
@@ -164,13 +169,13 @@ class Manifest:
 
     @property
     def base_seq(self) -> int:
-        """The number of the base; 0 when there is none."""
-        return 0 if self.base is None else self.base.seq
+        """The greatest number of a base, those that are history among them; 0 when there is none."""
+        return max((file.seq for file in self if not file.is_incremental), default=0)
 
     @property
     def incremental_seq(self) -> int:
-        """The greatest number of an incremental file; 0 when there is none."""
-        return self.incrementals[-1].seq if self.incrementals else 0
+        """The same of the incremental files."""
+        return max((file.seq for file in self if file.is_incremental), default=0)
 
     def copy(self) -> Manifest:
         return Manifest(self.base, self.history.copy(), self.incrementals.copy())
@@ -237,7 +242,9 @@ def _quoted(name: bytes) -> bytes:
     """A name as it stands in the manifest: in quotes when it has more than plain characters."""
     if _PLAIN.fullmatch(name):
         return name
-    escaped = (_ESCAPES.get(char) or (char if b" " <= char <= b"~" else b"\\x%02x" % ord(char)) for char in _chars(name))
+    escaped = (
+        _ESCAPES.get(char) or (char if b" " <= char <= b"~" else b"\\x%02x" % ord(char)) for char in _chars(name)
+    )
     return b'"' + b"".join(escaped) + b'"'
 
 
