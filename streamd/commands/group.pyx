@@ -11,13 +11,15 @@ from libc.string cimport memcpy, memmove
 from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, ids_in, new_stream, parse_bound,
-    parse_delete, parse_loose_id, require_ids, room_for_ids,
+    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in, new_stream,
+    parse_bound, parse_delete, parse_loose_id, propagate_pending, propagate_position, reach_consumer, require_ids,
+    room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
-    CLAIM_DROPPED, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of, seen_consumer,
+    CLAIM_DROPPED, CLAIM_LEFT, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of,
 )
+from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.group cimport Consumer, Group, new_group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
@@ -121,6 +123,7 @@ def xgroup_create(Context ctx not None, list args not None):
     options.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
     stream.groups[<bytes>args[3]] = new_group(<bytes>args[3], last_id, options.entries_read)
     ctx.dirty += 1
+    ctx.db.event(EVENT_STREAM, b"xgroup-create", <bytes>args[2])
     ctx.reply.ok()
 
 
@@ -150,6 +153,7 @@ def xgroup_setid(Context ctx not None, list args not None):
     group.last_id = last_id
     group.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
     ctx.dirty += 1
+    ctx.db.event(EVENT_STREAM, b"xgroup-setid", <bytes>args[2])
     ctx.reply.ok()
 
 
@@ -167,6 +171,7 @@ def xgroup_destroy(Context ctx not None, list args not None):
     ctx.db.trash.release(group)
     ctx.db.signal_ready(<bytes>args[2])     # who waits for the group gets an error
     ctx.dirty += 1
+    ctx.db.event(EVENT_STREAM, b"xgroup-destroy", <bytes>args[2])
     ctx.reply.integer(1)
 
 
@@ -180,8 +185,7 @@ def xgroup_createconsumer(Context ctx not None, list args not None):
     if group.find_consumer(<bytes>args[4]) is not None:
         ctx.reply.integer(0)
         return
-    group.add_consumer(<bytes>args[4], ctx.now_ms)
-    ctx.dirty += 1
+    reach_consumer(ctx, <bytes>args[2], group, <bytes>args[4])
     ctx.reply.integer(1)
 
 
@@ -196,6 +200,7 @@ def xgroup_delconsumer(Context ctx not None, list args not None):
     cdef int64_t pending = group.drop_consumer(<bytes>args[4])
     if pending >= 0:
         ctx.dirty += 1
+        ctx.db.event(EVENT_STREAM, b"xgroup-delconsumer", <bytes>args[2])
     ctx.reply.integer(max(0, pending))
 
 
@@ -263,6 +268,7 @@ def xackdel(Context ctx not None, list args not None):
     cdef StreamID *ids = NULL
     cdef Py_ssize_t i
     cdef int result
+    cdef bint removed = False
     parse_delete(args, 3, &options)
     group = find_group(stream, <bytes>args[2])
     if group is not None:
@@ -275,7 +281,11 @@ def xackdel(Context ctx not None, list args not None):
             continue
         ctx.dirty += 1
         result = stream.remove_with(ids[i], options.policy)
+        removed |= result == 1
         ctx.reply.integer(2 if result == 2 else 1)
+    if removed:
+        ctx.db.touched(<bytes>args[1])
+        ctx.db.event(EVENT_STREAM, b"xdel", <bytes>args[1])
 
 
 # --- XPENDING -------------------------------------------------------------------------------------------------------
@@ -483,6 +493,7 @@ def xclaim(Context ctx not None, list args not None):
     cdef int outcome
     cdef int64_t claimed = 0
     cdef size_t opened
+    cdef bint has_moved_on
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
@@ -491,22 +502,52 @@ def xclaim(Context ctx not None, list args not None):
     while 5 + n < argc and parse_id(<bytes>args[5 + n], &ids[n]):
         n += 1
     just_id = parse_claim_options(ctx, args, 5 + n, &rule, &last_id)
-    if id_cmp(last_id, group.last_id) > 0:
+    has_moved_on = id_cmp(last_id, group.last_id) > 0
+    if has_moved_on:
         group.last_id = last_id
-        ctx.dirty += 1
-    consumer = seen_consumer(group, <bytes>args[3], ctx.now_ms)
+    hold_effects(ctx)
+    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3])
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
-        outcome = claim_one(
-            group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]), consumer, &rule
+        outcome = claim_and_tell(
+            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]), consumer,
+            &rule
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
             write_claimed(reply, &finder, just_id)
-        if outcome:
-            ctx.dirty += 1
+        if outcome != CLAIM_LEFT:
+            has_moved_on = False        # the ID is propagated with what was claimed
     reply.close_array(opened, claimed)
+    if has_moved_on:
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            propagate_position(ctx, <bytes>args[1], group)
+
+
+cdef int claim_and_tell(
+    Context ctx, bytes key, Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer,
+    const ClaimRule *rule,
+) except -1:
+    """Claim one entry, see claim_one, and propagate what became of it."""
+    cdef Consumer owner = None
+    cdef PelRecord told
+    cdef int outcome
+    if record is not NULL and not exists and ctx.is_propagating:
+        told = record[0]
+        owner = group.consumer_by_number(record.owner)
+    outcome = claim_one(group, record, id, exists, consumer, rule)
+    if outcome != CLAIM_LEFT:
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            if outcome == CLAIM_MOVED:
+                owner = consumer
+                told = pel_find(&group.pel, id)[0]
+            propagate_pending(
+                ctx, key, group, owner.name, id, b"%d" % told.delivery_ms, told.delivery_count, id_text(group.last_id)
+            )
+    return outcome
 
 
 cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -1:
@@ -570,12 +611,13 @@ def xautoclaim(Context ctx not None, list args not None):
     if count >= AUTOCLAIM_MOST_IDS:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     rule.count_up = not just_id
-    consumer = seen_consumer(group, <bytes>args[3], ctx.now_ms)
-    reply_autoclaimed(ctx, stream, group, consumer, start, count, just_id, &rule)
+    hold_effects(ctx)
+    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3])
+    reply_autoclaimed(ctx, <bytes>args[1], stream, group, consumer, start, count, just_id, &rule)
 
 
 cdef int reply_autoclaimed(
-    Context ctx, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count, bint just_id,
+    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count, bint just_id,
     const ClaimRule *rule,
 ) except -1:
     """Claim from `start` on, at most `count`, and write where to go on, what was claimed, and what had been deleted."""
@@ -600,15 +642,14 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
-        outcome = claim_one(group, record, id, find_entry(&finder, stream, id), consumer, rule)
+        outcome = claim_and_tell(ctx, key, group, record, id, find_entry(&finder, stream, id), consumer, rule)
         if outcome == CLAIM_MOVED:
             claimed += 1
             write_claimed(reply, &finder, just_id)
         elif outcome == CLAIM_DROPPED:
             deleted += (<char *>&id)[:sizeof(StreamID)]
-        if outcome:
+        if outcome != CLAIM_LEFT:
             left -= 1
-            ctx.dirty += 1
         record = pel_next(&walk)
     reply.close_array(opened, claimed)
     insert_id(reply, body, make_id(0, 0) if record is NULL else record.id)

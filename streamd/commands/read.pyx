@@ -21,9 +21,12 @@ from libc.stdlib cimport free, malloc
 
 from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
-from streamd.commands.stream_args cimport find_group, find_stream, ids_in, room_for_ids
+from streamd.commands.stream_args cimport (
+    find_group, find_stream, hold_effects, id_text, ids_in, propagate_pending, propagate_position, reach_consumer, room_for_ids,
+)
 from streamd.commands.stream_reply cimport write_entry, write_fields, write_range
-from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of, seen_consumer
+from streamd.engine.database cimport EVENT_KEY_MISS
+from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
 from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time
@@ -221,7 +224,7 @@ def xread(Context ctx not None, list args not None):
         streams.append(stream)
     for i in range(n):
         stream = <Stream>streams[i]
-        count_second_look(ctx, stream)
+        count_second_look(ctx, <bytes>args[options.first_key + i], stream)
         if stream is None or stream.length == 0 or id_cmp(stream.last_live_id(), after[i]) <= 0:
             continue
         if served == 0:
@@ -238,10 +241,11 @@ def xread(Context ctx not None, list args not None):
         reply.null_array()
 
 
-cdef int count_second_look(Context ctx, Stream stream) except -1:
-    """Redis looks for each key twice, and counts both as hits or misses."""
+cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
+    """Redis looks for each key twice, counts both as hits or misses, and tells of both misses."""
     if stream is None:
         ctx.db.misses += 1
+        ctx.db.event(EVENT_KEY_MISS, b"keymiss", name)
     else:
         ctx.db.hits += 1
     return 0
@@ -318,6 +322,7 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef Group group
     cdef Consumer consumer
     cdef GroupRead read
+    cdef bint is_known
     cdef size_t opened = 0
     cdef int64_t served = 0
     for i in range(n):
@@ -333,12 +338,18 @@ def xreadgroup(Context ctx not None, list args not None):
     read.min_idle_ms = options.min_idle_ms
     read.count = options.count
     read.no_ack = options.no_ack
+    hold_effects(ctx)
     for i in range(n):
         stream = <Stream>streams[i]
         group = <Group>groups[i]
-        count_second_look(ctx, stream)
-        consumer = seen_consumer(group, options.consumer, read.now_ms)
         name = <bytes>args[options.first_key + i]
+        count_second_look(ctx, name, stream)
+        consumer = group.find_consumer(options.consumer)
+        is_known = consumer is not None
+        consumer = reach_consumer(ctx, name, group, options.consumer)
+        if read.no_ack and ctx.is_propagating and not is_known:
+            # Those who acknowledge become known by what is pending for them.
+            ctx.propagate([b"XGROUP", b"CREATECONSUMER", name, group.name, consumer.name])
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
@@ -352,7 +363,7 @@ def xreadgroup(Context ctx not None, list args not None):
                 opened = reply.open_array(n)
             served += 1
             open_stream(reply, name)
-            reply_new(reply, stream, group, consumer, &read)
+            reply_new(ctx, name, stream, group, consumer, &read)
             ctx.dirty += 1
     if served:
         close_streams(reply, opened, served)
@@ -426,8 +437,16 @@ cdef int reply_history(
     return reply.close_array(opened, n)
 
 
-cdef int reply_new(ReplyWriter reply, Stream stream, Group group, Consumer consumer, const GroupRead *read) except -1:
-    """Write what is claimed, if anything is to be claimed, and then new entries, `count` at most of both."""
+cdef int reply_new(
+    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
+) except -1:
+    """Write what is claimed, if anything is to be claimed, and then new entries, `count` at most of both.
+
+    Propagated are each entry that is pending now, and how far the group has read, if it has read anything new.
+    """
+    cdef ReplyWriter reply = ctx.reply
+    cdef bytes now = b"%d" % read.now_ms if ctx.is_propagating else None
+    cdef bytes last_id = id_text(group.last_id) if ctx.is_propagating else None      # before anything is read
     cdef StreamCursor cursor
     cdef StreamID after = group.last_id
     cdef bint with_idle = read.min_idle_ms >= 0
@@ -435,7 +454,7 @@ cdef int reply_new(ReplyWriter reply, Stream stream, Group group, Consumer consu
     cdef int64_t length = <int64_t>stream.length
     cdef size_t opened = reply.open_array(min(read.count, length) if read.count else length)
     if with_idle:
-        n = reply_claimed(reply, stream, group, consumer, read)
+        n = reply_claimed(ctx, name, stream, group, consumer, read)
     if (n < read.count or read.count == 0) and has_new(stream, group):
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
@@ -448,9 +467,13 @@ cdef int reply_new(ReplyWriter reply, Stream stream, Group group, Consumer consu
             if not read.no_ack:
                 group.deliver(cursor.id, consumer, read.now_ms)
                 consumer.active_ms = read.now_ms
+                if now is not None:
+                    propagate_pending(ctx, name, group, consumer.name, cursor.id, now, 1, last_id)
             n += 1
             if n == read.count:
                 break
+        if now is not None:
+            propagate_position(ctx, name, group)
     return reply.close_array(opened, n)
 
 
@@ -464,9 +487,10 @@ cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t 
 
 
 cdef int64_t reply_claimed(
-    ReplyWriter reply, Stream stream, Group group, Consumer consumer, const GroupRead *read
+    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
 ) except -1:
     """Claim for the consumer what is idle for long enough, oldest delivery first, and write it; returns how many."""
+    cdef ReplyWriter reply = ctx.reply
     cdef PelCursor walk
     cdef PelRecord *record
     cdef Finder finder
@@ -498,6 +522,11 @@ cdef int64_t reply_claimed(
             group.hand_over(claimed[i], consumer, read.now_ms)
             claimed[i].delivery_count += 1
             consumer.active_ms = read.now_ms
+            if ctx.is_propagating:
+                propagate_pending(
+                    ctx, name, group, consumer.name, claimed[i].id, b"%d" % read.now_ms, claimed[i].delivery_count,
+                    id_text(group.last_id)
+                )
     finally:
         free(claimed)
     return n

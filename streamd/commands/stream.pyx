@@ -15,12 +15,14 @@ from libc.string cimport memset
 from streamd.commands.args cimport is_word, parse_id, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_stream, find_stream_for_write, ids_in, new_stream, parse_bound, parse_delete, require_ids,
+    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, parse_bound, parse_delete, require_ids,
 )
 from streamd.commands.stream_reply cimport write_range
+from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
 from streamd.engine.stream cimport (
-    ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, TrimRule,
+    ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, TrimRule, cursor_next,
+    cursor_seek,
 )
 
 from streamd.commands.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
@@ -29,6 +31,8 @@ from streamd.entry_id import parse_id as parse_id_text
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError
 
 __all__ = ["parse_xadd", "parse_xtrim"]
+
+cdef bytes LAST_ID = b"18446744073709551615-18446744073709551615"
 
 
 cdef inline bytes argument(list args, Py_ssize_t i):
@@ -57,13 +61,18 @@ cdef struct AddOptions:
     bint no_mkstream           # do not create the key
     IDKind id_kind
     StreamID id                # as far as given
+    Py_ssize_t threshold_at    # index of the threshold of trim
     Py_ssize_t id_at           # index of the ID in the arguments; their number when it is missing
     Py_ssize_t pid_at          # index of the producer's ID; 0: no idempotence
     Py_ssize_t iid_at          # index of the idempotent ID; 0: it is made from the entry
 
 
-cdef int parse_options(list args, bint is_xadd, AddOptions *out) except -1:
-    """Read the options from argument 2 on, of XADD up to and with the ID; `out` is zeros before."""
+cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *out) except -1:
+    """Read the options from argument 2 on, of XADD up to and with the ID; `out` is zeros before.
+
+    is_replaying  the request has been run before, and its ID and threshold are what came of it: options that would not go
+                  with them in a new request are accepted
+    """
     cdef Py_ssize_t argc = PyList_GET_SIZE(args)
     cdef Py_ssize_t i = 2, left
     cdef bytes word
@@ -76,6 +85,7 @@ cdef int parse_options(list args, bint is_xadd, AddOptions *out) except -1:
             break
         if left and (is_word(word, b"MAXLEN") or is_word(word, b"MINID")):
             i = parse_threshold(args, i, &out.trim)
+            out.threshold_at = i
         elif left and is_word(word, b"LIMIT"):
             i += 1
             out.trim.limit = require_not_negative(argument(args, i), "LIMIT")
@@ -99,11 +109,11 @@ cdef int parse_options(list args, bint is_xadd, AddOptions *out) except -1:
             # What is no option is the ID.
             parse_new_id(word, out)
             out.id_at = i
-            if out.pid_at:
+            if out.pid_at and not is_replaying:
                 raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
             break
         i += 1
-    return check_limit(out, is_xadd)
+    return check_limit(out, is_xadd, is_replaying)
 
 
 cdef Py_ssize_t parse_threshold(list args, Py_ssize_t i, TrimRule *out) except -1:
@@ -170,22 +180,24 @@ cdef int parse_new_id(bytes text, AddOptions *out) except -1:
     return 0
 
 
-cdef int check_limit(const AddOptions *options, bint is_xadd) except -1:
+cdef int check_limit(const AddOptions *options, bint is_xadd, bint is_replaying) except -1:
     """Raise when LIMIT, or for XTRIM the strategy, does not fit the rest."""
     if options.trim.strategy == TRIM_NONE:
         if options.trim.limit:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
         if not is_xadd:
             raise CommandError("ERR syntax error, XTRIM must be called with a trimming strategy")
-    if options.has_limit and not options.trim.approximate:
+    if options.has_limit and not options.trim.approximate and not is_replaying:
         raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
     return 0
 
 
 cdef inline void set_limit(Context ctx, AddOptions *options) noexcept:
-    """Without LIMIT, an approximate trim takes no more than about a hundred nodes."""
+    """Without LIMIT, an approximate trim takes no more than about a hundred nodes. What was trimmed before knows no limit."""
     cdef uint64_t entries = ctx.stream_node_max_entries
-    if options.trim.approximate and not options.has_limit:
+    if ctx.is_replaying:
+        options.trim.limit = 0
+    elif options.trim.approximate and not options.has_limit:
         options.trim.limit = 10_000 if entries == 0 else 1_000_000 if entries > 10_000 else 100 * entries
 
 
@@ -193,7 +205,7 @@ def parse_xadd(list args not None):
     """The options of an XADD request as a dict, for tests; raises CommandError."""
     cdef AddOptions options
     memset(&options, 0, sizeof(options))
-    parse_options(args, True, &options)
+    parse_options(args, True, False, &options)
     return options
 
 
@@ -201,7 +213,7 @@ def parse_xtrim(list args not None):
     """The options of an XTRIM request as a dict, for tests; raises CommandError."""
     cdef AddOptions options
     memset(&options, 0, sizeof(options))
-    parse_options(args, False, &options)
+    parse_options(args, False, False, &options)
     return options
 
 
@@ -261,7 +273,7 @@ def xadd(Context ctx not None, list args not None):
     if is_char(argument(args, 2), c'*'):
         options.id_at = 2
     else:
-        parse_options(args, True, &options)
+        parse_options(args, True, ctx.is_replaying, &options)
     fields = PyList_GET_SIZE(args) - options.id_at - 1
     if fields < 2 or fields % 2:
         raise CommandError("ERR wrong number of arguments for 'xadd' command")
@@ -277,7 +289,7 @@ def xadd(Context ctx not None, list args not None):
     if options.pid_at:
         pid = argument(args, options.pid_at)
         iid = argument(args, options.iid_at) if options.iid_at else iid_of(args, options.id_at + 1)
-        if answer_duplicate(ctx, stream, pid, iid):
+        if answer_duplicate(ctx, stream, pid, iid, options.id_kind):
             return
     id = options.id
     choose_id(ctx, stream, options.id_kind, &id)
@@ -291,10 +303,15 @@ def xadd(Context ctx not None, list args not None):
         ctx.db.add(name, stream)
     if pid is not None:
         remember(ctx, stream, pid, iid, id)
+    ctx.db.touched(name)
+    ctx.db.event(EVENT_STREAM, b"xadd", name)
     if options.trim.strategy != TRIM_NONE:
         set_limit(ctx, &options)
-        stream.trim_by(&options.trim)
+        if stream.trim_by(&options.trim):
+            ctx.db.event(EVENT_STREAM, b"xtrim", name)
     ctx.dirty += 1
+    if ctx.is_propagating and (options.id_kind != GIVEN_ID or options.trim.approximate):
+        propagate_exact(ctx, args, &options, stream, id)
     ctx.db.signal_ready(name)
     ctx.reply.bulk_id(id.ms, id.seq)
 
@@ -314,6 +331,39 @@ cdef int choose_id(Context ctx, Stream stream, IDKind kind, StreamID *id) except
     return 0
 
 
+cdef int propagate_exact(Context ctx, list args, const AddOptions *options, Stream stream, StreamID id) except -1:
+    """Propagate XADD or XTRIM with what was left open decided: the ID, and how far the trim went.
+
+    id  of XADD: the ID that the entry got
+    """
+    cdef list exact = args[:]
+    if options.id_kind != GIVEN_ID:
+        exact[options.id_at] = id_text(id)
+    if options.trim.approximate:
+        exact[options.threshold_at - 1] = b"="
+        exact[options.threshold_at] = threshold_reached(stream, &options.trim)
+    ctx.propagate(exact)
+    return 0
+
+
+cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
+    """The threshold of an exact trim that removes what an approximate one has just removed, and nothing else."""
+    cdef StreamCursor cursor
+    if rule.strategy == TRIM_MAXLEN:
+        return b"%d" % stream.length
+    if stream.length == 0:
+        return LAST_ID
+    if rule.policy == ACKED and id_cmp(stream.first_id, rule.min_id) < 0:
+        # Entries that groups still need were passed over, so the first entry does not say how far the trim went. It went
+        # up to the first one that it could have removed.
+        cursor_seek(stream, &cursor, stream.first_id, rule.min_id, False)
+        while cursor_next(&cursor) and id_cmp(cursor.id, rule.min_id) < 0:
+            if not stream.is_referenced(cursor.id):
+                return id_text(cursor.id)
+        return id_text(rule.min_id)
+    return id_text(stream.first_id)
+
+
 # Idempotent producers
 
 
@@ -322,11 +372,19 @@ cdef bytes iid_of(list args, Py_ssize_t first):
     return automatic_iid(zip(args[first::2], args[first + 1::2]))
 
 
-cdef bint answer_duplicate(Context ctx, Stream stream, bytes pid, bytes iid) except -1:
-    """When this entry was sent before, reply the ID that it got then."""
+cdef bint answer_duplicate(Context ctx, Stream stream, bytes pid, bytes iid, IDKind kind) except -1:
+    """When this entry was sent before, reply the ID that it got then.
+
+    Of what is replayed, the ID says whether it was a duplicate: an entry that was added has its ID. What is remembered
+    does not, because an IID may have expired before it was used again.
+    """
+    if ctx.is_replaying and kind != AUTO_ID:
+        return False
     found = None if stream.idempotency is None else stream.idempotency.find(pid, iid)
     if found is None:
-        return False
+        if not ctx.is_replaying:
+            return False
+        found = 0, 0
     stream.iids_duplicates += 1
     ctx.dirty += 1
     ctx.reply.bulk_id(found[0], found[1])
@@ -422,12 +480,18 @@ def xtrim(Context ctx not None, list args not None):
     cdef Stream stream
     cdef int64_t removed = 0
     memset(&options, 0, sizeof(options))
-    parse_options(args, False, &options)
+    parse_options(args, False, ctx.is_replaying, &options)
+    options.id_kind = GIVEN_ID
     stream = find_stream_for_write(ctx, argument(args, 1))
     if stream is not None:
         set_limit(ctx, &options)
         removed = stream.trim_by(&options.trim)
+    if removed:
         ctx.dirty += <unsigned long long>removed
+        ctx.db.touched(argument(args, 1))
+        ctx.db.event(EVENT_STREAM, b"xtrim", argument(args, 1))
+        if ctx.is_propagating and options.trim.approximate:
+            propagate_exact(ctx, args, &options, stream, options.id)
     ctx.reply.integer(removed)
 
 
@@ -446,7 +510,10 @@ def xdel(Context ctx not None, list args not None):
         ids = require_ids(args, 2, n)
         for i in range(n):
             removed += stream.remove(ids_in(ids)[i])
+    if removed:
         ctx.dirty += <unsigned long long>removed
+        ctx.db.touched(argument(args, 1))
+        ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
     ctx.reply.integer(removed)
 
 
@@ -462,6 +529,7 @@ def xdelex(Context ctx not None, list args not None):
     cdef Py_ssize_t i
     cdef bytes ids = None
     cdef int result = -1
+    cdef bint removed = False
     parse_delete(args, 2, &options)
     if stream is not None:
         ids = require_ids(args, options.first_id, options.id_count)
@@ -469,8 +537,13 @@ def xdelex(Context ctx not None, list args not None):
     for i in range(options.id_count):
         if stream is not None:
             result = stream.remove_with(ids_in(ids)[i], options.policy)
-            ctx.dirty += result == 1
+            if result == 1:
+                removed = True
+                ctx.dirty += 1
         ctx.reply.integer(result)
+    if removed:
+        ctx.db.touched(argument(args, 1))
+        ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -579,6 +652,7 @@ def xsetid(Context ctx not None, list args not None):
     if not id_is_zero(max_deleted):
         stream.max_deleted_id = max_deleted
     ctx.dirty += 1
+    ctx.db.event(EVENT_STREAM, b"xsetid", argument(args, 1))
     ctx.reply.ok()
 
 

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint64_t
 
 from streamd.commands.context cimport Context
-from streamd.engine.group cimport Group
+from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
 from streamd.engine.stream cimport RefPolicy, Stream
 
@@ -16,6 +16,7 @@ cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
 cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name)      # made, and told of, if there is none
 
 
 # IDs live in the memory of a bytes object, which owns them.
@@ -34,3 +35,16 @@ cdef struct DeleteOptions:
 
 
 cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1
+
+
+# Effects. To be built only when ctx.is_propagating.
+cdef bytes id_text(StreamID id)
+cdef inline int hold_effects(Context ctx) except -1:
+    """From now on the command is propagated as the effects that are added, not as it was received."""
+    if ctx.is_propagating:
+        ctx.effects = []
+    return 0
+cdef int propagate_pending(
+    Context ctx, bytes key, Group group, bytes consumer, StreamID id, bytes delivery_ms, uint64_t delivery_count,
+    bytes last_id) except -1
+cdef int propagate_position(Context ctx, bytes key, Group group) except -1

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What stream commands have in common in their arguments: streams and groups by name, IDs, policies.
+"""What stream commands have in common: streams, groups and consumers by name, IDs, policies, and the effects that say how a
+group stands.
 
 Used by the compiled handlers; nothing for Python.
 """
@@ -9,7 +10,8 @@ from libc.stdint cimport UINT64_MAX, uint64_t
 
 from streamd.commands.args cimport is_word, parse_int64, require_id
 from streamd.commands.context cimport Context
-from streamd.engine.group cimport Group
+from streamd.engine.database cimport EVENT_STREAM
+from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_decrement, id_increment, make_id
 from streamd.engine.stream cimport ACKED, DELREF, KEEPREF, RefPolicy, Stream
 
@@ -53,6 +55,17 @@ cdef Group get_group(Stream stream, bytes key, bytes name):
     if group is None:
         raise NoGroupError(f"NOGROUP No such consumer group '{printable(name)}' for key name '{printable(key)}'")
     return group
+
+
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name):
+    """The consumer of that name, made and told of if there is none; it is seen now."""
+    cdef Consumer consumer = group.find_consumer(name)
+    if consumer is None:
+        consumer = group.add_consumer(name, ctx.now_ms)
+        ctx.dirty += 1
+        ctx.db.event(EVENT_STREAM, b"xgroup-createconsumer", key)
+    consumer.seen_ms = ctx.now_ms
+    return consumer
 
 
 # --- IDs ------------------------------------------------------------------------------------------------------------
@@ -135,4 +148,54 @@ cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1:
         i += 1
     if out.first_id == 0:
         raise OptionSyntaxError()
+    return 0
+
+
+# --- Effects --------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    NUMBER_SIZE = 20           # digits of the greatest number
+
+
+cdef char *put_before(char *end, uint64_t number) noexcept nogil:
+    """Write the digits of a number so that they end before `end`; returns where they begin."""
+    while True:
+        end -= 1
+        end[0] = <char>(c'0' + <int>(number % 10))
+        number //= 10
+        if number == 0:
+            return end
+
+
+cdef bytes id_text(StreamID id):
+    cdef char text[2 * NUMBER_SIZE + 1]
+    cdef char *end = text + sizeof(text)
+    cdef char *p = put_before(end, id.seq) - 1
+    p[0] = c'-'
+    p = put_before(p, id.ms)
+    return PyBytes_FromStringAndSize(p, end - p)
+
+
+cdef int propagate_pending(
+    Context ctx, bytes key, Group group, bytes consumer, StreamID id, bytes delivery_ms, uint64_t delivery_count,
+    bytes last_id,
+) except -1:
+    """Propagate that an entry is pending: for whom, since when, delivered how often.
+
+    last_id  the last-delivered ID that the receiver's group has at least
+    A receiver that does not have the entry any more forgets that it was pending: so it is told of entries that stopped
+    being pending because they are gone.
+    """
+    ctx.effects.append([
+        b"XCLAIM", key, group.name, consumer, b"0", id_text(id), b"TIME", delivery_ms,
+        b"RETRYCOUNT", b"1" if delivery_count == 1 else b"%d" % delivery_count, b"FORCE", b"JUSTID", b"LASTID", last_id,
+    ])
+    return 0
+
+
+cdef int propagate_position(Context ctx, bytes key, Group group) except -1:
+    """Propagate how far a group has read."""
+    ctx.effects.append([
+        b"XGROUP", b"SETID", key, group.name, id_text(group.last_id), b"ENTRIESREAD", b"%d" % group.entries_read,
+    ])
     return 0

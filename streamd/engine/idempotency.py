@@ -76,11 +76,13 @@ class Idempotency:
         return None if iids is None else iids.get(iid)
 
     def record(self, pid: bytes, iid: bytes, entry_id: EntryID) -> None:
-        """Remember a new IID; the producer's oldest is forgotten when they are more than max_size."""
+        """Remember an IID, of which nothing else is remembered then; the oldest of more than max_size is forgotten."""
         iids = self._producers.get(pid)
         if iids is None:
             iids = self._producers[pid] = {}
             heappush(self._deadlines, (entry_id[0], pid))
+        else:
+            iids.pop(iid, None)
         iids[iid] = entry_id
         if len(iids) > self.max_size:
             del iids[next(iter(iids))]
