@@ -747,11 +747,11 @@ PROCESS = (
     integer("databases", 16, lo=1, hi=INT_MAX, flags="immutable", doc="Databases that SELECT can choose from."),
     setting("hz", Clamped(1, 500), 10, "How often background work is done.", unit="times a second"),
     setting(
-        "shutdown-on-sigterm", ShutdownFlags(SHUTDOWN_WORDS), (), flags="planned",
+        "shutdown-on-sigterm", ShutdownFlags(SHUTDOWN_WORDS), (),
         doc="How SIGTERM shuts the server down: options of SHUTDOWN.",
     ),
     setting(
-        "shutdown-on-sigint", ShutdownFlags(SHUTDOWN_WORDS), (), flags="planned",
+        "shutdown-on-sigint", ShutdownFlags(SHUTDOWN_WORDS), (),
         doc="How SIGINT shuts the server down: options of SHUTDOWN.",
     ),
     integer(
@@ -857,67 +857,79 @@ MEMORY = (
 
 EVENTS = (
     setting(
-        "notify-keyspace-events", Events(), "", flags="planned",
+        "notify-keyspace-events", Events(), "", apply="refresh",
         doc="Which changes of keys are published: K, E or both, and letters for the kinds of events.",
     ),
     integer(
-        "slowlog-log-slower-than", 10000, lo=-1, unit="us", flags="planned",
+        "slowlog-log-slower-than", 10000, lo=-1, unit="us", apply="refresh",
         doc="Log requests that take longer; -1 logs none.",
     ),
-    integer("slowlog-max-len", 128, flags="planned", doc="Requests that the slow log keeps."),
-    integer("latency-monitor-threshold", 0, unit="ms", flags="planned", doc="Record events that take longer; 0 for none."),
-    boolean("latency-tracking", True, flags="planned", doc="Keep a histogram of the time that each command takes."),
+    integer("slowlog-max-len", 128, apply="refresh", doc="Requests that the slow log keeps."),
+    integer("latency-monitor-threshold", 0, unit="ms", apply="refresh", doc="Record events that take longer; 0 for none."),
+    boolean("latency-tracking", True, apply="refresh", doc="Keep a histogram of the time that each command takes."),
     setting(
-        "latency-tracking-info-percentiles", Percentiles(), (50.0, 99.0, 99.9), flags="planned",
+        "latency-tracking-info-percentiles", Percentiles(), (50.0, 99.0, 99.9),
         doc="Percentiles of those histograms that INFO shows.",
     ),
 )  # fmt: skip
 
 PERSISTENCE = (
     setting(
-        "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), flags="planned",
+        "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="refresh",
         doc="Take a snapshot after so many seconds with so many changes. Repeated lines add up.",
     ),
     text(
-        "dbfilename", "dump.rdb", flags="protected planned", check=only_a_filename("dbfilename"),
+        "dbfilename", "dump.rdb", flags="protected", apply="refresh", check=only_a_filename("dbfilename"),
         doc="Name of the snapshot.",
     ),
-    boolean("rdbcompression", True, flags="planned", doc="Compress strings in snapshots."),
-    boolean("rdbchecksum", True, flags="immutable planned", doc="Write and verify checksums of snapshots."),
-    boolean("rdb-del-sync-files", False, flags="planned", doc="Remove snapshots that were only made for a replica."),
-    boolean("rdb-save-incremental-fsync", True, flags="planned", doc="Flush a snapshot to disk while it is written."),
-    boolean("stop-writes-on-bgsave-error", True, flags="planned", doc="Refuse writes while snapshots fail."),
+    boolean("rdbcompression", True, doc="Compress strings in snapshots."),
+    boolean("rdbchecksum", True, flags="immutable", doc="Write and verify checksums of snapshots."),
     choice(
-        "sanitize-dump-payload", "no", ("no", "yes", "clients"), flags="planned",
+        "rdb-form", "8.6", ("8.6", "7.2", "7.0"),
+        doc="The oldest Redis that shall read snapshots. What its form has no room for is left out, and named in the log.",
+    ),
+    boolean(
+        "rdb-skip-unsupported", False,
+        doc="Leave out, and log, keys of types that this server does not have, instead of refusing a snapshot.",
+    ),
+    boolean("rdb-del-sync-files", False, flags="planned", doc="Remove snapshots that were only made for a replica."),
+    boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
+    boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
+    choice(
+        "sanitize-dump-payload", "no", ("no", "yes", "clients"),
         doc="Whether data from snapshots and RESTORE is verified thoroughly.",
     ),
-    boolean("appendonly", False, flags="planned", doc="Write every change to a log that survives a crash."),
+    boolean("appendonly", False, apply="append-only", doc="Write every change to a log that survives a crash."),
     choice(
-        "appendfsync", "everysec", ("everysec", "always", "no"), flags="planned",
+        "appendfsync", "everysec", ("everysec", "always", "no"), apply="refresh",
         doc="When that log is flushed to disk.",
     ),
     text(
-        "appendfilename", "appendonly.aof", flags="immutable planned", check=only_a_filename("appendfilename"),
+        "appendfilename", "appendonly.aof", flags="immutable", check=only_a_filename("appendfilename"),
         doc="What the names of the log's files begin with.",
     ),
     text(
-        "appenddirname", "appendonlydir", flags="immutable planned", check=only_a_filename("appenddirname"),
+        "appenddirname", "appendonlydir", flags="immutable", check=only_a_filename("appenddirname"),
         doc="Directory of the log's files.",
     ),
-    boolean("no-appendfsync-on-rewrite", False, flags="planned", doc="Do not flush while a snapshot or rewrite runs."),
+    boolean("no-appendfsync-on-rewrite", False, apply="refresh", doc="Do not flush while a snapshot or rewrite runs."),
     integer(
-        "auto-aof-rewrite-percentage", 100, hi=INT_MAX, unit="%", flags="planned",
+        "auto-aof-rewrite-percentage", 100, hi=INT_MAX, unit="%", apply="refresh",
         doc="Rewrite the log when it has grown by this much; 0 never does.",
     ),
-    memory("auto-aof-rewrite-min-size", 64 * MB, flags="planned", doc="Do not rewrite a log smaller than this."),
-    boolean("aof-use-rdb-preamble", True, flags="planned", doc="Begin a rewritten log with a snapshot."),
-    boolean("aof-load-truncated", True, flags="planned", doc="Load a log whose end is missing."),
+    memory("auto-aof-rewrite-min-size", 64 * MB, apply="refresh", doc="Do not rewrite a log smaller than this."),
+    boolean("aof-use-rdb-preamble", True, apply="refresh", doc="Begin a rewritten log with a snapshot."),
+    boolean("aof-load-truncated", True, doc="Load a log whose end is missing."),
     integer(
-        "aof-load-corrupt-tail-max-size", 0, unit="bytes", flags="planned",
+        "aof-load-corrupt-tail-max-size", 0, unit="bytes",
         doc="Load a log with a damaged end of at most this size.",
     ),
-    boolean("aof-timestamp-enabled", False, flags="planned", doc="Note the time in the log."),
-    boolean("aof-rewrite-incremental-fsync", True, flags="planned", doc="Flush a rewritten log to disk while it is written."),
+    boolean(
+        "aof-disable-auto-gc", False, flags="hidden", apply="refresh",
+        doc="Leave files behind that a rewritten log no longer needs.",
+    ),
+    boolean("aof-timestamp-enabled", False, apply="refresh", doc="Note the time in the log."),
+    boolean("aof-rewrite-incremental-fsync", True, doc="Flush a rewritten log to disk while it is written."),
 )  # fmt: skip
 
 REPLICATION = (
