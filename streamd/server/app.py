@@ -32,7 +32,10 @@ from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
 from streamd.server.info import render as render_info
+from streamd.server.latency import LatencyMonitor
 from streamd.server.log import VERBOSE
+from streamd.server.persistence import LoadError, Persistence
+from streamd.server.slowlog import SlowLog
 
 if TYPE_CHECKING:
     from streamd.server.config import Config
@@ -94,6 +97,8 @@ class Server:
         self.started_at = time.time()
         self.started_monotonic = time.monotonic()
         self.trash = LazyFree()
+        self.slowlog = SlowLog()
+        self.latency = LatencyMonitor()
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
         self.active_expire = True
         self.is_cron_paused = False
@@ -104,8 +109,11 @@ class Server:
         self.input_rate = Rate()
         self.output_rate = Rate()
         self.is_embedded = True
+        self.exit_code = 0
+        self.was_interrupted = False
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
+        self.persistence: Persistence
         self._loop: asyncio.AbstractEventLoop
         self._listeners: dict[tuple[str, int], asyncio.AbstractServer] = {}
         """By address as the settings spell it, without a leading `-`, and port."""
@@ -121,31 +129,55 @@ class Server:
     # --- Life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen and serve. Raises ListenError when an address is not to be had."""
+        """Listen, load what is on the disk, and serve.
+
+        Raises ListenError when an address is not to be had, LoadError when the data cannot be read.
+        """
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self.blocked = BlockedClients(self._loop)
         self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
         self.dispatcher.context.config = self.config
+        self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
-        self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten}
+        self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten, "append-only": self._switch_append_only}
         await self._listen()
         if self._any_port:
             # From here on it is the port that was asked for: CONFIG GET tells it, and CONFIG SET bind keeps it.
             self.config.port = self.port
             self._any_port = False
+        try:
+            await self.persistence.load()
+        except LoadError:
+            self._stop()
+            raise
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
 
     async def wait_closed(self) -> None:
         """Return when the server has stopped."""
         await self._stopped.wait()
 
-    def request_shutdown(self) -> None:
-        """Stop: no new connections, unsent replies are given to the kernel, every client is closed."""
+    def request_shutdown(self, *, save: bool | None = None, force: bool = False) -> bool:
+        """Stop: bring the data to the disk, give unsent replies to the kernel, close every client.
+
+        save   write a snapshot, or do not; None: when there are save points
+        force  stop though the data cannot be written
+        Returns False, and goes on, when the data cannot be written.
+        """
         if self._stopped.is_set():
-            return
+            return True
         log.warning("User requested shutdown...")
+        if self.persistence.loading is not None:
+            log.warning("Received shutdown signal during loading, exiting now.")
+        elif not self.persistence.finish(save=save) and not force:
+            log.warning("Errors trying to shut down the server. Check the logs for more information.")
+            return False
+        self._stop()
+        return True
+
+    def _stop(self) -> None:
+        """Stop to listen and to work; what clients have not been sent yet is sent."""
         for listener in self._listeners.values():
             listener.close()
         if self._unix_listener is not None:
@@ -158,6 +190,13 @@ class Server:
         for client in list(self.clients.values()):
             client.shut_down()
         self._stopped.set()
+
+    def abort(self) -> None:
+        """Stop at once, with nothing sent to anybody: what clients would be told is not true."""
+        for client in list(self.clients.values()):
+            client.close()
+        self.exit_code = 1
+        self._stop()
 
     # --- Listening -------------------------------------------------------------------------------------------------
 
@@ -286,6 +325,8 @@ class Server:
     def reset(self, client: Client) -> None:
         """RESET: the connection is as it was when it was made."""
         self.dispatcher.context.end_transaction()
+        self.dispatcher.hub.drop(client)
+        self.dispatcher.monitors.remove(client)
         client.reset(needs_password=self.dispatcher.needs_password)
         self.dispatcher.context.db = self.databases[0]
 
@@ -345,6 +386,9 @@ class Server:
         self.trash.reset_statistics()
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
 
+    def _switch_append_only(self) -> None:
+        self.persistence.switch_append_only()
+
     def change_replication_id(self) -> None:
         self.replication_id = secrets.token_hex(20)
 
@@ -358,12 +402,18 @@ class Server:
         context.stream_node_max_entries = config.stream_node_max_entries
         context.stream_idmp_duration = config.stream_idmp_duration
         context.stream_idmp_maxsize = config.stream_idmp_maxsize
+        self.persistence.apply_settings()
         self.dispatcher.needs_password = bool(config.requirepass)
         self.dispatcher.max_bulk_len = config.proto_max_bulk_len
         self.dispatcher.query_buffer_limit = config.client_query_buffer_limit
         for number, name in enumerate(("normal", "replica", "pubsub")):
             limit = config.client_output_buffer_limit[name]
             self.dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+        self.dispatcher.keyspace.set_events(config.notify_keyspace_events)
+        self.slowlog.max_len = config.slowlog_max_len
+        self.latency.threshold_ms = config.latency_monitor_threshold
+        self.dispatcher.set_slow_limits(config.slowlog_log_slower_than, config.latency_monitor_threshold)
+        self.dispatcher.tracks_latency = config.latency_tracking
         for client in self.clients.values():
             client.parser.max_bulk_len = config.proto_max_bulk_len
 
@@ -375,8 +425,9 @@ class Server:
         self.cron_loops += 1
         if self.is_cron_paused:
             return
+        self.persistence.cron()
         now_ms = int(time.time() * 1000)
-        if self.active_expire and not self.dispatcher.pause:
+        if self.active_expire and not self.dispatcher.pause and self.persistence.loading is None:
             self._expire_due(now_ms)
         if self.cron_loops % self.config.hz == 0:
             self._close_idle_clients()
@@ -507,18 +558,20 @@ async def _serve(config: Config) -> int:
     gc.collect()
     gc.freeze()
     gc.disable()
-    try:
-        await server.start()
-    except ListenError:
-        log.warning("Failed listening on port %d (tcp), aborting.", config.port)
-        return 1
-    # Only now: the file may be that of the server that has the port.
-    remove_pid_file = write_pid_file(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, server, number)
     with suppress(ValueError, OSError):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        await server.start()
+    except ListenError:
+        log.warning("Failed listening on port %d (tcp), aborting.", config.port)
+        return 1
+    except LoadError:
+        return 1
+    # Only now: the file may be that of the server that has the port.
+    remove_pid_file = write_pid_file(config)
     log.info("Running mode=standalone, port=%d.", server.port)
     log.info("Server initialized")
     if server.port:
@@ -532,12 +585,20 @@ async def _serve(config: Config) -> int:
     # One more turn, for the transports to close.
     await asyncio.sleep(0)
     log.warning("streamd is now ready to exit, bye bye...")
-    return 0
+    return server.exit_code
 
 
 def _on_signal(server: Server, number: int) -> None:
-    log.warning("Received %s scheduling shutdown...", signal.Signals(number).name)
-    server.request_shutdown()
+    name = signal.Signals(number).name
+    if number == signal.SIGINT and server.was_interrupted:
+        log.warning("You insist... exiting now.")
+        os._exit(1)
+    server.was_interrupted = number == signal.SIGINT
+    log.warning("Received %s scheduling shutdown...", name)
+    config = server.config
+    words = config.shutdown_on_sigterm if number == signal.SIGTERM else config.shutdown_on_sigint
+    save = True if "save" in words else False if "nosave" in words else None
+    server.request_shutdown(save=save, force="force" in words)
 
 
 def daemonize() -> bool:

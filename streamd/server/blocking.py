@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamd.commands.context import BlockRequest
     from streamd.engine.database import Database
     from streamd.server.client import Client
-    from streamd.server.dispatch import Dispatcher
+    from streamd.server.dispatch import Dispatcher, Entry
 
 __all__ = ["Blocked", "BlockedClients"]
 
@@ -48,9 +48,12 @@ class Blocked:
     request   what to run when a key is ready, from the last time it was run
     deadline  when it gives up, in monotonic seconds; NEVER without a time-out
     retry_at  when it is to be run again though no key is ready; NEVER if that cannot help
+    entry     the dispatcher's entry of the command
+    args      the request as received
+    spent_us  what has been spent running it
     """
 
-    __slots__ = ("client", "db", "deadline", "request", "retry_at")
+    __slots__ = ("args", "client", "db", "deadline", "entry", "request", "retry_at", "spent_us")
 
     def __init__(self, client: Client, db: Database, request: BlockRequest, deadline: float) -> None:
         self.client = client
@@ -58,6 +61,13 @@ class Blocked:
         self.request = request
         self.deadline = deadline
         self.retry_at = NEVER
+        self.entry: Entry
+        self.args: list[bytes]
+        self.spent_us = 0
+
+    def begin(self, entry: Entry, args: list[bytes], took_us: int) -> None:
+        """The request has been run for the first time: what of it is counted, once the wait is over."""
+        self.entry, self.args, self.spent_us = entry, args, took_us
 
 
 class Waiters:
@@ -190,6 +200,7 @@ class BlockedClients:
 
     def _finish(self, blocked: Blocked, mark: int) -> None:
         self._end(blocked)
+        self.dispatcher.end_wait(blocked.client, blocked)
         self.dispatcher.finish_blocked(blocked.client, mark)
         self.dispatcher.resume(blocked.client)
 

@@ -22,6 +22,8 @@ __all__ = ["Client"]
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
 
+cdef dict NOTHING = {}
+
 cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
 
 cdef class Client:
@@ -58,6 +60,7 @@ cdef class Client:
         cdef Py_ssize_t size = len(data)
         self.total_net_in += size
         dispatcher.net_input_bytes += size
+        dispatcher.total_reads += 1
         self.last_interaction_us = monotonic_us()
         self.parser.feed(data)
         dispatcher.process(self)
@@ -117,6 +120,7 @@ cdef class Client:
                     sent = 0
             self.total_net_out += length
             dispatcher.net_output_bytes += length
+            dispatcher.total_writes += 1
             if <size_t>sent == length:
                 self.reply.release()
             else:
@@ -129,15 +133,21 @@ cdef class Client:
 
     cdef int deliver(self, const char *data, size_t length) except -1:
         """Add an encoded push to what is sent. A push to the client whose command runs waits until that has been answered."""
+        return self.deliver_parts(data, length, NULL, 0)
+
+    cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1:
+        """As `deliver`, for a push in two pieces."""
         cdef Dispatcher dispatcher = self.dispatcher
         if self.transport is None or self.close_after_reply:
             return 0
         if dispatcher.executing is self:
             if self.deferred is None:
                 self.deferred = ReplyWriter()
-            self.deferred.raw_c(data, length)
+            self.deferred.raw_c(head, head_length)
+            self.deferred.raw_c(tail, tail_length)
             return 0
-        self.reply.raw_c(data, length)
+        self.reply.raw_c(head, head_length)
+        self.reply.raw_c(tail, tail_length)
         self.want_write()
         if self.reply.length >= dispatcher.output_watch[self.output_class]:
             dispatcher.check_output(self)
@@ -186,6 +196,26 @@ cdef class Client:
         """Put one ClientState into the client's set, or take it out."""
         self.state = self.state | state if is_on else self.state & ~state
         return 0
+
+    # What it is subscribed to; kept by Hub.
+
+    @property
+    def is_subscribed(self):
+        """Whether it has a subscription of any kind."""
+        return self.subscribed is not None
+
+    @property
+    def channels(self):
+        """The channels that it is subscribed to: a view."""
+        return NOTHING.keys() if self.subscribed is None else self.subscribed[0].keys()
+
+    @property
+    def patterns(self):
+        return NOTHING.keys() if self.subscribed is None else self.subscribed[1].keys()
+
+    @property
+    def shard_channels(self):
+        return NOTHING.keys() if self.subscribed is None else self.subscribed[2].keys()
 
     @property
     def created_at(self):

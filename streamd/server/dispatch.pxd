@@ -3,6 +3,8 @@
 
 from streamd.commands.context cimport Context
 from streamd.server.client cimport Client
+from streamd.server.histogram cimport Histogram
+from streamd.server.monitor cimport Monitors
 
 
 cdef enum EntryFlag:
@@ -28,6 +30,7 @@ cdef enum ServerState:
     PAUSED = 1 << 0
     MEMORY_LIMITED = 1 << 1      # maxmemory is set
     HAS_MONITORS = 1 << 2
+    TRACKING_FULL = 1 << 4       # client-side caching remembers more keys than it may
     REFUSING = 1 << 3            # some commands are refused for now: loading, a failed save, too few replicas
 
 
@@ -43,6 +46,9 @@ cdef class Entry:
     cdef public long long usec
     cdef public long long rejected_calls
     cdef public long long failed_calls
+    cdef readonly Histogram histogram # how long it took; None until its first call
+
+    cdef int forget_calls(self) except -1
 
 
 cdef class Dispatcher
@@ -86,6 +92,18 @@ cdef class Dispatcher:
     cdef Entry exec_entry             # that of EXEC
     cdef readonly Client executing    # whose command runs; None between commands
     cdef readonly object keyspace     # Keyspace
+    cdef readonly Monitors monitors
+    cdef public bint tracks_latency   # latency-tracking: keep histograms
+    cdef long long slow_us            # the smaller of the next two: from here on they are looked at
+    cdef long long slowlog_us         # what takes at least so long goes to the slow log
+    cdef long long latency_us         # what takes at least so long goes to the latency monitor
+    cdef long long turn_started_us    # monotonic: when the first request of this turn came; 0: none has
+    cdef readonly long long turns     # turns of the loop that had something to do
+    cdef readonly long long turns_us  # what they took
+    cdef readonly long long commands_us    # what commands took
+    cdef public long long total_reads      # pieces received
+    cdef public long long total_writes     # pieces sent
+    cdef readonly object tracking     # Tracking: client-side caching
     cdef readonly object hub          # Hub: publish/subscribe
     cdef list effects                 # (database index, args) to be propagated when the command is over
     cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
@@ -111,6 +129,8 @@ cdef class Dispatcher:
     cdef int queue(self, Client client, Entry entry, list args) except -1
     cdef int run(self, Client client, Entry entry, list args) except -1
     cdef int perform(self, Client client, Entry entry, list args) except -1
+    cdef int count(self, Client client, Entry entry, list args, long long took_us) except -1
+    cdef int note_slow(self, Client client, Entry entry, list args, long long took_us) except -1
     cdef int run_transaction(self, Client client) except -1
     cdef int finish_pushes(self, Client client) except -1
     cpdef int propagate(self, int db_index, list args) except -1

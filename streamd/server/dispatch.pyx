@@ -26,7 +26,7 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 lives.
 """
 
-from libc.stdint cimport SIZE_MAX
+from libc.stdint cimport INT64_MAX, SIZE_MAX
 
 import logging
 
@@ -35,11 +35,15 @@ from streamd.errors import CommandError, ProtocolError, printable
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport (
     IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED,
-    STRANGER, SUBSCRIBED, Client,
+    STRANGER, SUBSCRIBED, TRACKING, Client,
 )
 from streamd.server.clock cimport monotonic_us, wall_ms
+from streamd.server.histogram cimport Histogram
 from streamd.server.keyspace import Keyspace
+from streamd.server.monitor cimport Monitors
+from streamd.server.tracking cimport Tracking
 from streamd.server.pubsub import Hub
+from streamd.server.redaction import redacted
 
 __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 
@@ -82,6 +86,12 @@ cdef class Entry:
             self.flags |= HAS_KEYS
         if command.subcommands:
             self.subcommands = {name.encode(): Entry(sub) for name, sub in command.subcommands.items()}
+
+    cdef int forget_calls(self) except -1:
+        """CONFIG RESETSTAT: count from here on."""
+        self.calls = self.usec = self.rejected_calls = self.failed_calls = 0
+        self.histogram = None
+        return 0
 
     def leaves(self):
         """This entry, or those of its subcommands: what can be run and is counted."""
@@ -173,7 +183,10 @@ cdef class Dispatcher:
         self.context.dispatcher = self
         self.ready = {}
         self.hub = self.context.hub = Hub()
+        self.tracking = Tracking(self)
         self.keyspace = Keyspace(self)
+        self.monitors = Monitors(self)
+        self.set_slow_limits(-1, 0)
         for db in server.databases:
             db.ready = self.ready
             db.listener = self.keyspace
@@ -203,10 +216,12 @@ cdef class Dispatcher:
     def reset_stats(self):
         """CONFIG RESETSTAT."""
         for entry in self.entries.values():
-            entry.calls = entry.usec = entry.rejected_calls = entry.failed_calls = 0
+            (<Entry>entry).forget_calls()
         self.errorstats.clear()
         self.total_commands = self.total_error_replies = self.unexpected_errors = 0
         self.net_input_bytes = self.net_output_bytes = 0
+        self.total_reads = self.total_writes = 0
+        self.turns = self.turns_us = self.commands_us = 0
 
     # --- Clients come and go --------------------------------------------------------------------------------------
 
@@ -223,6 +238,8 @@ cdef class Dispatcher:
             self.blocked.drop(client)
             self.keyspace.unwatch(client)
             self.hub.drop(client)
+            self.tracking.disable(client)
+            self.monitors.remove(client)
             client.transaction = None
             self.server.client_disconnected(client)
 
@@ -251,6 +268,8 @@ cdef class Dispatcher:
             self.process(client)
             if not client.is_put_off:
                 client.go_on()
+        if (<Tracking>self.tracking).has_news:
+            (<Tracking>self.tracking).broadcast()
         if self.has_effects:
             # Before any reply leaves: what it acknowledges is in the file by then.
             self.has_effects = False
@@ -264,6 +283,9 @@ cdef class Dispatcher:
             self.doomed = []
             for client in doomed:
                 client.close()
+        self.turns += 1
+        self.turns_us += monotonic_us() - self.turn_started_us
+        self.turn_started_us = 0
         if self.put_off:
             self.schedule()
 
@@ -271,6 +293,8 @@ cdef class Dispatcher:
         """Run every complete request of a client, until it has to wait or has had its share of the turn."""
         cdef list args
         cdef long long limit_us = monotonic_us() + SHARE_US
+        if self.turn_started_us == 0:
+            self.turn_started_us = limit_us - SHARE_US
         while client.can_run():
             try:
                 args = client.parser.next_request()
@@ -445,7 +469,11 @@ cdef class Dispatcher:
         if refusal is not None:
             self.reject(client, entry, refusal)
             return 1
-        if self.state & PAUSED and (self._pause == 2 or self.is_write(client, entry, WRITE | MAY_REPLICATE)):
+        if self.state & TRACKING_FULL:
+            (<Tracking>self.tracking).shrink()
+        if self.state & PAUSED and not client.state & MONITORING and (
+            self._pause == 2 or self.is_write(client, entry, WRITE | MAY_REPLICATE)
+        ):
             client.postponed = args
             self.server.postpone(client)
             return 1
@@ -474,7 +502,7 @@ cdef class Dispatcher:
                 f"ERR Can't execute '{entry.command.full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
                 " RESET are allowed in this context"
             )
-        if state & MONITORING and entry.flags & (WRITE | READ_ONLY):
+        if state & MONITORING and entry.flags & (WRITE | READ_ONLY | MAY_REPLICATE):
             return "ERR Replica can't interact with the keyspace"
         return None
 
@@ -506,6 +534,7 @@ cdef class Dispatcher:
     cdef int reject(self, Client client, Entry entry, str text) except -1:
         """Refuse a request before a handler ran; `entry` is None when there is no such command."""
         cdef size_t mark = client.reply.length
+        client.last_command = None if entry is None else entry.command
         if entry is not None:
             entry.rejected_calls += 1
         if client.transaction is not None:
@@ -515,6 +544,8 @@ cdef class Dispatcher:
             client.transaction = None
             client.change_state(IN_MULTI, False)
             self.keyspace.unwatch(client)
+        if client.state & TRACKING:
+            (<Tracking>self.tracking).after_command(client, entry)
         self.answer_error(client, text)
         self.ended_us = monotonic_us()
         return self.finish_reply(client, mark)
@@ -531,6 +562,10 @@ cdef class Dispatcher:
             self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
+        if client.state & TRACKING:
+            (<Tracking>self.tracking).after_command(client, entry)
+        if (<Tracking>self.tracking).pending:
+            (<Tracking>self.tracking).finish_unit(client)
         if self.effects:
             self.finish_effects()
         if self.ready:
@@ -538,16 +573,51 @@ cdef class Dispatcher:
         return 0
 
     cdef int perform(self, Client client, Entry entry, list args) except -1:
-        """Run one command, and count what it took."""
+        """Run one command, count what it took, and show it to those who watch."""
         cdef long long started = monotonic_us()
         client.last_command = entry.command
-        client.total_commands += 1
         self.call(client, entry, args)
-        entry.calls += 1
         self.ended_us = monotonic_us()
-        entry.usec += self.ended_us - started
-        self.total_commands += 1
+        if client.blocked is None:
+            self.count(client, entry, args, self.ended_us - started)
+        else:
+            client.blocked.begin(entry, args, self.ended_us - started)
+        if self.state & HAS_MONITORS and not entry.flags & (ADMIN | SKIP_MONITOR):
+            self.monitors.feed(client, redacted(entry.command.full_name, args))
         return 0
+
+    cdef int count(self, Client client, Entry entry, list args, long long took_us) except -1:
+        """Count a command that has come to its end."""
+        entry.calls += 1
+        entry.usec += took_us
+        client.total_commands += 1
+        self.total_commands += 1
+        if not self.context.in_transaction:
+            self.commands_us += took_us
+        if self.tracks_latency:
+            if entry.histogram is None:
+                entry.histogram = Histogram()
+            entry.histogram.record(took_us)
+        if took_us >= self.slow_us:
+            self.note_slow(client, entry, args, took_us)
+        return 0
+
+    cdef int note_slow(self, Client client, Entry entry, list args, long long took_us) except -1:
+        """Tell the slow log and the latency monitor of a command that took long."""
+        if took_us >= self.slowlog_us and not entry.flags & SKIP_SLOWLOG:
+            self.server.slowlog.add(
+                redacted(entry.command.full_name, args), took_us, at_s=wall_ms() // 1000,
+                address=client.address.encode("utf-8", "surrogateescape"), name=client.name,
+            )
+        if took_us >= self.latency_us:
+            self.server.latency.add("fast-command" if "fast" in entry.command.flags else "command", took_us // 1000)
+        return 0
+
+    def set_slow_limits(self, long long slowlog_us, long long latency_ms):
+        """slowlog-log-slower-than, where a negative number logs nothing, and latency-monitor-threshold, where 0 does."""
+        self.slowlog_us = slowlog_us if slowlog_us >= 0 else INT64_MAX
+        self.latency_us = latency_ms * 1000 if 0 < latency_ms <= INT64_MAX // 1000 else INT64_MAX
+        self.slow_us = min(self.slowlog_us, self.latency_us)
 
     cdef int run_transaction(self, Client client) except -1:
         """Run what a client has queued, as elements of one reply."""
@@ -555,6 +625,7 @@ cdef class Dispatcher:
         cdef Entry entry
         cdef list args
         cdef size_t mark
+        cdef bint was_silent = client.reply_mode != REPLY_ON
         client.transaction = None
         client.change_state(IN_MULTI, False)
         self.keyspace.unwatch(client)
@@ -573,6 +644,9 @@ cdef class Dispatcher:
                     self.answer_error(client, refusal)
                 if client.reply_mode == REPLY_OFF:
                     client.reply.truncate(mark)
+                if client.confirmed is not None and not was_silent:
+                    client.reply.raw_c(client.confirmed.data, client.confirmed.length)
+                    client.confirmed = None
         finally:
             self.context.in_transaction = False
         return 0
@@ -609,9 +683,15 @@ cdef class Dispatcher:
 
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""
+        cdef long long started = monotonic_us()
         self.executing = client
         self.call(client, self.look_up(args), args)
         self.executing = None
+        client.blocked.spent_us += monotonic_us() - started
+
+    def end_wait(self, Client client not None, blocked):
+        """Count the request of a client that waited, now that it has been answered."""
+        self.count(client, <Entry>blocked.entry, blocked.args, blocked.spent_us)
 
     cdef int call(self, Client client, Entry entry, list args) except -1:
         """Call the handler on behalf of a client, and answer the error that it may raise."""
@@ -637,6 +717,8 @@ cdef class Dispatcher:
         except Exception as error:
             entry.failed_calls += 1
             self.answer_bug(client, mark, error)
+        if client.state & TRACKING and entry.flags & READ_ONLY:
+            (<Tracking>self.tracking).remember(client, entry, args)
         if context.is_propagating:
             if context.effects is not None:
                 for effect in context.effects:
@@ -711,6 +793,8 @@ cdef class Dispatcher:
 
     def write_error(self, Client client not None, str text):
         """As answer_error, for the registry of waiting clients."""
+        if client.blocked is not None:
+            (<Entry>client.blocked.entry).failed_calls += 1
         self.answer_error(client, text)
 
     def finish_blocked(self, Client client not None, size_t mark):
@@ -718,6 +802,10 @@ cdef class Dispatcher:
         self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
+        if client.state & TRACKING:
+            (<Tracking>self.tracking).after_command(client, None)
+        if (<Tracking>self.tracking).pending:
+            (<Tracking>self.tracking).finish_unit(client)
         if self.effects:
             self.finish_effects()
         if client.reply.length:
