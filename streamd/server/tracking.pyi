@@ -1,0 +1,43 @@
+from typing_extensions import disjoint_base
+
+from streamd.server.client import Client
+from streamd.server.dispatch import Dispatcher
+
+__all__ = ["ClientTracking", "Tracking"]
+
+@disjoint_base
+class ClientTracking:
+    redirect: int
+    is_bcast: bool
+    is_optin: bool
+    is_optout: bool
+    is_noloop: bool
+    is_caching: bool
+    is_broken: bool
+    prefixes: list[bytes]
+    def __init__(
+        self,
+        *,
+        redirect: int = 0,
+        is_bcast: bool = False,
+        is_optin: bool = False,
+        is_optout: bool = False,
+        is_noloop: bool = False,
+    ) -> None: ...
+
+@disjoint_base
+class Tracking:
+    client_count: int
+    total_items: int
+    max_keys: int
+    def __init__(self, dispatcher: Dispatcher) -> None: ...
+    def enable(self, client: Client, wanted: ClientTracking, prefixes: list[bytes]) -> None: ...
+    def disable(self, client: Client) -> None: ...
+    def set_caching(self, client: Client) -> None: ...
+    def measure_prefixes(self) -> None: ...
+    def refresh(self) -> None: ...
+    @property
+    def total_keys(self) -> int: ...
+    @property
+    def total_prefixes(self) -> int: ...
+    def check_invariants(self) -> None: ...
