@@ -26,7 +26,7 @@ from streamd.commands.spec import (
     token,
     unix_time,
 )
-from streamd.engine.database import Database, Slot
+from streamd.engine.database import ACCESS_MODES, Database, Slot
 from streamd.engine.glob import match
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
 
@@ -207,7 +207,7 @@ def scan(ctx: Context, args: list[bytes]) -> None:
 
 
 def _delete(ctx: Context, args: list[bytes]) -> None:
-    deleted = sum(ctx.db.delete(name) for name in args[1:])
+    deleted = sum(ctx.db.delete(name, True) for name in args[1:])
     ctx.dirty += deleted
     ctx.reply.integer(deleted)
 
@@ -310,14 +310,22 @@ FLUSH_HISTORY = (("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`."))
 ALL_SHARDS = ("request_policy:all_shards", "response_policy:all_succeeded")
 
 
-def _flush(ctx: Context, databases: list[Database], words: list[bytes]) -> None:
+def _flush(ctx: Context, databases: list[Database], args: list[bytes]) -> None:
     """Empty databases. ASYNC and SYNC are the same: nobody waits for the memory to be freed."""
+    words = args[1:]
     if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
         raise OptionSyntaxError
+    # A client that caches what it reads is told of its own flush after the reply when that does not wait for the memory
+    # to be freed, and before it otherwise.
+    is_async = words[0].upper() == b"ASYNC" if words else ctx.config.lazyfree_lazy_user_flush
+    if is_async:
+        ctx.reply.ok()
     for db in databases:
         ctx.dirty += len(db)
         db.flush()
-    ctx.reply.ok()
+    ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
+    if not is_async:
+        ctx.reply.ok()
 
 
 @command(
@@ -326,7 +334,7 @@ def _flush(ctx: Context, databases: list[Database], words: list[bytes]) -> None:
     summary="Deletes all keys of the selected database.", args=(FLUSH_TYPE,),
 )  # fmt: skip
 def flushdb(ctx: Context, args: list[bytes]) -> None:
-    _flush(ctx, [ctx.db], args[1:])
+    _flush(ctx, [ctx.db], args)
 
 
 @command(
@@ -335,7 +343,7 @@ def flushdb(ctx: Context, args: list[bytes]) -> None:
     summary="Deletes all keys of all databases.", args=(FLUSH_TYPE,),
 )  # fmt: skip
 def flushall(ctx: Context, args: list[bytes]) -> None:
-    _flush(ctx, ctx.databases, args[1:])
+    _flush(ctx, ctx.databases, args)
 
 
 def _swap_index(text: bytes, which: str) -> int:
@@ -401,14 +409,17 @@ def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base
     if (scale > 1 and abs(time) > INT64_MAX // scale) or time * scale > INT64_MAX - base_ms:
         raise CommandError(f"ERR invalid expire time in '{command_name}' command")
     at_ms = time * scale + base_ms
-    present = ctx.db.expiry(name)
-    if present == -2 or not options.allow(present, at_ms):
+    if ctx.db.find_for_write(name) is None or not options.allow(ctx.db.expiry(name), at_ms):
         ctx.reply.integer(0)
         return
-    if at_ms <= ctx.now_ms:
-        ctx.db.delete(name)
+    if at_ms <= ctx.now_ms and not ctx.is_replaying:
+        ctx.db.delete(name, True)
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", name])
     else:
-        ctx.db.set_expiry(name, at_ms)
+        ctx.db.set_expiry(name, max(0, at_ms))
+        if ctx.is_propagating:
+            ctx.propagate([b"PEXPIREAT", name, b"%d" % at_ms, *args[3:]])
     ctx.dirty += 1
     ctx.reply.integer(1)
 
@@ -451,6 +462,7 @@ def pexpireat(ctx: Context, args: list[bytes]) -> None:
     summary="Takes the expiry of a key away.", args=(key(),),
 )  # fmt: skip
 def persist(ctx: Context, args: list[bytes]) -> None:
+    ctx.db.find_for_write(args[1])
     is_changed = ctx.db.persist(args[1])
     ctx.dirty += is_changed
     ctx.reply.integer(is_changed)
@@ -521,8 +533,13 @@ def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None
 
 
 def _look_at(ctx: Context, name: bytes) -> Slot | None:
-    """What is known of a key, or None; a look that counts, but is no use."""
-    return None if ctx.db.find_untouched(name) is None else ctx.db.slot(name)
+    """What is known of a key, or None; a look that counts, but is no use, and is not told of."""
+    return None if ctx.db.find_untouched(name, False) is None else ctx.db.slot(name)
+
+
+def _counts_uses(ctx: Context) -> bool:
+    """Whether the policy of eviction is one that goes by how often keys are used."""
+    return ctx.db.access_mode == ACCESS_MODES["frequency"]
 
 
 @_object("ENCODING", "2.2.3", "Returns the name of the way in which Redis would store what a key holds.")
@@ -544,6 +561,11 @@ def object_idletime(ctx: Context, args: list[bytes]) -> None:
     slot = _look_at(ctx, args[2])
     if slot is None:
         ctx.reply.null()
+    elif _counts_uses(ctx):
+        raise CommandError(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between"
+            " policies at runtime LRU and LFU data will take some time to adjust."
+        )
     else:
         ctx.reply.integer(max(0, ctx.now_ms - slot.accessed_ms) // 1000)
 
@@ -552,6 +574,9 @@ def object_idletime(ctx: Context, args: list[bytes]) -> None:
 def object_freq(ctx: Context, args: list[bytes]) -> None:
     if _look_at(ctx, args[2]) is None:
         ctx.reply.null()
+        return
+    if _counts_uses(ctx):
+        ctx.reply.integer(ctx.db.frequency(args[2]))
         return
     raise CommandError(
         "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching"

@@ -69,6 +69,15 @@ def expiry_at_ms(text: bytes, unit: str, now_ms: int, command_name: str) -> int:
     return time * scale + base
 
 
+def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int) -> None:
+    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is run again."""
+    ctx.db.set_string(name, value)
+    ctx.db.set_expiry(name, at_ms)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", name, value, b"PXAT", b"%d" % at_ms])
+
+
 def check_length(ctx: Context, length: int) -> None:
     """Raise CommandError when a string of `length` bytes would be too long."""
     if length > ctx.config.proto_max_bulk_len:
@@ -144,14 +153,24 @@ class SetOptions:
         """Whether the comparison, if there is one, allows to replace the value `present` (None: the key is missing)."""
         if self.comparison is None:
             return True
-        wants_equal = self.comparison in ("IFEQ", "IFDEQ")
         if present is None:
-            return not wants_equal
-        if self.comparison in ("IFEQ", "IFNE"):
-            return (present == self.operand) is wants_equal
-        if len(self.operand) != 16:
-            raise CommandError("ERR must be exactly 16 hexadecimal characters")
-        return (xxhash.xxh3_64_hexdigest(present).encode() == self.operand.lower()) is wants_equal
+            return self.comparison in ("IFNE", "IFDNE")
+        return is_met(self.comparison, self.operand, present)
+
+
+def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
+    """Whether a string is, or has the digest, that IFEQ, IFNE, IFDEQ or IFDNE asks for; CommandError when none can have it."""
+    wants_equal = comparison in ("IFEQ", "IFDEQ")
+    if comparison in ("IFEQ", "IFNE"):
+        return (present == operand) is wants_equal
+    if len(operand) != 16:
+        raise CommandError("ERR must be exactly 16 hexadecimal characters")
+    return (digest_of(present) == operand.lower()) is wants_equal
+
+
+def digest_of(text: bytes) -> bytes:
+    """The digest of a string by which clients compare without sending it: XXH3, 64 bits, in hexadecimal."""
+    return xxhash.xxh3_64_hexdigest(text).encode()
 
 
 def _operand(rest: object) -> bytes:
@@ -196,7 +215,7 @@ EXPIRATIONS = (
 )  # fmt: skip
 def set_(ctx: Context, args: list[bytes]) -> None:
     if len(args) == 3:
-        ctx.db.set(args[1], args[2])
+        ctx.db.set_string(args[1], args[2])
         ctx.dirty += 1
         ctx.reply.ok()
         return
@@ -211,11 +230,13 @@ def set_(ctx: Context, args: list[bytes]) -> None:
         if options.comparison is not None and not options.returns_old:
             present = find_string(ctx, name)
         is_stored = options.is_met(present)
-    if is_stored:
-        ctx.db.set(name, value, options.keeps_expiry)
-        if at_ms >= 0:
-            ctx.db.set_expiry(name, at_ms)
+    if is_stored and at_ms >= 0:
+        store_expiring(ctx, name, value, at_ms)
+    elif is_stored:
+        ctx.db.set_string(name, value, options.keeps_expiry)
         ctx.dirty += 1
+        if options.returns_old and ctx.is_propagating:
+            ctx.propagate([*args[:3], *(word for word in args[3:] if word.upper() != b"GET")])
     if options.returns_old:
         ctx.reply.bulk(present)
     elif is_stored:
@@ -233,17 +254,14 @@ def setnx(ctx: Context, args: list[bytes]) -> None:
     if ctx.db.find_for_write(args[1]) is not None:
         ctx.reply.integer(0)
         return
-    ctx.db.add(args[1], args[2])
+    ctx.db.set_string(args[1], args[2])
     ctx.dirty += 1
     ctx.reply.integer(1)
 
 
 def _set_expiring(ctx: Context, args: list[bytes], unit: str, command_name: str) -> None:
     _, name, time, value = args
-    at_ms = expiry_at_ms(time, unit, ctx.now_ms, command_name)
-    ctx.db.set(name, value)
-    ctx.db.set_expiry(name, at_ms)
-    ctx.dirty += 1
+    store_expiring(ctx, name, value, expiry_at_ms(time, unit, ctx.now_ms, command_name))
     ctx.reply.ok()
 
 
@@ -286,9 +304,76 @@ def get(ctx: Context, args: list[bytes]) -> None:
 def getdel(ctx: Context, args: list[bytes]) -> None:
     value = find_string(ctx, args[1])
     if value is not None:
-        ctx.db.delete(args[1])
+        ctx.db.delete(args[1], True)
         ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", args[1]])
     ctx.reply.bulk(value)
+
+
+@command(
+    "GETSET", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
+    summary="Stores a string under a key, and returns the string that was there.", deprecated_since="6.2.0",
+    replaced_by="`SET` with the `GET` argument", args=(key(), string("value")),
+)  # fmt: skip
+def getset(ctx: Context, args: list[bytes]) -> None:
+    _, name, value = args
+    ctx.reply.bulk(find_string(ctx, name))
+    ctx.db.set_string(name, value)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", name, value])
+
+
+def _delex_key_flags(args: list[bytes]) -> str:
+    """What this DELEX does with its key, for COMMAND GETKEYSANDFLAGS."""
+    return "RM delete" if len(args) == 2 else "RW delete"
+
+
+@command(
+    "DELEX", arity=-2, group="string", flags="write fast", keys=KeysAt(1, flags="RW delete variable_flags"), since="8.4.0",
+    key_flags=_delex_key_flags, complexity="O(1); O(N) for digests, with N being the length of the string",
+    summary="Deletes a key if it holds a certain string.",
+    args=(key(), optional(oneof(
+        "condition", string("ifeq-value", "IFEQ"), string("ifne-value", "IFNE"), integer("ifdeq-digest", "IFDEQ"),
+        integer("ifdne-digest", "IFDNE"),
+    ))),
+)  # fmt: skip
+def delex(ctx: Context, args: list[bytes]) -> None:
+    name = args[1]
+    if len(args) == 2:
+        is_deleted = ctx.db.delete(name, True)
+        ctx.dirty += is_deleted
+        ctx.reply.integer(is_deleted)
+        return
+    if len(args) != 4:
+        raise CommandError("ERR wrong number of arguments for 'delex' command")
+    present = ctx.db.find(name)
+    if present is None:
+        ctx.reply.integer(0)
+        return
+    if not isinstance(present, bytes):
+        raise CommandError("ERR Key should be of string type if conditions are specified")
+    comparison = args[2].decode("latin-1").upper()
+    if comparison not in COMPARISONS:
+        raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
+    is_deleted = is_met(comparison, args[3], present)
+    if is_deleted:
+        ctx.db.delete(name, True)
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", name])
+    ctx.reply.integer(is_deleted)
+
+
+@command(
+    "DIGEST", arity=2, group="string", flags="readonly fast", keys=KeysAt(1), since="8.4.0",
+    complexity="O(N) with N being the length of the string",
+    summary="Returns the XXH3 digest of the string that a key holds, as IFDEQ and IFDNE compare it.", args=(key(),),
+)  # fmt: skip
+def digest(ctx: Context, args: list[bytes]) -> None:
+    present = find_string(ctx, args[1])
+    ctx.reply.bulk(None if present is None else digest_of(present))
 
 
 def _parse_getex(words: list[bytes]) -> tuple[str | None, bytes]:
@@ -322,14 +407,21 @@ def getex(ctx: Context, args: list[bytes]) -> None:
         ctx.reply.null()
         return
     if option == "PERSIST":
-        ctx.dirty += ctx.db.persist(name)
+        if ctx.db.persist(name):
+            ctx.dirty += 1
+            if ctx.is_propagating:
+                ctx.propagate([b"PERSIST", name])
     elif option is not None:
         at_ms = expiry_at_ms(time, option, ctx.now_ms, "getex")
         if at_ms <= ctx.now_ms:
-            ctx.db.delete(name)
+            ctx.db.delete(name, True)
+            effect = [b"DEL", name]
         else:
             ctx.db.set_expiry(name, at_ms)
+            effect = [b"PEXPIREAT", name, b"%d" % at_ms]
         ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate(effect)
     ctx.reply.bulk(value)
 
 
@@ -347,6 +439,19 @@ def strlen(ctx: Context, args: list[bytes]) -> None:
     summary="Returns a part of the string that a key holds.", args=(key(), integer("start"), integer("end")),
 )  # fmt: skip
 def getrange(ctx: Context, args: list[bytes]) -> None:
+    _range(ctx, args)
+
+
+@command(
+    "SUBSTR", arity=4, group="string", flags="readonly", keys=KeysAt(1), since="1.0.0",
+    complexity="O(N) with N being the number of bytes returned", deprecated_since="2.0.0", replaced_by="`GETRANGE`",
+    summary="Returns a part of the string that a key holds.", args=(key(), integer("start"), integer("end")),
+)  # fmt: skip
+def substr(ctx: Context, args: list[bytes]) -> None:
+    _range(ctx, args)
+
+
+def _range(ctx: Context, args: list[bytes]) -> None:
     start, end = read_integer(args[2]), read_integer(args[3])
     value = find_string(ctx, args[1]) or b""
     if start < 0 and end < 0 and start > end:
@@ -388,7 +493,7 @@ def _pairs(args: list[bytes], command_name: str) -> list[tuple[bytes, bytes]]:
 )  # fmt: skip
 def mset(ctx: Context, args: list[bytes]) -> None:
     for name, value in _pairs(args, "mset"):
-        ctx.db.set(name, value)
+        ctx.db.set_string(name, value)
         ctx.dirty += 1
     ctx.reply.ok()
 
@@ -405,7 +510,7 @@ def msetnx(ctx: Context, args: list[bytes]) -> None:
         ctx.reply.integer(0)
         return
     for name, value in pairs:
-        ctx.db.set(name, value)
+        ctx.db.set_string(name, value)
         ctx.dirty += 1
     ctx.reply.integer(1)
 
@@ -418,7 +523,7 @@ def _increase(ctx: Context, name: bytes, increment: int) -> None:
     number = (0 if present is None else read_integer(present)) + increment
     if not INT64_MIN <= number <= INT64_MAX:
         raise CommandError("ERR increment or decrement would overflow")
-    ctx.db.set(name, b"%d" % number, True)
+    ctx.db.change_string(name, b"%d" % number, b"incrby")
     ctx.dirty += 1
     ctx.reply.integer(number)
 
@@ -474,9 +579,10 @@ def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
     if not total.is_finite:
         raise CommandError("ERR increment would produce NaN or Infinity")
     text = total.format()
-    ctx.db.set(args[1], text, True)
-    ctx.db.hint_encoding(args[1], ENCODING_BY_LENGTH)
+    ctx.db.change_string(args[1], text, b"incrbyfloat", ENCODING_BY_LENGTH)
     ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", args[1], text, b"KEEPTTL"])
     ctx.reply.bulk(text)
 
 
@@ -492,13 +598,12 @@ def append(ctx: Context, args: list[bytes]) -> None:
     name, more = args[1], args[2]
     present = find_string_for_write(ctx, name)
     if present is None:
-        ctx.db.add(name, more)
+        ctx.db.change_string(name, more, b"append")
         length = len(more)
     else:
         length = len(present) + len(more)
         check_length(ctx, length)
-        ctx.db.set(name, present + more, True)
-        ctx.db.hint_encoding(name, ENCODING_RAW)
+        ctx.db.change_string(name, present + more, b"append", ENCODING_RAW)
     ctx.dirty += 1
     ctx.reply.integer(length)
 
@@ -519,7 +624,6 @@ def setrange(ctx: Context, args: list[bytes]) -> None:
         return
     check_length(ctx, offset + len(part))
     text = present[:offset].ljust(offset, b"\0") + part + present[offset + len(part) :]
-    ctx.db.set(name, text, True)
-    ctx.db.hint_encoding(name, ENCODING_RAW)
+    ctx.db.change_string(name, text, b"setrange", ENCODING_RAW)
     ctx.dirty += 1
     ctx.reply.integer(len(text))

@@ -31,6 +31,10 @@ so a scan ends even when keys are added all the time.
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
 
+Which key is worth least, when there must be room, is told by what is noted of accesses, see AccessMode. Frequency is
+counted on a logarithmic scale, so that one byte is enough: a count is raised with a probability that falls as it grows,
+and falls by itself with time.
+
 Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are told of every change made
 here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
 """
@@ -44,6 +48,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
 from random import randrange
+from sys import getsizeof
 
 from streamd.engine.lazyfree import LazyFree
 
@@ -51,8 +56,8 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
 __all__ = [
-    "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached", "KeyspaceListener",
-    "Slot",
+    "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
+    "KeyspaceListener", "Slot",
 ]  # fmt: skip
 
 cdef enum:
@@ -60,6 +65,8 @@ cdef enum:
     SHARDS = 1 << SHARD_BITS
     CHUNK_BITS = 12
     CHUNK = 1 << CHUNK_BITS
+    NEW_USES = 5        # what a key begins with, so that it is not the first to go
+    MINUTE_MS = 60_000
     EMBEDDED_MAX = 41   # bytes of key and string together that Redis 8.6 keeps in one block ("embstr")
 
 # What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
@@ -79,6 +86,17 @@ EVENTS = {
     "type-changed": EVENT_TYPE_CHANGED,
 }  # fmt: skip
 """The classes of keyspace events, for Python."""
+
+ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": ACCESS_CHANGES}
+"""AccessMode, for Python."""
+
+cdef enum:
+    # Bytes of memory, as the interpreter and the C library hand it out.
+    SMALL_OBJECT = 512  # up to here the interpreter has blocks of its own, of whole 16 bytes
+    SLOT_BYTES = 64
+    BYTES_HEAD = 33     # of a bytes object, and its zero at the end
+    LIST_BYTES = 88     # an empty list, with what the collector needs
+    STREAM_BYTES = 512  # what a stream has beside the blocks that it counts itself: Python objects of fixed size
 
 
 cdef class KeyspaceListener:
@@ -133,6 +151,7 @@ cdef class Slot:
     def __cinit__(self):
         self.expire_at_ms = -1
         self.deadline_at = -1
+        self.uses = NEW_USES
 
     @property
     def encoding(self):
@@ -144,6 +163,16 @@ cdef class Slot:
         if self.encoding_hint == HINT_BY_VALUE and is_integer(self.value):
             return b"int"
         return b"embstr" if PyBytes_GET_SIZE(self.key) + PyBytes_GET_SIZE(self.value) <= EMBEDDED_MAX else b"raw"
+
+
+cdef inline Py_ssize_t object_size(bytes text) noexcept:
+    """Bytes of memory of a bytes object."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(text) + BYTES_HEAD
+    return (size + 15) & ~15 if size <= SMALL_OBJECT else (size + 23) & ~15
+
+
+cdef inline unsigned short minute_of(long long now_ms) noexcept:
+    return <unsigned short>(now_ms // MINUTE_MS)
 
 
 cdef inline Py_ssize_t shard_of(bytes key) except -1:
@@ -172,6 +201,9 @@ cdef class Database:
         self.trash = LazyFree() if trash is None else trash
         self.touch_on_access = True
         self.listener = NOBODY
+        self.log_factor = 10
+        self.decay_minutes = 1
+        self.dice = <unsigned long long>randrange(1, 1 << 64)
         self.shards = [None] * SHARDS
         self.chunks = []
         self.deadline_sum = 0
@@ -190,10 +222,10 @@ cdef class Database:
             if self.deadlines[parent].at_ms <= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[parent]
-            (<Slot>self.deadlines[at].slot).deadline_at = at
+            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
             at = parent
         self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = at
+        (<Slot>moving.slot).deadline_at = <int>at
 
     cdef void sift_down(self, Py_ssize_t at) noexcept:
         """Move the element at `at` away from the root until no child is earlier."""
@@ -208,10 +240,10 @@ cdef class Database:
             if self.deadlines[child].at_ms >= moving.at_ms:
                 break
             self.deadlines[at] = self.deadlines[child]
-            (<Slot>self.deadlines[at].slot).deadline_at = at
+            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
             at = child
         self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = at
+        (<Slot>moving.slot).deadline_at = <int>at
 
     cdef int set_deadline(self, Slot slot, long long at_ms) except -1:
         """Let `slot` expire at `at_ms`, whether it had an expiry before or not."""
@@ -248,7 +280,7 @@ cdef class Database:
         self.deadline_count = last
         if hole != last:
             self.deadlines[hole] = self.deadlines[last]
-            (<Slot>self.deadlines[hole].slot).deadline_at = hole
+            (<Slot>self.deadlines[hole].slot).deadline_at = <int>hole
             self.sift_up(hole)
             self.sift_down(hole)
         slot.expire_at_ms = -1
@@ -292,7 +324,9 @@ cdef class Database:
             self.chunks.append(chunk)
         (<list>self.chunks[self.count >> CHUNK_BITS]).append(slot)
         PyDict_SetItem(shard, slot.key, slot)
-        slot.at = self.count
+        slot.used_minute = minute_of(self.now_ms)
+        slot.at = <unsigned int>self.count
+        self.weigh(slot, 1)
         self.count += 1
         return 0
 
@@ -302,6 +336,7 @@ cdef class Database:
         cdef list tail
         if slot.deadline_at >= 0:
             self.drop_deadline(slot)
+        self.weigh(slot, -1)
         number = shard_of(slot.key)
         shard = self.shards[number]
         PyDict_DelItem(shard, slot.key)
@@ -315,7 +350,13 @@ cdef class Database:
         if last is not slot:
             last.at = slot.at
             (<list>self.chunks[last.at >> CHUNK_BITS])[last.at & (CHUNK - 1)] = last
-        slot.at = -1
+        return 0
+
+    cdef int weigh(self, Slot slot, int sign) except -1:
+        """Count the memory of a slot, with its key and a string, in (1) or out (-1)."""
+        cdef Py_ssize_t size = SLOT_BYTES + object_size(slot.key)
+        size += object_size(<bytes>slot.value) if type(slot.value) is bytes else STREAM_BYTES
+        self.object_bytes += sign * size
         return 0
 
     cdef int dispose(self, object value) except -1:
@@ -338,9 +379,13 @@ cdef class Database:
     cdef int overwrite(self, Slot slot, object value) except -1:
         """Put another value in place; what belonged to the old value goes with it, the expiry stays."""
         old = slot.value
+        self.weigh(slot, -1)
         slot.value = value
+        self.weigh(slot, 1)
         slot.encoding_hint = HINT_BY_VALUE
         slot.accessed_ms = self.now_ms
+        if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
+            self.note_use(slot)
         self.signal_ready(slot.key)
         self.touched(slot.key)
         if old is not value:
@@ -363,9 +408,83 @@ cdef class Database:
 
     cpdef int touched(self, bytes key) except -1:
         """Tell that the value of a key changed. Changes of whole keys and of expiries are told by the methods here."""
+        cdef Slot slot
         if self.listener.wants_touched:
             self.listener.key_touched(self, key)
+        if self.access_mode == ACCESS_CHANGES and self.touch_on_access:
+            slot = self.lookup(key)
+            if slot is not None:
+                slot.accessed_ms = self.now_ms
         return 0
+
+    cdef int tell_overwritten(self, bytes key, object old, object value) except -1:
+        """Tell that a value has taken the place of another one."""
+        if self.listener.wanted & (EVENT_OVERWRITTEN | EVENT_TYPE_CHANGED):
+            self.event(EVENT_OVERWRITTEN, b"overwritten", key)
+            if type(old) is not type(value):
+                self.event(EVENT_TYPE_CHANGED, b"type_changed", key)
+        return 0
+
+    # --- How often a key is used ---------------------------------------------------------------------------------
+
+    cdef unsigned long long roll(self) noexcept:
+        """A random number, good enough for sampling."""
+        self.dice ^= self.dice << 13
+        self.dice ^= self.dice >> 7
+        self.dice ^= self.dice << 17
+        return self.dice
+
+    cdef int decayed_uses(self, Slot slot) noexcept:
+        """`uses` as it is now, after the minutes in which nothing raised it."""
+        cdef int periods
+        if self.decay_minutes <= 0:
+            return slot.uses
+        periods = <unsigned short>(minute_of(self.now_ms) - slot.used_minute) // self.decay_minutes
+        return slot.uses - periods if periods < slot.uses else 0
+
+    cdef void note_use(self, Slot slot) noexcept:
+        """Note an access."""
+        cdef int uses
+        cdef double chance
+        if self.access_mode == ACCESS_TIME:
+            slot.accessed_ms = self.now_ms
+        elif self.access_mode == ACCESS_FREQUENCY:
+            uses = self.decayed_uses(slot)
+            if uses < 255:
+                chance = 1.0 / (<double>self.log_factor * (uses - NEW_USES if uses > NEW_USES else 0) + 1.0)
+                if <double>(self.roll() >> 11) < chance * 9007199254740992.0:  # 53 random bits
+                    uses += 1
+            slot.uses = <unsigned char>uses
+            slot.used_minute = minute_of(self.now_ms)
+
+    cpdef int frequency(self, bytes key) except -2:
+        """How often a key is accessed, on a logarithmic scale from 0 to 255; -1 when it is missing. No access."""
+        cdef Slot slot = self.lookup(key)
+        return -1 if slot is None else self.decayed_uses(slot)
+
+    cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1:
+        """Note what another server knew of the accesses of a key: RESTORE. -1: nothing. KeyError: no such key."""
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            raise KeyError(key)
+        if accessed_ms >= 0:
+            slot.accessed_ms = accessed_ms
+        if 0 <= uses <= 255:
+            slot.uses = <unsigned char>uses
+            slot.used_minute = minute_of(self.now_ms)
+        return 0
+
+    # --- Which keys there are, at random -------------------------------------------------------------------------
+
+    cdef Slot slot_at(self, Py_ssize_t at):
+        """The slot at a place of the dense list."""
+        return <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+
+    cdef Slot random_slot(self, bint is_expiring):
+        """Any slot, or any of those with an expiry; there must be one. Expired ones too."""
+        if is_expiring:
+            return <Slot>self.deadlines[<Py_ssize_t>(self.roll() % <unsigned long long>self.deadline_count)].slot
+        return self.slot_at(<Py_ssize_t>(self.roll() % <unsigned long long>self.count))
 
     # --- Keys and values -----------------------------------------------------------------------------------------
 
@@ -378,14 +497,19 @@ cdef class Database:
             return None
         self.hits += 1
         if self.touch_on_access:
-            slot.accessed_ms = self.now_ms
+            self.note_use(slot)
         return slot.value
 
-    cpdef object find_untouched(self, bytes key):
-        """As find, for commands that look at a key without using it: its access time stays."""
+    cpdef object find_untouched(self, bytes key, bint tells=True):
+        """As find, for commands that look at a key without using it: no access is noted.
+
+        tells  whether a missing key is told of
+        """
         cdef Slot slot = self.lookup(key)
         if slot is None:
             self.misses += 1
+            if tells:
+                self.event(EVENT_KEY_MISS, b"keymiss", key)
             return None
         self.hits += 1
         return slot.value
@@ -395,9 +519,10 @@ cdef class Database:
         cdef Slot slot = self.lookup(key)
         if slot is None:
             self.misses += 1
+            self.event(EVENT_KEY_MISS, b"keymiss", key)
             return False
         self.hits += 1
-        slot.accessed_ms = self.now_ms
+        self.note_use(slot)
         return True
 
     cpdef object find_for_write(self, bytes key):
@@ -406,13 +531,22 @@ cdef class Database:
         if slot is None:
             return None
         if self.touch_on_access:
-            slot.accessed_ms = self.now_ms
+            self.note_use(slot)
         return slot.value
 
     cpdef object peek(self, bytes key):
         """The value of a key, or None; nothing is counted and the access time stays."""
         cdef Slot slot = self.lookup(key)
         return None if slot is None else slot.value
+
+    cpdef bint is_overdue(self, bytes key) except -1:
+        """Whether a key has expired and is still there because nobody has met it; it stays."""
+        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
+        cdef PyObject *found
+        if <object>shard is None:
+            return False
+        found = PyDict_GetItemWithError(<dict>shard, key)
+        return found is not NULL and 0 <= (<Slot>found).expire_at_ms < self.now_ms
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
@@ -433,10 +567,35 @@ cdef class Database:
             return self.add(key, value)
         if slot.deadline_at >= 0 and not keep_expiry:
             self.drop_deadline(slot)
-        return self.overwrite(slot, value)
+        old = slot.value
+        self.overwrite(slot, value)
+        return self.tell_overwritten(key, old, value)
 
-    cpdef bint delete(self, bytes key) except -1:
-        """Remove a key; False when it is missing."""
+    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=False) except -1:
+        """As set, and tell of the event `set`."""
+        self.set(key, value, keep_expiry)
+        return self.event(EVENT_STRING, b"set", key)
+
+    cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=HINT_BY_VALUE) except -1:
+        """Store what has become of the string under a key, which keeps its expiry; a missing key is added.
+
+        event  what is told of it
+        hint   ENCODING_*: how the string was made
+        """
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
+            self.add(key, value)
+            slot = self.lookup(key)
+        else:
+            self.overwrite(slot, value)
+        slot.encoding_hint = <unsigned char>hint
+        return self.event(EVENT_STRING, event, key)
+
+    cpdef bint delete(self, bytes key, bint tells=False) except -1:
+        """Remove a key; False when it is missing.
+
+        tells  whether to tell of the event `del`
+        """
         cdef Slot slot = self.lookup(key)
         if slot is None:
             return False
@@ -444,6 +603,17 @@ cdef class Database:
         self.signal_ready(key)
         self.touched(key)
         self.dispose(slot.value)
+        if tells:
+            self.event(EVENT_GENERIC, b"del", key)
+        return True
+
+    cpdef bint evict(self, bytes key) except -1:
+        """Remove a key to make room; False when it is missing."""
+        if not self.delete(key):
+            return False
+        self.evicted_keys += 1
+        self.event(EVENT_EVICTED, b"evicted", key)
+        self.listener.key_removed(self, key)
         return True
 
     cpdef int hint_encoding(self, bytes key, int hint) except -1:
@@ -451,7 +621,7 @@ cdef class Database:
         cdef Slot slot = self.lookup(key)
         if slot is None:
             raise KeyError(key)
-        slot.encoding_hint = hint
+        slot.encoding_hint = <unsigned char>hint
         return 0
 
     def slot(self, bytes key not None):
@@ -468,7 +638,7 @@ cdef class Database:
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
     cdef int place(self, bytes key, Slot source, object value) except -1:
-        """Store `value` under `key` with expiry, access time and encoding of `source`, whatever `key` held."""
+        """Store `value` under `key` with expiry and encoding of `source`, whatever `key` held; it counts as a new key."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
             slot = Slot.__new__(Slot)
@@ -477,10 +647,10 @@ cdef class Database:
             self.insert(slot)
             self.signal_ready(key)
             self.touched(key)
-            self.event(EVENT_NEW, b"new", key)
         else:
             self.overwrite(slot, value)
-        slot.accessed_ms = source.accessed_ms
+        self.event(EVENT_NEW, b"new", key)
+        slot.accessed_ms, slot.uses, slot.used_minute = self.now_ms, NEW_USES, minute_of(self.now_ms)
         slot.encoding_hint = HINT_RAW if type(value) is bytes and source.encoding == b"raw" else source.encoding_hint
         if source.expire_at_ms >= 0:
             self.set_deadline(slot, source.expire_at_ms)
@@ -500,6 +670,7 @@ cdef class Database:
 
     cpdef bint rename(self, bytes key, bytes new_key) except -1:
         """Give a key another name, expiry and all; what was there is overwritten. False when `key` is missing."""
+        cdef Slot target
         cdef Slot slot = self.lookup(key)
         if new_key is None:
             raise TypeError("a key is bytes, not None")
@@ -507,7 +678,14 @@ cdef class Database:
             return False
         if key == new_key:
             return True
-        return self.relocate(slot, self, new_key)
+        target = self.lookup(new_key)
+        old = None if target is None else target.value
+        self.relocate(slot, self, new_key)
+        self.event(EVENT_GENERIC, b"rename_from", key)
+        self.event(EVENT_GENERIC, b"rename_to", new_key)
+        if old is not None:
+            self.tell_overwritten(new_key, old, slot.value)
+        return True
 
     cpdef bint move(self, bytes key, Database target) except -1:
         """Move a key to another database; False when it is missing here or there already."""
@@ -516,19 +694,29 @@ cdef class Database:
             raise TypeError("there is no database to move to")
         if slot is None or target.lookup(key) is not None:
             return False
-        return self.relocate(slot, target, key)
+        self.relocate(slot, target, key)
+        self.event(EVENT_GENERIC, b"move_from", key)
+        target.event(EVENT_GENERIC, b"move_to", key)
+        return True
 
     cpdef bint copy(self, bytes key, Database target, bytes new_key) except -1:
         """Copy a key, with its expiry, over whatever is at `new_key` of `target`; False when it is missing.
 
         The value copies itself (`value.copy()`). A key must not be copied to itself.
         """
+        cdef Slot replaced
         cdef Slot slot = self.lookup(key)
         if target is None:
             raise TypeError("there is no database to copy to")
         if slot is None:
             return False
-        target.place(new_key, slot, slot.value if type(slot.value) is bytes else slot.value.copy())
+        replaced = target.lookup(new_key)
+        old = None if replaced is None else replaced.value
+        value = slot.value if type(slot.value) is bytes else slot.value.copy()
+        target.place(new_key, slot, value)
+        target.event(EVENT_GENERIC, b"copy_to", new_key)
+        if old is not None:
+            target.tell_overwritten(new_key, old, value)
         return True
 
     # --- Expiry --------------------------------------------------------------------------------------------------
@@ -547,6 +735,7 @@ cdef class Database:
             return False
         self.set_deadline(slot, at_ms)
         self.touched(key)
+        self.event(EVENT_GENERIC, b"expire", key)
         return True
 
     cpdef bint persist(self, bytes key) except -1:
@@ -556,6 +745,7 @@ cdef class Database:
             return False
         self.drop_deadline(slot)
         self.touched(key)
+        self.event(EVENT_GENERIC, b"persist", key)
         return True
 
     cpdef long long expire_due(self, long long limit) except -1:
@@ -603,7 +793,7 @@ cdef class Database:
         cdef Slot slot
         while self.count:
             at = randrange(self.count)
-            slot = <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+            slot = self.slot_at(at)
             if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
                 return slot.key
             self.expire(slot)
@@ -627,7 +817,7 @@ cdef class Database:
         end = at - <Py_ssize_t>limit if limit < at else 0
         while at > end:
             at -= 1
-            slot = <Slot>(<list>self.chunks[at >> CHUNK_BITS])[at & (CHUNK - 1)]
+            slot = self.slot_at(at)
             if 0 <= slot.expire_at_ms < self.now_ms:
                 self.expire(slot)  # the slot that takes its place has been visited, if it is another one
             else:
@@ -644,6 +834,8 @@ cdef class Database:
         self.shards = [None] * SHARDS
         self.chunks = []
         self.count = 0
+        self.object_bytes = 0
+        self.container_count = -1
         heap.data = self.deadlines
         self.trash.release(heap)
         self.deadlines = NULL
@@ -666,10 +858,37 @@ cdef class Database:
         self.deadline_count, other.deadline_count = other.deadline_count, self.deadline_count
         self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
         self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
+        self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
+        self.container_count = other.container_count = -1
         self.signal_all()
         if other is not self:
             other.signal_all()
         return 0
+
+    # --- Memory ----------------------------------------------------------------------------------------------------
+
+    cpdef long long memory(self) except -1:
+        """Bytes of memory of keys, strings, and what finds them; what streams hold is counted where it is allocated."""
+        # The containers are measured again when the number of keys has changed by a sixteenth.
+        if abs(self.count - self.container_count) << 4 > self.container_count or self.container_count < 0:
+            self.container_bytes = SHARDS * sizeof(PyObject *)
+            for shard in self.shards:
+                if shard is not None:
+                    self.container_bytes += getsizeof(shard)
+            self.container_bytes += len(self.chunks) * LIST_BYTES
+            self.container_count = self.count
+        return self.object_bytes + self.container_bytes + self.count * <long long>sizeof(PyObject *)
+
+    @property
+    def lookup_bytes(self):
+        """Bytes of memory of what finds keys: shards and the dense list."""
+        self.memory()
+        return self.container_bytes + self.count * <long long>sizeof(PyObject *)
+
+    @property
+    def deadline_bytes(self):
+        """Bytes of memory of the heap of deadlines."""
+        return self.deadline_room * sizeof(Deadline)
 
     # --- Self-check ----------------------------------------------------------------------------------------------
 
@@ -678,6 +897,7 @@ cdef class Database:
         cdef Slot slot
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t expiring = 0
+        cdef long long weight = 0
         total = 0
         assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
         assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
@@ -688,6 +908,8 @@ cdef class Database:
                 shard = self.shards[shard_of(slot.key)]
                 assert shard is not None and shard.get(slot.key) is slot, "a slot is in its shard"
                 assert slot.value is not None
+                weight += SLOT_BYTES + object_size(slot.key)
+                weight += object_size(slot.value) if type(slot.value) is bytes else STREAM_BYTES
                 at += 1
                 assert (slot.expire_at_ms >= 0) == (slot.deadline_at >= 0)
                 if slot.deadline_at >= 0:
@@ -699,6 +921,7 @@ cdef class Database:
         assert at == self.count
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum
+        assert weight == self.object_bytes
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
 
