@@ -7,7 +7,8 @@ import importlib
 __all__ = ["FAMILIES", "load_all"]
 
 FAMILIES = (
-    "connection", "server", "debug", "command_info", "generic", "strings", "stream", "read", "group", "stream_info", "transaction",
+    "connection", "server", "debug", "command_info", "generic", "strings", "stream", "read", "group", "stream_info", "transaction", "tracking",
+    "pubsub",
 )  # fmt: skip
 """The modules that declare commands."""
 

@@ -66,6 +66,8 @@ class Client(Protocol):
     @property
     def last_interaction(self) -> float: ...
     @property
+    def is_subscribed(self) -> bool: ...
+    @property
     def blocked(self) -> object | None: ...
     @property
     def query_buffer_size(self) -> int: ...
@@ -283,7 +285,10 @@ def auth(ctx: ConnectionContext, args: list[bytes]) -> None:
 def ping(ctx: ConnectionContext, args: list[bytes]) -> None:
     if len(args) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
-    if len(args) == 2:
+    if ctx.client.is_subscribed and ctx.reply.resp == 2:
+        # Where only messages are expected, the answer is made like one.
+        ctx.reply.bulk_array([b"pong", args[1] if len(args) == 2 else b""])
+    elif len(args) == 2:
         ctx.reply.bulk(args[1])
     else:
         ctx.reply.simple(b"PONG")

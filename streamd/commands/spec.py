@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
-    "ACL_CATEGORIES", "Arg", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "block", "command",
+    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "block", "command",
     "container", "double", "integer", "key", "keys_of", "multiple", "oneof", "optional", "pattern", "string", "table",
     "token", "unix_time",
 ]  # fmt: skip
@@ -157,6 +157,24 @@ class KeyUse(NamedTuple):
     flags: str  # what is done with it, in the words of KeySpec.flags
 
 
+class ChannelsAt(NamedTuple):
+    """Which arguments of a command are channels: what ACL rules for channels are asked about.
+
+    first         index of the first (1 = first argument)
+    last          that of the last, counted from the end when negative
+    are_patterns  they are patterns of channels: a rule must allow the pattern itself, not what it matches
+    """
+
+    first: int
+    last: int
+    are_patterns: bool = False
+
+    def of(self, args: list[bytes]) -> list[bytes]:
+        """The channels, or patterns, that a request names."""
+        last = self.last if self.last >= 0 else len(args) + self.last
+        return args[self.first : last + 1]
+
+
 # --- The arguments, for COMMAND DOCS -------------------------------------------------------------------------------
 
 ArgType = Literal["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"]
@@ -238,6 +256,7 @@ class Command:
     categories   ACL categories beyond those that follow from the group and the flags; `-keyspace` takes one of those away
     doc_flags    `syscmd`: for servers, not for people; `deprecated` follows from `deprecated_since`
     key_flags    for a key specification with `variable_flags`: the flags that hold for one request
+    channels     the arguments that are channels and need permission; None when there are none
     subcommands  for a container: upper-case subcommand name to its declaration
     """
 
@@ -258,6 +277,7 @@ class Command:
     replaced_by: str | None = None
     doc_flags: frozenset[str] = frozenset()
     key_flags: Callable[[list[bytes]], str] | None = None
+    channels: ChannelsAt | None = None
     subcommands: dict[str, Command] = field(default_factory=dict)
 
     @property
@@ -351,7 +371,7 @@ def _check(declared: Command) -> None:
         raise ValueError(f"command {name} is readonly and write")
     for spec in declared.keys:
         words = _words(spec.flags, KEY_FLAGS, "key flag", name)
-        if len(words.intersection(KEY_ACCESS)) != 1:
+        if "not_key" not in words and len(words.intersection(KEY_ACCESS)) != 1:
             raise ValueError(f"command {name}: a key specification says one of {', '.join(KEY_ACCESS)}")
         if "variable_flags" in words and declared.key_flags is None:
             raise ValueError(f"command {name}: variable_flags need key_flags")
@@ -489,6 +509,7 @@ def command(
     replaced_by: str | None = None,
     doc_flags: str = "",
     key_flags: Callable[[list[bytes]], str] | None = None,
+    channels: ChannelsAt | None = None,
 ) -> Callable[[Handler], Handler]:
     """Declare the command that the decorated function handles; declaring a name twice raises ValueError."""
     declared = Command(
@@ -509,6 +530,7 @@ def command(
         replaced_by=replaced_by,
         doc_flags=_words(doc_flags, DOC_FLAGS, "documentation flag", name),
         key_flags=key_flags,
+        channels=channels,
     )
 
     def declare(handler: Handler) -> Handler:

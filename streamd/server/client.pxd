@@ -33,12 +33,14 @@ cdef enum OutputClass:
 
 cdef class Client:
     cdef int state                         # set of ClientState
-    cdef int output_class                  # OutputClass
+    cdef readonly int output_class         # OutputClass
+    cdef list subscribed                   # dicts name -> place, by kind of name; None: no subscriptions; kept by Hub
     cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> None; None when nothing is watched; kept by Keyspace
     cdef public bint is_dirty              # something watched has changed
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
     cdef readonly long long id
+    cdef ReplyWriter confirmed             # (un)subscriptions told though CLIENT REPLY silences the rest; None: none
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
     cdef Database db                       # the selected database
@@ -60,7 +62,7 @@ cdef class Client:
     cdef public bytes name
     cdef public bytes lib_name
     cdef public bytes lib_ver
-    cdef public bytes user
+    cdef readonly object user              # acl.User, who says what it may do; None: nobody, who may do everything
     cdef long long created_us              # monotonic
     cdef long long last_interaction_us     # monotonic
     cdef readonly long long total_net_in   # bytes
@@ -73,6 +75,7 @@ cdef class Client:
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef bint can_run(self) noexcept
+    cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
     cdef int put_off(self) except -1
     cdef int go_on(self) except -1
     cdef int want_write(self) except -1

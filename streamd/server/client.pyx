@@ -185,12 +185,20 @@ cdef class Client:
         elif self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_ARMED
 
-    def set_authenticated(self, bint authenticated, bytes user=b"default"):
-        """Who the client is from now on; the parser's limits for strangers follow."""
+    def set_authenticated(self, bint authenticated, user=None):
+        """Who the client is from now on: an acl.User, or the default one."""
+        cdef Dispatcher dispatcher = self.dispatcher
         self.authenticated = authenticated
-        self.parser.authenticated = authenticated
-        self.change_state(STRANGER, not authenticated)
-        self.user = user
+        self.user = dispatcher.default_user if user is None else user
+        self.follow_user()
+
+    def follow_user(self):
+        """Take over what the client's user may do now, and whether the default user needs a password."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef bint is_stranger = dispatcher.needs_password and not self.authenticated
+        self.parser.authenticated = not is_stranger
+        self.change_state(STRANGER, is_stranger)
+        self.change_state(LIMITED, self.user is not None and not self.user.permissions.allow_everything)
 
     cdef int change_state(self, int state, bint is_on) except -1:
         """Put one ClientState into the client's set, or take it out."""

@@ -108,7 +108,8 @@ cdef class Dispatcher:
     cdef list effects                 # (database index, args) to be propagated when the command is over
     cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
     cdef bint has_effects             # some have been taken since the last flush
-    cdef public bint needs_password
+    cdef public bint needs_password   # of new connections
+    cdef public object default_user   # acl.User of new connections
     cdef public long long max_bulk_len
     cdef public long long query_buffer_limit
     cdef int _pause

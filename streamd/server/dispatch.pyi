@@ -59,6 +59,7 @@ class Dispatcher:
     server: Server
     blocked: BlockedClients
     needs_password: bool
+    default_user: User | None
     max_bulk_len: int
     query_buffer_limit: int
     pause: int

@@ -307,7 +307,7 @@ cdef class Dispatcher:
                 self.execute(client, args)
             else:
                 self.ended_us = monotonic_us()
-            if client.reply.length >= self.output_watch[client.output_class] or not client.authenticated:
+            if client.reply.length >= self.output_watch[client.output_class] or client.state & STRANGER:
                 self.check_output(client)
             # Whether there is more or not: the event loop may be about to read the next piece.
             if self.ended_us > limit_us and client.can_run():
@@ -352,7 +352,7 @@ cdef class Dispatcher:
         """Close a client, at the end of the turn, whose unsent replies have grown beyond its limit."""
         cdef int kind = client.output_class
         cdef long long size, now_us
-        if not client.authenticated and client.reply.length > STRANGER_OUTPUT:
+        if client.state & STRANGER and client.reply.length > STRANGER_OUTPUT:
             return self.doom(client)
         if self.output_watch[kind] == SIZE_MAX:
             return 0

@@ -4,6 +4,7 @@
 Databases tell one Keyspace of every change (`database.KeyspaceListener`); what nobody asked for costs them one test of a
 flag.
 
+    events         notify-keyspace-events: they are published on channels named after the key, the event, or both
     touched keys   WATCH: the clients that watch the key will not run their transaction
     removed keys   expired or evicted: a DEL is propagated, so that files and replicas need no clock of their own
 
@@ -12,18 +13,31 @@ What must hold: `watched` has a key exactly as long as a client watches it, and 
 """
 
 from streamd.server.client cimport Client
+from streamd.engine.database cimport (
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM, EVENT_STRING,
+    EVENT_TYPE_CHANGED,
+)
 from streamd.server.dispatch cimport Dispatcher
 
 __all__ = ["Keyspace"]
 
 
 cdef class Keyspace(KeyspaceListener):
+EVENT_LETTERS = {
+    "g": EVENT_GENERIC, "$": EVENT_STRING, "t": EVENT_STREAM, "x": EVENT_EXPIRED, "e": EVENT_EVICTED,
+    "m": EVENT_KEY_MISS, "n": EVENT_NEW, "o": EVENT_OVERWRITTEN, "c": EVENT_TYPE_CHANGED,
+}  # fmt: skip
+"""Classes of events by their letters in the setting; those of other data types never happen here."""
+APART = frozenset("mnoc")
+"""Letters that `A` does not stand for."""
+
     """The listener of all databases of a server."""
 
     def __init__(self, dispatcher):
         self.dispatcher = dispatcher
         self.watched = {}
 
+        self.hub = dispatcher.hub
     cdef int refresh(self) except -1:
         """Bring what the databases are to tell up to date."""
         self.wants_touched = len(self.watched) > 0
@@ -76,6 +90,36 @@ cdef class Keyspace(KeyspaceListener):
     # --- What databases tell ---------------------------------------------------------------------------------------
 
     cpdef int key_touched(self, object db, bytes key) except -1:
+    # --- Events --------------------------------------------------------------------------------------------------
+
+    def set_events(self, str letters not None):
+        """Publish what the setting notify-keyspace-events asks for."""
+        given = set(letters)
+        self.by_key = "K" in given
+        self.by_event = "E" in given
+        self.wanted = 0
+        if self.by_key or self.by_event:
+            for letter, kind in EVENT_LETTERS.items():
+                if letter in given or ("A" in given and letter not in APART):
+                    self.wanted |= kind
+
+    cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
+        """Publish an event of a class that is wanted."""
+        if not self.hub.has_listeners():
+            return 0
+        if self.by_key:
+            self.hub.publish(b"__keyspace@%d__:%b" % (db.index, key), event)
+        if self.by_event:
+            self.hub.publish(b"__keyevent@%d__:%b" % (db.index, event), key)
+        return 0
+
+    cdef int watched_changed(self, dict clients) except -1:
+        """Something that these clients watch has changed."""
+        cdef Client client
+        for client in clients:
+            client.is_dirty = True
+        return 0
+
         cdef Client client
         cdef dict clients = self.watched.get((db, key))
         if clients is not None:
