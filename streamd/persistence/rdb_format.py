@@ -90,6 +90,7 @@ class WriteOptions:
     compression   compress strings (`rdbcompression`)
     checksum      write the checksum (`rdbchecksum`); else zero, which readers take for `none`
     access_times  write how long each key has not been used, as Redis does with an LRU policy of `maxmemory-policy`
+    access_counts write how often each key is used, as Redis does with an LFU policy
     aux           further auxiliary fields behind redis-ver, redis-bits, ctime and used-mem, in order; Redis's names are
                   repl-stream-db, repl-id, repl-offset, aof-base
     default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: losing that is no loss
@@ -99,6 +100,7 @@ class WriteOptions:
     compression: bool = True
     checksum: bool = True
     access_times: bool = False
+    access_counts: bool = False
     aux: Mapping[str, str | int] = field(default_factory=dict)
     default_idmp: tuple[int, int] = (100, 100)
 

@@ -122,7 +122,7 @@ cdef class RdbReader:
     cdef const uint8_t *at                    # the next byte to be read
     cdef const uint8_t *end                   # behind the last byte at hand
     cdef uint64_t base_offset                 # of `base` in the stream
-    cdef int64_t size                         # -1: not known
+    cdef readonly int64_t size                # of the stream, or more; -1: not known
     cdef const uint8_t *summed                # the checksum is of what comes before
     cdef uint64_t crc
     cdef bint sums                            # whether a checksum is to be computed
@@ -742,6 +742,7 @@ cdef class RdbReader:
         cdef int opcode, type
         cdef int64_t expire_at_ms = -1
         cdef int64_t idle_s = -1
+        cdef int uses = -1
         cdef int64_t offset
         cdef uint64_t number
         cdef bint expired
@@ -759,7 +760,7 @@ cdef class RdbReader:
             elif opcode == OP_IDLE:
                 idle_s = <int64_t>self.get_small(INT64_MAX // 1000, "an idle time")
             elif opcode == OP_FREQUENCY:
-                self.skip(1)
+                uses = self.get_byte()
             elif opcode == OP_SELECT:
                 number = self.get_count()
                 if self.databases is not None and number >= <uint64_t>len(self.databases):
@@ -805,8 +806,8 @@ cdef class RdbReader:
                 else:
                     self.value = None
                     self.meet_unsupported(type, offset, expired)
-                self.keep_key(type, expire_at_ms, idle_s, expired, offset)
-                expire_at_ms = idle_s = -1
+                self.keep_key(type, expire_at_ms, idle_s, uses, expired, offset)
+                expire_at_ms = idle_s = uses = -1
                 if self.position() >= self.pause_at:
                     yield self.position()
                     self.pause_at = self.position() + budget
@@ -864,7 +865,7 @@ cdef class RdbReader:
         return 0
 
     cdef int keep_key(
-        self, int type, int64_t expire_at_ms, int64_t idle_s, bint expired, int64_t offset
+        self, int type, int64_t expire_at_ms, int64_t idle_s, int uses, bint expired, int64_t offset
     ) except -1:
         """Put the value read into its database, unless it has expired."""
         cdef Slot slot
@@ -885,11 +886,13 @@ cdef class RdbReader:
         slot = Slot.__new__(Slot)
         slot.key = self.key
         slot.value = value
-        slot.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
         try:
             self.db.insert(slot)
         except KeyError:
             self.corrupt("another key", f"'{printable(self.key)}' a second time", offset)
+        slot.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
+        if uses >= 0:
+            slot.uses = <unsigned char>uses
         if expire_at_ms != -1:
             self.db.set_deadline(slot, expire_at_ms)
         self.db.signal_ready(self.key)

@@ -54,6 +54,7 @@ cdef enum:
     OP_EXPIRE_MS = 252
     OP_SELECT = 254
     OP_IDLE = 248
+    OP_FREQUENCY = 249
     OP_END = 255
     TYPE_STRING = 0
 
@@ -385,6 +386,9 @@ cdef class RdbWriter:
         if self.options.access_times:
             self.put_byte(OP_IDLE)
             self.put_length(<uint64_t>(now_ms - slot.accessed_ms) // 1000 if now_ms > slot.accessed_ms else 0)
+        elif self.options.access_counts:
+            self.put_byte(OP_FREQUENCY)
+            self.put_byte(slot.uses)
         self.put_type(slot.value)
         self.put_bytes(slot.key)
         self.put_value(slot.value)

@@ -4,11 +4,12 @@ Saving never touches the file that is there: everything goes into `temp-PID.rdb`
 in the other's place, and then the directory is brought to the disk too. Whatever happens between two of these steps, the
 name leads to a whole snapshot, the old one or the new one.
 
-    save_to_file(databases, path, options, now_ms=...)          in a forked child, or in the server itself (SAVE)
+    for line in save_to_file(databases, path, options):         # in a forked child, or in the server itself (SAVE)
+        log.warning(line)                                       # what the form had no room for
 
-    with open_snapshot(path, databases, options) as reader:
-        for done in reader.steps():                             # about 1 MiB each; serve clients in between
-            ...                                                 # `done` of reader.size bytes: INFO, the log
+    reader = load_file(path, databases, options)
+    for done in reader.steps():                                 # about 1 MiB each; serve clients in between
+        ...                                                     # `done` of reader.size bytes: INFO, the log
     reader.aux, reader.keys_loaded ...
 
 A file that is not in order raises CorruptFileError, and the databases are of no use then; a missing one FileNotFoundError.
@@ -17,9 +18,9 @@ A file that is not in order raises CorruptFileError, and the databases are of no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from streamd.engine.database import Database
 from streamd.persistence.files import Files
@@ -27,24 +28,10 @@ from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.rdb_write import RdbWriter
 
-__all__ = ["Saved", "open_snapshot", "save_to_file", "temporary_path"]
+__all__ = ["load_file", "save_to_file", "temporary_path"]
 
 SYNC_EVERY = 4 << 20
 """Bytes after which a file that is being written is brought to the disk, so that the last time does not take long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What has been saved.
-
-    keys      keys in the file
-    size      its bytes
-    warnings  what the form had no room for, a line for the log each
-    """
-
-    keys: int
-    size: int
-    warnings: list[str]
 
 
 class _Sink:
@@ -76,15 +63,16 @@ def save_to_file(
     path: str,
     options: WriteOptions | None = None,
     *,
-    now_ms: int,
+    now_ms: int | None = None,
     used_memory: int = 0,
     incremental_fsync: bool = True,
     progress: Callable[[int], object] | None = None,
     files: Files | None = None,
-) -> Saved:
+) -> list[str]:
     """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
 
-    now_ms             Unix time
+    Returns what the form had no room for, a line for the log each.
+    now_ms             Unix time; None: the system's
     used_memory        bytes, noted in the file
     incremental_fsync  bring the file to the disk every 4 MiB (`rdb-save-incremental-fsync`)
     progress           called with the number of keys written so far, often
@@ -92,6 +80,7 @@ def save_to_file(
     """
     files = Files() if files is None else files
     options = WriteOptions() if options is None else options
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     temporary = temporary_path(path)
     fd = files.open_append(temporary, new=True)
     try:
@@ -107,16 +96,26 @@ def save_to_file(
             files.unlink(temporary)
         raise
     files.sync_directory(os.path.dirname(path) or ".")
-    return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))
+    return writer.losses.describe(options.form)
 
 
-@contextmanager
-def open_snapshot(
-    path: str, databases: Iterable[Database] | None, options: LoadOptions | None = None
-) -> Iterator[RdbReader]:
-    """The reader of a file, which is open as long as the block lasts.
+def load_file(path: str, databases: Iterable[Database] | None, options: LoadOptions | None = None) -> RdbReader:
+    """The reader of a file; `load` or `steps` reads it. Raises OSError.
 
     databases  those that get the keys; None: the file is only looked through
     """
-    with open(path, "rb", buffering=0) as file:
-        yield RdbReader(file, databases, options=options, name=path, size=os.fstat(file.fileno()).st_size)
+    source = _Source(path)
+    return RdbReader(source, databases, options=options, name=path, size=source.size)
+
+
+class _Source:
+    """A file that is open as long as somebody reads it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by __del__)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self.readinto = self._file.readinto
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            self._file.close()
