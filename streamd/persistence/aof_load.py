@@ -5,7 +5,7 @@ Everything goes through callables, so that this knows neither commands nor clien
 
     apply(args)                 runs one command without a reply: no limits, no waiting, no propagation, `is_replaying`
     load_rdb(path, file)        loads a snapshot from an open file that stands at its beginning; yields bytes read, returns
-                                the offset behind it
+                                the offset behind it. `snapshot_loader` makes one
 
 What is damaged, and what then happens, is decided here:
 
@@ -27,8 +27,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, replace
+from io import FileIO
 
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
@@ -36,13 +36,23 @@ from streamd.errors import CommandError, CorruptFileError, StreamdError, printab
 from streamd.persistence.aof_reader import AofFault, AofReader, UnknownCommandError
 from streamd.persistence.files import Files
 from streamd.persistence.manifest import AofFile
+from streamd.persistence.rdb_format import LoadOptions as RdbOptions
+from streamd.persistence.rdb_read import RdbReader
 
-__all__ = ["AofLoadError", "LoadOptions", "LoadRdb", "UnknownCommandError", "load_file", "load_files"]
+__all__ = [
+    "AofLoadError",
+    "LoadOptions",
+    "LoadRdb",
+    "UnknownCommandError",
+    "load_file",
+    "load_files",
+    "snapshot_loader",
+]
 
 log = logging.getLogger("streamd")
 
 Apply = Callable[[list[bytes]], object]
-LoadRdb = Callable[[str, BinaryIO], Generator[int, None, int]]
+LoadRdb = Callable[[str, FileIO], Generator[int, None, int]]
 
 STEP = 1024
 """Commands run between two steps."""
@@ -63,6 +73,26 @@ class LoadOptions:
 
     load_truncated: bool = True
     corrupt_tail_max_size: int = 0
+
+
+def snapshot_loader(
+    databases: Sequence[Database], options: RdbOptions, finished: Callable[[RdbReader], object] | None = None
+) -> LoadRdb:
+    """A `load_rdb` that fills databases.
+
+    options   as for any snapshot; but keys whose time has come are kept: commands that follow may be about them
+    finished  called with the reader, when a snapshot has been loaded: its counts, its aux fields
+    """
+    options = replace(options, drop_expired=False)
+
+    def load(path: str, file: FileIO) -> Generator[int, None, int]:
+        reader = RdbReader(file, databases, options=options, name=path, size=os.fstat(file.fileno()).st_size)
+        yield from reader.steps()
+        if finished is not None:
+            finished(reader)
+        return reader.end_offset
+
+    return load
 
 
 def load_files(
@@ -141,7 +171,7 @@ def load_file(
     system: Files | None = None,
 ) -> Generator[int, None, int]:
     """Load one file; yields the bytes read so far, returns its size, as it is when its end has been cut off."""
-    with open(path, "rb", buffering=0) as file:
+    with FileIO(path) as file:
         start = 0
         if file.read(5) in RDB_MAGIC:
             file.seek(0)
@@ -269,7 +299,7 @@ def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes])
 
     text  `0 consumer 1700000000000 -1`: database, and then the consumer's seen and active time, Unix ms
           `0 iids 5 2`: how many IIDs the stream was given, and how many of them were duplicates
-    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; else any whose first argument is the key
+    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; any about the stream for the other
     """
     words = text.split()
     try:
@@ -285,6 +315,6 @@ def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes])
         if consumer is not None:
             consumer.seen_ms, consumer.active_ms = numbers
     elif kind == b"iids" and len(numbers) == 2:
-        stream = db.peek(args[1])
+        stream = db.peek(args[2] if args[0].upper() == b"XGROUP" else args[1])
         if isinstance(stream, Stream):
             stream.iids_added, stream.iids_duplicates = numbers

@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["Files"]
+__all__ = ["Files", "SyncingSink"]
 
 if sys.platform == "darwin":
     import fcntl
@@ -70,7 +70,7 @@ class Files:
         """Bring the names in a directory to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.sync(fd)
+            _sync(fd)
         finally:
             os.close(fd)
 
@@ -84,3 +84,25 @@ class Files:
             self.sync(fd)
         finally:
             self.close(fd)
+
+
+class SyncingSink:
+    """Writes to a descriptor, all of what it is given, and syncs now and then, so that the last time does not take long.
+
+    sync_every  bytes; 0: never
+    """
+
+    def __init__(self, files: Files, fd: int, *, sync_every: int) -> None:
+        self._files = files
+        self._fd = fd
+        self._sync_every = sync_every
+        self._unsynced = 0
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._files.write(self._fd, view) :]
+        self._unsynced += len(data)
+        if self._sync_every and self._unsynced >= self._sync_every:
+            self._files.sync_data(self._fd)
+            self._unsynced = 0

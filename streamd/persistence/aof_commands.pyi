@@ -1,0 +1,17 @@
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from streamd.engine.database import Database
+
+__all__ = ["CommandWriter"]
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+class CommandWriter:
+    def __init__(self, sink: _Sink, *, idmp: tuple[int, int] = (100, 100), timestamp_s: int | None = None) -> None: ...
+    @property
+    def bytes_written(self) -> int: ...
+    @property
+    def keys_written(self) -> int: ...
+    def write(self, databases: Iterable[Database], progress: Callable[[int], object] | None = None) -> None: ...
