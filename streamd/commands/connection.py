@@ -6,7 +6,6 @@ Behaviour: Redis 8.6, as seen on a running server.
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from streamd.commands.help import write_help
 from streamd.commands.spec import Command, block, command, container, integer, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, printable
 from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.request import forget_words
 
 __all__ = ["Client", "ConnectionContext", "HelloOptions", "KillFilter", "Server", "describe"]
 
@@ -29,6 +29,26 @@ REPLY_BLOCK = 16 * 1024
 
 
 # --- What is asked of the server ------------------------------------------------------------------------------------
+
+
+class User(Protocol):
+    """A user, as these commands see it."""
+
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def is_nopass(self) -> bool: ...
+
+
+class Users(Protocol):
+    """The users of the server, as these commands see them."""
+
+    @property
+    def users(self) -> Mapping[bytes, User]: ...
+    @property
+    def default(self) -> User: ...
+    def authenticate(self, client: Any, name: bytes, password: bytes, command: bytes, /) -> None:
+        """Make a client a user; CommandError when it is not the right password. `command` is what it called."""
 
 
 class Client(Protocol):
@@ -48,7 +68,7 @@ class Client(Protocol):
     @property
     def authenticated(self) -> bool: ...
     @property
-    def user(self) -> bytes: ...
+    def user(self) -> User | None: ...
     @property
     def db_index(self) -> int: ...
     @property
@@ -83,7 +103,6 @@ class Client(Protocol):
     def last_command(self) -> Command | None: ...
 
     def memory_usage(self) -> int: ...
-    def set_authenticated(self, authenticated: bool, user: bytes = ...) -> None: ...
     def set_reply_mode(self, mode: bytes) -> None: ...
 
 
@@ -93,6 +112,9 @@ class Server(Protocol):
     @property
     def clients(self) -> Mapping[int, Client]:
         """Every connection by its ID, oldest first."""
+
+    @property
+    def acl(self) -> Users: ...
 
     def select(self, client: Client, index: int) -> None: ...
     def reset(self, client: Client) -> None: ...
@@ -197,19 +219,10 @@ class HelloOptions:
         return cls(protocol, credentials, name)
 
 
-def _password(ctx: ConnectionContext) -> bytes:
-    """What requirepass is set to; empty when no password is needed."""
-    password = ctx.config.requirepass
-    return password.encode("utf-8", "surrogateescape") if isinstance(password, str) else bytes(password)
-
-
-def _authenticate(ctx: ConnectionContext, user: bytes, password: bytes) -> None:
+def _authenticate(ctx: ConnectionContext, user: bytes, password: bytes, args: list[bytes]) -> None:
     """Make the client the user that it says it is; CommandError when it cannot prove that."""
-    expected = _password(ctx)
-    # compare_digest takes the same time wherever the passwords differ.
-    if user != DEFAULT_USER or (expected and not hmac.compare_digest(password, expected)):
-        raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
-    ctx.client.set_authenticated(True, user)
+    forget_words(args[1:])
+    ctx.server.acl.authenticate(ctx.client, user, password, args[0])
 
 
 @command(
@@ -231,7 +244,7 @@ def hello(ctx: ConnectionContext, args: list[bytes]) -> None:
     options = HelloOptions.parse(args)
     client = ctx.client
     if options.credentials is not None:
-        _authenticate(ctx, *options.credentials)
+        _authenticate(ctx, *options.credentials, args)
     if not client.authenticated:
         raise CommandError(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user>"
@@ -265,12 +278,12 @@ def hello(ctx: ConnectionContext, args: list[bytes]) -> None:
 def auth(ctx: ConnectionContext, args: list[bytes]) -> None:
     if len(args) > 3:
         raise OptionSyntaxError
-    if len(args) == 2 and not _password(ctx):
+    if len(args) == 2 and ctx.server.acl.default.is_nopass:
         raise CommandError(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your"
             " configuration is correct?"
         )
-    _authenticate(ctx, DEFAULT_USER if len(args) == 2 else args[1], args[-1])
+    _authenticate(ctx, DEFAULT_USER if len(args) == 2 else args[1], args[-1], args)
     ctx.reply.ok()
 
 
@@ -511,7 +524,7 @@ def describe(client: Client, now: float) -> bytes:
         ("tot-mem", client.memory_usage()),
         ("events", "rw" if client.is_congested else "r"),
         ("cmd", client.last_command.full_name if client.last_command is not None else "NULL"),
-        ("user", client.user),
+        ("user", client.user.name if client.user is not None else "(superuser)"),
         ("redir", -1),
         ("resp", client.reply.resp),
         ("lib-name", client.lib_name),
@@ -603,7 +616,7 @@ class KillFilter:
         return (
             (self.id is None or client.id == self.id)
             and (self.type is None or _type_of(client) == self.type)
-            and (self.user is None or client.user == self.user)
+            and (self.user is None or (client.user is not None and client.user.name == self.user))
             and (self.address is None or client.address.encode("utf-8", "surrogateescape") == self.address)
             and (
                 self.local_address is None
@@ -747,6 +760,10 @@ def client_unpause(ctx: ConnectionContext, args: list[bytes]) -> None:
 
 
 CLIENT_HELP = (
+    "CACHING (YES|NO)",
+    "    Whether what the next command reads is remembered, in the modes OPTIN and OPTOUT.",
+    "GETREDIR",
+    "    The number of the connection that is told of changes in place of this one.",
     "GETNAME",
     "    The name of this connection.",
     "ID",
@@ -791,6 +808,11 @@ CLIENT_HELP = (
     "    * LIB-VER: the version of its library",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    End the wait of a blocked connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell of changes of keys that this connection has read.",
+    "TRACKINGINFO",
+    "    What this connection has asked for with TRACKING.",
     "NO-EVICT (ON|OFF)",
     "    Keep this connection when clients use too much memory.",
     "NO-TOUCH (ON|OFF)",

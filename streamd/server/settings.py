@@ -791,7 +791,7 @@ CLIENTS = (
         doc="Close clients when all of their buffers take more than this; 0 never does.",
     ),
     integer(
-        "tracking-table-max-keys", 1000000, flags="planned", doc="Keys that client-side caching remembers; 0: no limit."
+        "tracking-table-max-keys", 1000000, apply="refresh", doc="Keys that client-side caching remembers; 0: no limit."
     ),
 )  # fmt: skip
 
