@@ -34,6 +34,7 @@ from streamd.server.dispatch import Dispatcher
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.log import VERBOSE
+from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
 from streamd.server.slowlog import SlowLog
 
@@ -82,6 +83,7 @@ class Server:
     commands    the command table, renamed as the configuration says
     databases   by index, as SELECT numbers them
     dispatcher  runs requests; holds the clients and what is counted
+    payloads    what DUMP and RESTORE need
     blocked     clients that wait for keys
     """
 
@@ -100,6 +102,7 @@ class Server:
         self.slowlog = SlowLog()
         self.latency = LatencyMonitor()
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
+        self.payloads = Payloads(self)
         self.active_expire = True
         self.is_cron_paused = False
         self.total_connections = 0
