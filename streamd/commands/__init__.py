@@ -7,7 +7,7 @@ import importlib
 __all__ = ["FAMILIES", "load_all"]
 
 FAMILIES = (
-    "connection", "server", "debug", "command_info", "generic", "strings", "stream", "read", "group", "stream_info", "transaction", "tracking",
+    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "stream", "read", "group", "stream_info", "transaction", "tracking",
     "pubsub",
 )  # fmt: skip
 """The modules that declare commands."""
