@@ -7,8 +7,8 @@ import importlib
 __all__ = ["FAMILIES", "load_all"]
 
 FAMILIES = (
-    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "stream", "read", "group", "stream_info", "transaction", "tracking",
-    "pubsub",
+    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "stream", "read", "group",
+    "stream_info", "transaction", "tracking", "pubsub", "slowlog", "latency", "monitor", "lolwut", "persistence",
 )  # fmt: skip
 """The modules that declare commands."""
 

@@ -59,7 +59,7 @@ class Server(Protocol):
         """The text of INFO; without sections, the default ones."""
 
     def reset_statistics(self) -> None: ...
-    def request_shutdown(self) -> None: ...
+    def request_shutdown(self, *, save: bool | None, force: bool) -> bool: ...
 
 
 class ServerContext(Protocol):
@@ -239,7 +239,10 @@ def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
     history=(("7.0.0", "NOW, FORCE and ABORT."),),
 )  # fmt: skip
 def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
-    if b"ABORT" in parse_shutdown(args):
+    words = parse_shutdown(args)
+    if b"ABORT" in words:
         # A shutdown has nothing to wait for, so that there never is one to call off.
         raise CommandError("ERR No shutdown in progress.")
-    ctx.server.request_shutdown()
+    save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
+    if not ctx.server.request_shutdown(save=save, force=b"FORCE" in words):
+        raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")

@@ -28,18 +28,22 @@ from streamd.commands.spec import table
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
 from streamd.errors import ConfigError
+from streamd.server.acl import Acl, AclError
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.log import VERBOSE
+from streamd.server.tracking import ClientTracking
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
 from streamd.server.slowlog import SlowLog
 
 if TYPE_CHECKING:
+    from streamd.commands.tracking import TrackingOptions
     from streamd.server.config import Config
+    from streamd.server.monitor import Monitors
 
 __all__ = ["ListenError", "Server", "run"]
 
@@ -116,6 +120,7 @@ class Server:
         self.was_interrupted = False
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
+        self.acl: Acl
         self.persistence: Persistence
         self._loop: asyncio.AbstractEventLoop
         self._listeners: dict[tuple[str, int], asyncio.AbstractServer] = {}
@@ -142,6 +147,7 @@ class Server:
         self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
         self.dispatcher.context.config = self.config
+        self._load_users()
         self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
         self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten, "append-only": self._switch_append_only}
@@ -156,6 +162,14 @@ class Server:
             self._stop()
             raise
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
+
+    def _load_users(self) -> None:
+        """Make the users that the configuration declares; raises AclError."""
+        self.acl = Acl(self)
+        for warning in self.acl.load_at_start():
+            log.warning("%s", warning)
+        self.config.callbacks["password"] = self.acl.set_password
+        self.config.user_lines = self.acl.config_lines
 
     async def wait_closed(self) -> None:
         """Return when the server has stopped."""
@@ -292,12 +306,16 @@ class Server:
     def clients(self) -> dict[int, Client]:
         return self.dispatcher.clients
 
+    @property
+    def monitors(self) -> Monitors:
+        return self.dispatcher.monitors
+
     def client_connected(self, client: Client, sock: Any) -> None:
         """Called by every new client: counts it, or turns it away when there are too many."""
         refusal = b""
         if len(self.clients) > self.config.maxclients:
             refusal = MAX_CLIENTS_ERROR
-        elif self.config.protected_mode and not self.config.requirepass and not is_local(client):
+        elif self.config.protected_mode and self.acl.default.is_nopass and not is_local(client):
             refusal = PROTECTED_ERROR
         if refusal:
             self.rejected_connections += 1
@@ -328,6 +346,7 @@ class Server:
     def reset(self, client: Client) -> None:
         """RESET: the connection is as it was when it was made."""
         self.dispatcher.context.end_transaction()
+        self.dispatcher.tracking.disable(client)
         self.dispatcher.hub.drop(client)
         self.dispatcher.monitors.remove(client)
         client.reset(needs_password=self.dispatcher.needs_password)
@@ -342,6 +361,25 @@ class Server:
         else:
             self.blocked.fail(client.blocked, error)
         return True
+
+    def track(self, client: Client, options: TrackingOptions | None) -> None:
+        """CLIENT TRACKING: begin to track what a client reads, or change how; None: end it."""
+        tracking = self.dispatcher.tracking
+        if options is None:
+            tracking.disable(client)
+            return
+        wanted = ClientTracking(
+            redirect=options.redirect,
+            is_bcast=options.is_bcast,
+            is_optin=options.is_optin,
+            is_optout=options.is_optout,
+            is_noloop=options.is_noloop,
+        )
+        tracking.enable(client, wanted, options.prefixes)
+
+    def set_caching(self, client: Client) -> None:
+        """CLIENT CACHING."""
+        self.dispatcher.tracking.set_caching(client)
 
     # --- CLIENT PAUSE ----------------------------------------------------------------------------------------------
 
@@ -406,9 +444,9 @@ class Server:
         context.stream_idmp_duration = config.stream_idmp_duration
         context.stream_idmp_maxsize = config.stream_idmp_maxsize
         self.persistence.apply_settings()
-        self.dispatcher.needs_password = bool(config.requirepass)
         self.dispatcher.max_bulk_len = config.proto_max_bulk_len
         self.dispatcher.query_buffer_limit = config.client_query_buffer_limit
+        self.dispatcher.tracking.max_keys = config.tracking_table_max_keys
         for number, name in enumerate(("normal", "replica", "pubsub")):
             limit = config.client_output_buffer_limit[name]
             self.dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
@@ -568,6 +606,9 @@ async def _serve(config: Config) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         await server.start()
+    except AclError as error:
+        log.critical("%s", error)
+        return 1
     except ListenError:
         log.warning("Failed listening on port %d (tcp), aborting.", config.port)
         return 1

@@ -32,6 +32,7 @@ import logging
 
 from streamd.commands.context cimport Context
 from streamd.errors import CommandError, ProtocolError, printable
+from streamd.persistence.aof_reader import UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport (
     IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED,
@@ -684,8 +685,16 @@ cdef class Dispatcher:
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""
         cdef long long started = monotonic_us()
+        cdef Entry entry = self.look_up(args)
+        cdef str refusal = None
         self.executing = client
-        self.call(client, self.look_up(args), args)
+        if client.state & LIMITED:
+            refusal = self.server.acl.find_refusal(client, entry, args, False)
+        if refusal is None:
+            self.call(client, entry, args)
+        else:
+            entry.rejected_calls += 1
+            self.answer_error(client, refusal)
         self.executing = None
         client.blocked.spent_us += monotonic_us() - started
 
@@ -728,17 +737,20 @@ cdef class Dispatcher:
         return 0
 
     def replay(self, Client client not None, list args not None):
-        """Run a command from a file on behalf of `client`, which has no connection; returns its error, or None.
+        """Run a command from a file on behalf of `client`, which has no connection.
 
-        No limits hold, nothing waits or expires, and the reply is dropped. CommandError: there is no such command, or
-        it has another number of arguments.
+        No limits hold, nothing waits or expires, and the reply is dropped. Raises CommandError, what it would have
+        answered; UnknownCommandError when there is no such command, or it has another number of arguments.
         """
         cdef ServerContext context = self.context
-        cdef Entry entry = self.look_up(args)
+        cdef Entry entry
         cdef Py_ssize_t argc = len(args)
-        cdef str text = None
+        try:
+            entry = self.look_up(args)
+        except CommandError as error:
+            raise UnknownCommandError(str(error)) from None
         if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
-            raise CommandError(f"ERR wrong number of arguments for '{entry.command.full_name}' command")
+            raise UnknownCommandError(f"ERR wrong number of arguments for '{entry.command.full_name}' command")
         context.client = client
         context.db = client.db
         context.reply = client.reply
@@ -748,12 +760,9 @@ cdef class Dispatcher:
         context.is_replaying = context.in_transaction = True
         try:
             entry.handler(context, args)
-        except CommandError as error:
-            text = str(error)
         finally:
             context.is_replaying = context.in_transaction = False
-        client.reply.truncate(0)
-        return text
+            client.reply.truncate(0)
 
     cdef int serve_ready(self) except -1:
         """Serve the clients that wait for keys which have changed."""

@@ -1,0 +1,535 @@
+"""Persistence: when the data is written to files and read from them, and what clients are told meanwhile.
+
+    at the start    the append-only file when there is one, else the snapshot, is read in steps; commands that need the
+                    data are answered with LOADING
+    snapshots       SAVE, BGSAVE, the save points, the end: the files are snapshot.py's, the child is child.py's
+    append-only     effects of commands -> AofWriter -> file, before any reply leaves; the rewrite, by a child
+    refusals        writes, while the last snapshot or the append-only file could not be written
+
+One child at a time; what cannot begin now is remembered and begun by `cron`. The dispatcher hands effects over
+(`propagate`), and asks for them to be written (`flush`) at the end of each turn of the event loop.
+Behaviour: Redis 8.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamd.errors import CommandError, ConfigError, StreamdError
+from streamd.persistence.aof import AofOptions, AofState, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
+from streamd.persistence.aof_rewrite import BaseOptions, write_base
+from streamd.persistence.rdb_format import LoadOptions, WriteOptions
+from streamd.persistence.rdb_read import RdbReader
+from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
+from streamd.server.child import Child, Children, Report
+from streamd.server.client import Client
+
+if TYPE_CHECKING:
+    from streamd.server.app import Server
+
+__all__ = ["LoadError", "Loading", "Persistence"]
+
+log = logging.getLogger("streamd")
+
+RETRY_S = 5
+"""How long after a failed snapshot the save points wait, so that a full disk does not keep a child busy."""
+
+LOADING_TEXT = "LOADING Redis is loading the dataset in memory"
+SNAPSHOT_FAILED_TEXT = (
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may"
+    " modify the data set are disabled, because this instance is configured to report errors during writes if RDB"
+    " snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB"
+    " error."
+)
+
+
+Progress = Callable[[int], object] | None
+"""Told of the number of keys written so far."""
+
+
+def now_ms() -> int:
+    """Unix time in ms."""
+    return int(time.time() * 1000)
+
+
+class LoadError(StreamdError):
+    """The data could not be read; the reason has been logged, and the server must not start."""
+
+
+class Loading:
+    """The reading of files, while it lasts.
+
+    total      bytes of all files
+    done       bytes read
+    started    monotonic seconds
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.started = time.monotonic()
+        self.started_at = int(time.time())
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.done / self.total if self.total else 0.0
+
+    @property
+    def eta_seconds(self) -> int:
+        """How long it may still take; 1 while that is not known."""
+        elapsed = time.monotonic() - self.started
+        return int(elapsed * (self.total - self.done) / self.done) if self.done else 1
+
+
+class Persistence:
+    """A server's files.
+
+    children              the forked child, if there is one
+    loading               not None while files are read
+    last_save             Unix time of the last good snapshot, or of the start
+    is_last_save_ok       whether the last attempt at a snapshot was good
+    """
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._config = server.config
+        self.children = Children(loop)
+        self.loading: Loading | None = None
+        self.last_save = int(time.time())
+        self.is_last_save_ok = True
+        self.last_save_seconds = -1
+        self.last_save_cow = 0
+        self.saves = 0
+        self.consecutive_save_failures = 0
+        self.is_save_scheduled = False
+        self.keys_loaded = 0
+        self.keys_expired_at_load = 0
+        self.last_rewrite_cow = 0
+        self._was_failing = False
+        self._last_attempt = 0.0
+        self._dirty_saved = 0
+        """`dirty` at the last good snapshot; the difference is what a crash would lose."""
+        self._dirty_at_fork = 0
+        config = self._config
+        self.aof = AppendOnlyFile(
+            AofOptions(
+                directory=self.path("") or ".", dirname=config.appenddirname, filename=config.appendfilename
+            ),
+            has_child=lambda: self.children.current is not None,
+        )
+        self.apply_settings()
+
+    def apply_settings(self) -> None:
+        """Bring what keeps copies of settings up to date."""
+        config, options = self._config, self.aof.options
+        options.appendfsync = config.appendfsync
+        options.no_fsync_on_rewrite = config.no_appendfsync_on_rewrite
+        options.use_rdb_preamble = config.aof_use_rdb_preamble
+        options.keep_history = config.aof_disable_auto_gc
+        options.rewrite_percentage = config.auto_aof_rewrite_percentage
+        options.rewrite_min_size = config.auto_aof_rewrite_min_size
+        self.aof.buffer.has_timestamps = config.aof_timestamp_enabled
+
+    # --- What others ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> int:
+        """Changes since the last good snapshot."""
+        return max(0, self._server.dispatcher.context.dirty - self._dirty_saved)
+
+    @property
+    def snapshot_path(self) -> str:
+        return self.path(self._config.dbfilename)
+
+    def path(self, name: str) -> str:
+        """A file of the data directory. The process works in it, but not one that a server is embedded in."""
+        return os.path.join(self._config.dir or ".", name) if self._server.is_embedded else name
+
+    def find_refusal(self, command: Any, is_write: bool) -> str | None:
+        """The error with which a command is refused now because of the files, or None."""
+        if (is_write or command.name == "PING") and (reason := self._write_error()):
+            return reason
+        if self.loading is not None and "loading" not in command.flags:
+            return LOADING_TEXT
+        return None
+
+    def _write_error(self) -> str:
+        if not self.is_last_save_ok and self._config.stop_writes_on_bgsave_error and self._config.save:
+            return SNAPSHOT_FAILED_TEXT
+        if self.aof.write_error:
+            return f"MISCONF Errors writing to the AOF file: {os.strerror(self.aof.write_error)}"
+        return ""
+
+    def refresh(self) -> None:
+        """Tell the dispatcher whether commands may have to be refused; after everything that may change it."""
+        self._server.dispatcher.is_refusing = self.loading is not None or bool(self._write_error())
+
+    # --- Snapshots ---------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """SAVE: write a snapshot while everybody waits. Raises CommandError."""
+        child = self.children.current
+        if child is not None and child.kind == "rdb":
+            raise CommandError("ERR Background save already in progress")
+        if not self._save_now():
+            raise CommandError("ERR")
+
+    def start_save(self, *, may_wait: bool, must_wait: bool) -> str:
+        """BGSAVE: see commands.persistence."""
+        child = self.children.current
+        if child is not None and child.kind == "rdb":
+            raise CommandError("ERR Background save already in progress")
+        if child is not None or must_wait:
+            if not (may_wait or must_wait):
+                raise CommandError(
+                    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to"
+                    " schedule a BGSAVE whenever possible."
+                )
+            self.is_save_scheduled = True
+            return "Background saving scheduled"
+        if not self._fork_save():
+            raise CommandError("ERR")
+        return "Background saving started"
+
+    def _write_options(self, form: str, **aux: str | int) -> WriteOptions:
+        config = self._config
+        return WriteOptions(
+            form=form,
+            compression=config.rdbcompression,
+            checksum=config.rdbchecksum,
+            access_times="lru" in config.maxmemory_policy,
+            aux=aux,
+            default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
+        )
+
+    def _write_snapshot(self, progress: Progress = None) -> list[str]:
+        """Write a snapshot; returns what the log is to tell of it."""
+        return save_to_file(
+            self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
+            now_ms=now_ms(),
+            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
+        )  # fmt: skip
+
+    def _save_now(self) -> bool:
+        dirty = self._server.dispatcher.context.dirty
+        started = time.monotonic()
+        try:
+            warnings = self._write_snapshot()
+        except OSError as error:
+            log.warning("Failed saving the DB: %s", error.strerror or error)
+            self.is_last_save_ok = False
+            self.refresh()
+            return False
+        for line in warnings:
+            log.warning("%s", line)
+        log.info("DB saved on disk")
+        self._saved(dirty, started)
+        return True
+
+    def _count_keys(self) -> int:
+        return sum(map(len, self._server.databases))
+
+    def _saved(self, dirty: int, started: float) -> None:
+        self.is_last_save_ok = True
+        self.last_save = int(time.time())
+        self.last_save_seconds = int(time.monotonic() - started)
+        self.saves += 1
+        self.consecutive_save_failures = 0
+        self._dirty_saved = dirty
+        self.refresh()
+
+    def _fork_save(self) -> bool:
+        self._last_attempt = time.monotonic()
+        self._dirty_at_fork = self._server.dispatcher.context.dirty
+        self.is_save_scheduled = False
+
+        def job(report: Report) -> None:
+            for line in self._write_snapshot(report.keys):
+                report.log(line)
+
+        try:
+            child = self.children.start("rdb", job, self._save_ended, keys_total=self._count_keys())
+        except OSError as error:
+            log.warning("Can't save in background: fork: %s", error.strerror)
+            self.is_last_save_ok = False
+            self.refresh()
+            return False
+        log.info("Background saving started by pid %d", child.pid)
+        return True
+
+    def _save_ended(self, child: Child) -> None:
+        self.last_save_cow = child.cow_bytes
+        self.last_save_seconds = child.seconds
+        if child.error:
+            with suppress(OSError):
+                os.unlink(temporary_path(self.snapshot_path, child.pid))
+            if child.was_killed:
+                log.warning("Background saving was ended")
+            else:
+                log.warning("Background saving error: %s", child.error)
+                self.is_last_save_ok = False
+                self.consecutive_save_failures += 1
+            self.refresh()
+            return
+        log.info("Background saving terminated with success")
+        self._saved(self._dirty_at_fork, child.started)
+
+    # --- The append-only file ------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write the effects of this turn, before its replies leave."""
+        try:
+            self.aof.flush()
+        except CannotPersistError as error:
+            self._give_up(error)
+        if self.aof.write_error or self._was_failing:
+            self._look_at_errors()
+
+    def _give_up(self, error: CannotPersistError) -> None:
+        """What was promised cannot be kept: end at once, with nothing acknowledged."""
+        log.critical("%s", error)
+        self._server.abort()
+
+    def _look_at_errors(self) -> None:
+        self._was_failing = self.aof.write_error != 0
+        self.refresh()
+
+    def start_rewrite(self, *, must_wait: bool) -> str:
+        """BGREWRITEAOF: see commands.persistence."""
+        child = self.children.current
+        if child is not None and child.kind == "aof":
+            raise CommandError("ERR Background append only file rewriting already in progress")
+        if child is not None or must_wait:
+            self.aof.rewrite_scheduled = True
+            return "Background append only file rewriting scheduled"
+        if not self._fork_rewrite():
+            raise CommandError(
+                "ERR Can't execute an AOF background rewriting. Please check the server logs for more information."
+            )
+        return "Background append only file rewriting started"
+
+    def _write_base(self, path: str, progress: Progress = None) -> None:
+        """Write the data set as the base of the append-only file."""
+        config = self._config
+        options = BaseOptions(
+            use_rdb_preamble=config.aof_use_rdb_preamble,
+            timestamp=config.aof_timestamp_enabled,
+            incremental_fsync=config.aof_rewrite_incremental_fsync,
+            rdb=self._write_options("8.6", **{"aof-base": 1}),
+            idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
+        )
+        write_base(path, self._server.databases, options, now_ms=now_ms(), progress=progress)
+
+    def _fork_rewrite(self) -> bool:
+        try:
+            self.aof.begin_rewrite()
+        except (OSError, StreamdError):
+            return False
+        try:
+            child = self.children.start(
+                "aof",
+                lambda report: self._write_base(self.aof.temporary_base(os.getpid()), report.keys),
+                self._rewrite_ended,
+                keys_total=self._count_keys(),
+            )
+        except OSError as error:
+            self.aof.rewrite_failed(f"fork: {error.strerror}")
+            return False
+        self.aof.rewrite_started(child.pid)
+        return True
+
+    def _rewrite_ended(self, child: Child) -> None:
+        self.last_rewrite_cow = child.cow_bytes
+        if child.error and not child.was_killed:
+            log.warning("Background AOF rewrite error: %s", child.error)
+        self.aof.finish_rewrite(not child.error, was_asked=child.was_killed)
+        self._refresh_propagation()
+
+    def switch_append_only(self) -> None:
+        """CONFIG SET appendonly. Raises ConfigError."""
+        wanted = self._config.appendonly
+        if wanted == (self.aof.state is not AofState.OFF):
+            return
+        if wanted:
+            self.aof.enable()
+            if self.children.current is None and not self._fork_rewrite():
+                self._switch_off()
+                raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.")
+        else:
+            self._switch_off()
+        self._refresh_propagation()
+
+    def _switch_off(self) -> None:
+        pid = None
+        try:
+            pid = self.aof.disable()
+        except CannotPersistError as error:
+            self._give_up(error)
+        if pid is not None:
+            self.children.kill()
+        self._look_at_errors()
+
+    def _refresh_propagation(self) -> None:
+        """Have the dispatcher collect effects as long as somebody wants them."""
+        dispatcher = self._server.dispatcher
+        is_wanted = self.aof.state is not AofState.OFF
+        dispatcher.propagation = self.aof.buffer if is_wanted else None
+        dispatcher.context.is_propagating = is_wanted
+
+    # --- Loading -----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read what there is, and begin to write the append-only file. Raises LoadError."""
+        try:
+            self.aof.read_manifest()
+            if self._config.appendonly:
+                await self._load_append_only()
+            else:
+                await self._load_snapshot()
+        except (OSError, StreamdError) as error:
+            log.critical("Fatal error loading the DB, check server logs. Exiting. %s", error)
+            raise LoadError(str(error)) from error
+        finally:
+            self.loading = None
+            self.refresh()
+            self._dirty_saved = self._server.dispatcher.context.dirty
+
+    async def _step(self, steps: Iterator[int]) -> None:
+        """Read on, with time for clients in between."""
+        assert self.loading is not None  # noqa: S101
+        for done in steps:
+            self.loading.done = done
+            await asyncio.sleep(0)
+
+    def _begin_loading(self, total: int) -> None:
+        self.loading = Loading(total)
+        self.refresh()
+
+    async def _load_append_only(self) -> None:
+        server = self._server
+        self._begin_loading(self.aof.total_to_load)
+        client = Client(server.dispatcher)
+        for db in server.databases:
+            db.keeps_expired = True
+        try:
+            await self._step(
+                self.aof.load(
+                    partial(server.dispatcher.replay, client),
+                    AofLoadOptions(
+                        load_truncated=self._config.aof_load_truncated,
+                        corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
+                    ),
+                    load_rdb=self._load_base,
+                    databases=server.databases,
+                )
+            )
+        finally:
+            for db in server.databases:
+                db.keeps_expired = False
+        if any(map(len, server.databases)):
+            assert self.loading is not None  # noqa: S101
+            log.info("DB loaded from append only file: %.3f seconds", time.monotonic() - self.loading.started)
+        self.aof.open(self._write_base)
+        self._refresh_propagation()
+
+    def _load_base(self, path: str, file: Any) -> Generator[int, None, int]:
+        """Load a snapshot that an append-only file begins with; returns where it ends."""
+        size = os.fstat(file.fileno()).st_size
+        options = self.load_options(drop_expired=False)
+        reader = RdbReader(file, self._server.databases, options=options, name=path, size=size)
+        yield from reader.steps()
+        self._note_loaded(reader)
+        return reader.end_offset
+
+    def load_options(self, *, drop_expired: bool = True) -> LoadOptions:
+        """How snapshots are read, and payloads of RESTORE."""
+        config = self._config
+        return LoadOptions(
+            checksum=config.rdbchecksum,
+            drop_expired=drop_expired,
+            now_ms=now_ms(),
+            skip_unsupported=config.rdb_skip_unsupported,
+            node_max_bytes=config.stream_node_max_bytes,
+            node_max_entries=config.stream_node_max_entries,
+            idmp_duration=config.stream_idmp_duration,
+            idmp_maxsize=config.stream_idmp_maxsize,
+            registry=self._server.dispatcher.context.idempotency,
+            log=lambda text: log.warning("%s", text),
+        )
+
+    async def _load_snapshot(self) -> None:
+        path = self.snapshot_path
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return
+        self._begin_loading(size)
+        assert self.loading is not None  # noqa: S101
+        reader = load_file(path, self._server.databases, self.load_options())
+        await self._step(reader.steps())
+        self._note_loaded(reader)
+        log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
+
+    def _note_loaded(self, reader: RdbReader) -> None:
+        self.keys_loaded = reader.keys_loaded
+        self.keys_expired_at_load = reader.keys_expired
+        log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
+
+    # --- Time, and the end ---------------------------------------------------------------------------------------------
+
+    def cron(self) -> None:
+        """Called `hz` times a second: begin what is due."""
+        if self.loading is not None:
+            return
+        try:
+            self.aof.cron()
+        except CannotPersistError as error:
+            self._give_up(error)
+        if self.aof.write_error or self._was_failing:
+            self._look_at_errors()
+        if self.children.current is not None:
+            return
+        if self.aof.wants_rewrite():
+            self._fork_rewrite()
+        elif self.is_save_scheduled or self._is_save_due():
+            self._fork_save()
+
+    def _is_save_due(self) -> bool:
+        changes = self.changes
+        if not changes:
+            return False
+        now = time.time()
+        if not self.is_last_save_ok and time.monotonic() - self._last_attempt < RETRY_S:
+            return False
+        for point in self._config.save:
+            if changes >= point.changes and now - self.last_save > point.seconds:
+                log.info("%d changes in %d seconds. Saving...", point.changes, point.seconds)
+                return True
+        return False
+
+    def finish(self, *, save: bool | None) -> bool:
+        """The server is about to end: bring everything to the disk; False when that failed.
+
+        save  write a snapshot, or do not; None: when there are save points
+        """
+        if self.children.current is not None:
+            log.warning("There is a child saving. Killing it!")
+            self.children.kill()
+        try:
+            self.aof.close()
+        except CannotPersistError as error:
+            log.critical("%s", error)
+            return False
+        if save or (save is None and self._config.save):
+            log.info("Saving the final RDB snapshot before exiting.")
+            if not self._save_now():
+                return False
+        return True
