@@ -38,9 +38,10 @@ cdef class Client:
     cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> None; None when nothing is watched; kept by Keyspace
     cdef public bint is_dirty              # something watched has changed
+    cdef public object tracking            # tracking.ClientTracking while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
-    cdef readonly long long id
     cdef ReplyWriter confirmed             # (un)subscriptions told though CLIENT REPLY silences the rest; None: none
+    cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
     cdef Database db                       # the selected database
@@ -74,8 +75,8 @@ cdef class Client:
 
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
-    cdef bint can_run(self) noexcept
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
+    cdef bint can_run(self) noexcept
     cdef int put_off(self) except -1
     cdef int go_on(self) except -1
     cdef int want_write(self) except -1

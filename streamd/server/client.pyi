@@ -8,8 +8,10 @@ from streamd.commands.spec import Command
 from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
+from streamd.server.acl import User
 from streamd.server.blocking import Blocked
 from streamd.server.dispatch import Dispatcher, Transaction
+from streamd.server.tracking import ClientTracking
 
 __all__ = ["Client"]
 
@@ -25,9 +27,9 @@ class Client(asyncio.Protocol):
     transaction: Transaction | None
     watched: dict[tuple[Database, bytes], None] | None
     is_dirty: bool
-    close_after_reply: bool
     output_class: int
     tracking: ClientTracking | None
+    close_after_reply: bool
     no_evict: bool
     no_touch: bool
     blocked: Blocked | None
@@ -35,14 +37,14 @@ class Client(asyncio.Protocol):
     name: bytes
     lib_name: bytes
     lib_ver: bytes
-    user: bytes
+    @property
+    def user(self) -> User | None: ...
     total_net_in: int
     total_net_out: int
     total_commands: int
     last_command: Command | None
     def __new__(cls, dispatcher: Dispatcher, is_unix: bool = ...) -> Self: ...
     @property
-    def created_at(self) -> float: ...
     def is_subscribed(self) -> bool: ...
     @property
     def channels(self) -> KeysView[bytes]: ...
@@ -51,6 +53,9 @@ class Client(asyncio.Protocol):
     @property
     def shard_channels(self) -> KeysView[bytes]: ...
     @property
+    def is_monitor(self) -> bool: ...
+    @property
+    def created_at(self) -> float: ...
     @property
     def last_interaction(self) -> float: ...
     @property

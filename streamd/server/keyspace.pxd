@@ -16,4 +16,5 @@ cdef class Keyspace(KeyspaceListener):
     cdef dict watched                     # (database, key) -> {client: None}, of WATCH
     cdef readonly int watching_clients    # clients that watch at least one key
 
-    cdef int refresh(self) except -1
+    cpdef int refresh(self) except -1
+    cdef int watched_changed(self, dict clients) except -1

@@ -6,23 +6,23 @@ flag.
 
     events         notify-keyspace-events: they are published on channels named after the key, the event, or both
     touched keys   WATCH: the clients that watch the key will not run their transaction
+                   client-side caching: the clients that have read it are told (tracking.pyx)
     removed keys   expired or evicted: a DEL is propagated, so that files and replicas need no clock of their own
 
 What must hold: `watched` has a key exactly as long as a client watches it, and each such client has the key in its
 `watched`.
 """
 
-from streamd.server.client cimport Client
 from streamd.engine.database cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM, EVENT_STRING,
     EVENT_TYPE_CHANGED,
 )
+from streamd.server.client cimport Client
 from streamd.server.dispatch cimport Dispatcher
+from streamd.server.tracking cimport Tracking
 
 __all__ = ["Keyspace"]
 
-
-cdef class Keyspace(KeyspaceListener):
 EVENT_LETTERS = {
     "g": EVENT_GENERIC, "$": EVENT_STRING, "t": EVENT_STREAM, "x": EVENT_EXPIRED, "e": EVENT_EVICTED,
     "m": EVENT_KEY_MISS, "n": EVENT_NEW, "o": EVENT_OVERWRITTEN, "c": EVENT_TYPE_CHANGED,
@@ -31,16 +31,19 @@ EVENT_LETTERS = {
 APART = frozenset("mnoc")
 """Letters that `A` does not stand for."""
 
+
+cdef class Keyspace(KeyspaceListener):
     """The listener of all databases of a server."""
 
     def __init__(self, dispatcher):
         self.dispatcher = dispatcher
-        self.watched = {}
-
         self.hub = dispatcher.hub
-    cdef int refresh(self) except -1:
+        self.watched = {}
+        self.tracking = dispatcher.tracking
+
+    cpdef int refresh(self) except -1:
         """Bring what the databases are to tell up to date."""
-        self.wants_touched = len(self.watched) > 0
+        self.wants_touched = len(self.watched) > 0 or self.tracking.is_used()
         return 0
 
     # --- WATCH ---------------------------------------------------------------------------------------------------
@@ -87,9 +90,6 @@ APART = frozenset("mnoc")
                 db.peek(key)  # an expired key is removed, and told of
         return client.is_dirty
 
-    # --- What databases tell ---------------------------------------------------------------------------------------
-
-    cpdef int key_touched(self, object db, bytes key) except -1:
     # --- Events --------------------------------------------------------------------------------------------------
 
     def set_events(self, str letters not None):
@@ -120,26 +120,34 @@ APART = frozenset("mnoc")
             client.is_dirty = True
         return 0
 
-        cdef Client client
-        cdef dict clients = self.watched.get((db, key))
-        if clients is not None:
-            for client in clients:
-                client.is_dirty = True
+    # --- What databases tell ---------------------------------------------------------------------------------------
+
+    cpdef int key_touched(self, object db, bytes key) except -1:
+        if self.watched:
+            clients = self.watched.get((db, key))
+            if clients is not None:
+                self.watched_changed(clients)
+        if self.tracking.is_used():
+            self.tracking.touched(key, key is self.removed)
+        self.removed = None
         return 0
 
     cpdef int key_removed(self, object db, bytes key) except -1:
+        if self.wants_touched:
+            self.removed = key
         (<Dispatcher>self.dispatcher).propagate(db.index, [b"DEL", key])
         return 0
 
     cpdef int flushing(self, object db) except -1:
-        for place in self.watched:
+        for place, clients in self.watched.items():
             if place[0] is db and db.peek(place[1]) is not None:
-                self.key_touched(db, place[1])
+                self.watched_changed(clients)
+        self.tracking.flushed(db.index)
         return 0
 
     cpdef int swapping(self, object db, object other) except -1:
-        for place in self.watched:
+        for place, clients in self.watched.items():
             if place[0] is db or place[0] is other:
                 if db.peek(place[1]) is not None or other.peek(place[1]) is not None:
-                    self.key_touched(place[0], place[1])
+                    self.watched_changed(clients)
         return 0
