@@ -226,6 +226,11 @@ cdef class Client:
         return NOTHING.keys() if self.subscribed is None else self.subscribed[2].keys()
 
     @property
+    def is_monitor(self):
+        """Whether it is shown every request."""
+        return self.state & MONITORING != 0
+
+    @property
     def created_at(self):
         """Monotonic seconds."""
         return self.created_us / 1e6
