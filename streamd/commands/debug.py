@@ -322,6 +322,22 @@ def _positive(text: bytes) -> int:
     return int(text)
 
 
+@subcommand(b"RELOAD", 2, 5)
+def reload(ctx: Any, args: list[bytes]) -> None:
+    """Write a snapshot and read it again. NOSAVE only reads; with NOFLUSH what there is stays, as far as it is not read."""
+    words = [word.upper() for word in args[2:]]
+    if not {b"NOSAVE", b"NOFLUSH", b"MERGE"}.issuperset(words):
+        raise CommandError("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
+    ctx.server.persistence.reload(save=b"NOSAVE" not in words, flush=b"NOFLUSH" not in words)
+    ctx.reply.ok()
+
+
+@subcommand(b"LOADAOF", 2)
+def loadaof(ctx: Any, args: list[bytes]) -> None:
+    ctx.server.persistence.reload_append_only()
+    ctx.reply.ok()
+
+
 # --- Types of replies ----------------------------------------------------------------------------------------------
 
 
@@ -404,6 +420,8 @@ def help_(ctx: Any, args: list[bytes]) -> None:
             "    Answer with an error.",
             "HTSTATS <dbid>",
             "    Return the sizes of a database's tables.",
+            "LOADAOF",
+            "    Read the append-only file again.",
             "LOG <message>",
             "    Write a line to the log.",
             "OBJECT <key>",
@@ -414,6 +432,8 @@ def help_(ctx: Any, args: list[bytes]) -> None:
             "    Add strings.",
             "PROTOCOL <type>",
             f"    Return a value of a type: {', '.join(name.decode() for name in REPLIES)}.",
+            "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+            "    Write a snapshot and read it again.",
             "SET-ACTIVE-EXPIRE <0|1>",
             "    Leave expired keys where they are, or remove them as usual.",
             "SLEEP <seconds>",

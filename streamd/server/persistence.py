@@ -414,31 +414,84 @@ class Persistence:
         self.refresh()
 
     async def _load_append_only(self) -> None:
-        server = self._server
         self._begin_loading(self.aof.total_to_load)
-        client = Client(server.dispatcher)
-        for db in server.databases:
-            db.keeps_expired = True
-        try:
-            await self._step(
-                self.aof.load(
-                    partial(server.dispatcher.replay, client),
-                    AofLoadOptions(
-                        load_truncated=self._config.aof_load_truncated,
-                        corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
-                    ),
-                    load_rdb=self._load_base,
-                    databases=server.databases,
-                )
-            )
-        finally:
-            for db in server.databases:
-                db.keeps_expired = False
-        if any(map(len, server.databases)):
+        await self._step(self._replay_append_only())
+        if self._count_keys():
             assert self.loading is not None  # noqa: S101
             log.info("DB loaded from append only file: %.3f seconds", time.monotonic() - self.loading.started)
         self.aof.open(self._write_base)
         self._refresh_propagation()
+
+    def _replay_append_only(self) -> Iterator[int]:
+        """Run the commands of the append-only file; yields bytes read so far."""
+        server = self._server
+        client = Client(server.dispatcher)
+        options = AofLoadOptions(
+            load_truncated=self._config.aof_load_truncated,
+            corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
+        )
+        is_propagating = server.dispatcher.context.is_propagating
+        server.dispatcher.context.is_propagating = False
+        for db in server.databases:
+            db.keeps_expired = True
+        try:
+            yield from self.aof.load(
+                partial(server.dispatcher.replay, client), options,
+                load_rdb=self._load_base, databases=server.databases,
+            )  # fmt: skip
+        finally:
+            server.dispatcher.context.is_propagating = is_propagating
+            for db in server.databases:
+                db.keeps_expired = False
+
+    async def _load_snapshot(self) -> None:
+        path = self.snapshot_path
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return
+        self._begin_loading(size)
+        assert self.loading is not None  # noqa: S101
+        reader = load_file(path, self._server.databases, self.load_options())
+        await self._step(reader.steps())
+        self._note_loaded(reader)
+        log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
+
+    def reload(self, *, save: bool, flush: bool = True) -> None:
+        """DEBUG RELOAD: write a snapshot and read it again, at once. Raises CommandError."""
+        if save and not self._save_now():
+            raise CommandError("ERR Error saving the DB")
+        if flush:
+            self._empty()
+        try:
+            reader = load_file(self.snapshot_path, self._server.databases, self.load_options())
+            reader.load()
+        except (OSError, StreamdError) as error:
+            log.warning("%s", error)
+            raise CommandError("ERR Error trying to load the RDB dump, check server logs") from error
+        self._note_loaded(reader)
+
+    def reload_append_only(self) -> None:
+        """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
+        self.flush()
+        self._empty()
+        if self.aof.state is AofState.OFF:
+            return
+        try:
+            for _ in self._replay_append_only():
+                pass
+        except (OSError, StreamdError) as error:
+            log.warning("%s", error)
+            raise CommandError("ERR Error trying to load the AOF files, check server logs") from error
+
+    def _empty(self) -> None:
+        for db in self._server.databases:
+            db.flush()
+
+    def _note_loaded(self, reader: RdbReader) -> None:
+        self.keys_loaded = reader.keys_loaded
+        self.keys_expired_at_load = reader.keys_expired
+        log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
 
     def _load_base(self, path: str, file: Any) -> Generator[int, None, int]:
         """Load a snapshot that an append-only file begins with; returns where it ends."""
@@ -464,24 +517,6 @@ class Persistence:
             registry=self._server.dispatcher.context.idempotency,
             log=lambda text: log.warning("%s", text),
         )
-
-    async def _load_snapshot(self) -> None:
-        path = self.snapshot_path
-        try:
-            size = os.stat(path).st_size
-        except FileNotFoundError:
-            return
-        self._begin_loading(size)
-        assert self.loading is not None  # noqa: S101
-        reader = load_file(path, self._server.databases, self.load_options())
-        await self._step(reader.steps())
-        self._note_loaded(reader)
-        log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
-
-    def _note_loaded(self, reader: RdbReader) -> None:
-        self.keys_loaded = reader.keys_loaded
-        self.keys_expired_at_load = reader.keys_expired
-        log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
 
     # --- Time, and the end ---------------------------------------------------------------------------------------------
 
