@@ -17,7 +17,7 @@ What a stream has for a request:
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t
-from libc.stdlib cimport free, malloc
+from streamd.heap cimport free, malloc
 
 from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context

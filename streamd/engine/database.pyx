@@ -45,7 +45,7 @@ from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetIte
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
+from streamd.heap cimport free, realloc
 
 from random import randrange
 from sys import getsizeof
@@ -609,11 +609,16 @@ cdef class Database:
 
     cpdef bint evict(self, bytes key) except -1:
         """Remove a key to make room; False when it is missing."""
-        if not self.delete(key):
+        cdef Slot slot = self.lookup(key)
+        if slot is None:
             return False
+        self.take_out(slot)
         self.evicted_keys += 1
-        self.event(EVENT_EVICTED, b"evicted", key)
+        self.signal_ready(key)
+        self.dispose(slot.value)
         self.listener.key_removed(self, key)
+        self.touched(key)
+        self.event(EVENT_EVICTED, b"evicted", key)
         return True
 
     cpdef int hint_encoding(self, bytes key, int hint) except -1:

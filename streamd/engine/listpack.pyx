@@ -27,7 +27,7 @@ stream.pyx for everything; Python only for tests, through `encode`, `decode` and
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
+from streamd.heap cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 __all__ = ["decode", "decode_backwards", "encode", "replace_int", "validate"]

@@ -38,7 +38,7 @@ What must hold: see pel_check.
 
 cimport cython
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, realloc
+from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id

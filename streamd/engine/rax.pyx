@@ -34,7 +34,7 @@ What must hold: see rax_check.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uintptr_t
-from libc.stdlib cimport free, malloc
+from streamd.heap cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 __all__ = ["RaxMap"]

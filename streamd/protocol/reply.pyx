@@ -17,7 +17,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf, isnan
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
 
 __all__ = ["ReplyWriter"]
