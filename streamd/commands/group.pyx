@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memmove
 from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in, new_stream,
+    DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in, new_stream,
     parse_bound, parse_delete, parse_loose_id, propagate_pending, propagate_position, reach_consumer, require_ids,
     room_for_ids,
 )
@@ -117,7 +117,6 @@ def xgroup_create(Context ctx not None, list args not None):
     if stream is None:
         stream = new_stream(ctx)
         ctx.db.add(<bytes>args[2], stream)
-        ctx.dirty += 1
     elif <bytes>args[3] in stream.groups:
         raise BusyGroupError()
     options.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
@@ -593,6 +592,8 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef Stream stream
     cdef Group group
     cdef Consumer consumer
+    # Looked up before the options are read, so that a miss is told of whatever is wrong with them; its type matters later.
+    cdef object value = ctx.db.find(<bytes>args[1])
     claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
     parse_bound(<bytes>args[5], &start, False)
     while i < argc:
@@ -604,7 +605,7 @@ def xautoclaim(Context ctx not None, list args not None):
         else:
             raise OptionSyntaxError()
         i += 1
-    stream = find_stream(ctx, <bytes>args[1])
+    stream = as_stream(value)
     group = find_group(stream, <bytes>args[2])
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])

@@ -20,9 +20,10 @@ from streamd.commands.stream_args cimport (
 from streamd.commands.stream_reply cimport write_range
 from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
+from streamd.engine.rax cimport load_be64, rax_first
 from streamd.engine.stream cimport (
-    ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, TrimRule, cursor_next,
-    cursor_seek,
+    ACKED, DELREF, KEEPREF, TRIM_MAXLEN, TRIM_MINID, TRIM_NONE, RefPolicy, Stream, StreamCursor, StreamNode, TrimRule,
+    cursor_next, cursor_seek,
 )
 
 from streamd.commands.spec import KeysAt, block, command, integer, key, multiple, oneof, optional, string, token
@@ -349,13 +350,19 @@ cdef int propagate_exact(Context ctx, list args, const AddOptions *options, Stre
 cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
     """The threshold of an exact trim that removes what an approximate one has just removed, and nothing else."""
     cdef StreamCursor cursor
+    cdef const StreamNode *first
     if rule.strategy == TRIM_MAXLEN:
         return b"%d" % stream.length
+    if rule.policy == KEEPREF:
+        # Whole nodes went: up to the first entry of the first node, be it a tombstone.
+        first = <const StreamNode *>rax_first(&stream.nodes)
+        return LAST_ID if first is NULL else id_text(make_id(load_be64(first.key), load_be64(first.key + 8)))
+    # Entries went one by one. Redis says the same as above here, and its replicas keep entries that it has not.
     if stream.length == 0:
         return LAST_ID
     if rule.policy == ACKED and id_cmp(stream.first_id, rule.min_id) < 0:
-        # Entries that groups still need were passed over, so the first entry does not say how far the trim went. It went
-        # up to the first one that it could have removed.
+        # Those that groups still need were passed over, so the first entry does not say how far the trim went. It went up
+        # to the first one that it could have removed.
         cursor_seek(stream, &cursor, stream.first_id, rule.min_id, False)
         while cursor_next(&cursor) and id_cmp(cursor.id, rule.min_id) < 0:
             if not stream.is_referenced(cursor.id):

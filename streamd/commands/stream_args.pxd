@@ -11,6 +11,7 @@ from streamd.engine.stream cimport RefPolicy, Stream
 
 
 # None if the key is missing; a key that holds something else raises WrongTypeError.
+cdef Stream as_stream(object value)                                # what a database has found
 cdef Stream find_stream(Context ctx, bytes key)                    # counted as a look at the key
 cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)

@@ -22,20 +22,21 @@ __all__ = []
 
 # --- Streams and groups ---------------------------------------------------------------------------------------------
 
-cdef Stream find_stream(Context ctx, bytes key):
-    """The stream at `key`, for a command that Redis counts as a look at the key, or None."""
-    cdef object value = ctx.db.find(key)
+cdef inline Stream as_stream(object value):
+    """A value of a database, or None, as the stream that it must be."""
     if value is not None and type(value) is not Stream:
         raise WrongTypeError()
     return <Stream>value
+
+
+cdef Stream find_stream(Context ctx, bytes key):
+    """The stream at `key`, for a command that Redis counts as a look at the key, or None."""
+    return as_stream(ctx.db.find(key))
 
 
 cdef Stream find_stream_for_write(Context ctx, bytes key):
     """The stream at `key`, or None; not counted as a look at the key."""
-    cdef object value = ctx.db.find_for_write(key)
-    if value is not None and type(value) is not Stream:
-        raise WrongTypeError()
-    return <Stream>value
+    return as_stream(ctx.db.find_for_write(key))
 
 
 cdef Stream new_stream(Context ctx):
