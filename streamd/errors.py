@@ -5,6 +5,9 @@
      +- CommandError        answered with `-CODE text`, the connection goes on
      |   +- WrongTypeError, NoSuchKeyError, OptionSyntaxError, NotIntegerError, InvalidIDError,
      |   |  NoGroupError, BusyGroupError
+     +- AclError            users that cannot be loaded
+     |   +- RuleError       a rule that cannot be applied
+     |   +- UnmatchedError  a selector that is not closed
      +- ConfigError         names the setting, and the line when it came from a file
      |   +- UnknownSettingError
      +- CorruptFileError    names the file, the offset, what was expected and what was there
@@ -16,6 +19,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AclError",
     "BusyGroupError",
     "CommandError",
     "ConfigError",
@@ -26,8 +30,10 @@ __all__ = [
     "NotIntegerError",
     "OptionSyntaxError",
     "ProtocolError",
+    "RuleError",
     "StreamdError",
     "UnknownSettingError",
+    "UnmatchedError",
     "UnsupportedValueError",
     "WrongTypeError",
     "printable",
@@ -88,6 +94,34 @@ class NoGroupError(CommandError):
 class BusyGroupError(CommandError):
     def __init__(self) -> None:
         super().__init__("BUSYGROUP Consumer Group name already exists")
+
+
+class AclError(StreamdError):
+    """Users that cannot be loaded; str() is what to log or to answer."""
+
+
+class RuleError(AclError):
+    """A rule about a user that cannot be applied; str() is the reason.
+
+    at          its index among the rules that were given
+    is_unknown  it names a command or category that is not there
+    """
+
+    def __init__(self, reason: str, *, is_unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.at = 0
+        self.is_unknown = is_unknown
+
+
+class UnmatchedError(AclError):
+    """A selector that is opened and not closed.
+
+    at  index of the word that opens it
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__("Unmatched parenthesis in selector definition.")
+        self.at = at
 
 
 class ConfigError(StreamdError):

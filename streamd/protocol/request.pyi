@@ -1,8 +1,10 @@
 from typing import Final, Self, final
 
-__all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser"]
+__all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser", "forget_words"]
 
 DEFAULT_MAX_BULK_LEN: Final[int]
+
+def forget_words(words: list[bytes]) -> None: ...
 
 @final
 class RequestParser:

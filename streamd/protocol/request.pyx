@@ -40,7 +40,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove
 from streamd.errors import ProtocolError, printable
 from streamd.protocol.inline import split_line
 
-__all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser"]
+__all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser", "forget_words"]
 
 
 cdef extern from "<strings.h>" nogil:
@@ -117,14 +117,10 @@ cdef enum:
 cdef PyObject *recent[1 << RECENT_BITS]      # each a bytes object, owned, or NULL; of all parsers, guarded by the GIL
 
 
-cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
-    """A bytes object of n bytes at p, with one reference for the caller."""
+cdef inline PyObject **place_of(const char *p, Py_ssize_t n) noexcept nogil:
+    """Where a word of 2 to RECENT_MAX_SIZE bytes is kept."""
     cdef uint64_t head = 0, tail = 0
     cdef uint32_t short_head = 0, short_tail = 0
-    cdef PyObject *word
-    cdef PyObject **place
-    if n < 2 or n > RECENT_MAX_SIZE:
-        return new_bytes(p, n)
     # First and last bytes, which overlap: all of the word, whatever its length.
     if n >= 8:
         memcpy(&head, p, 8)
@@ -138,7 +134,16 @@ cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
         head = <unsigned char>p[0]
         tail = (<unsigned int><unsigned char>p[1] << 8) | <unsigned char>p[n - 1]
     head = (head ^ <uint64_t>n << 56) * <uint64_t>0x9E3779B97F4A7C15 ^ tail * <uint64_t>0xC2B2AE3D27D4EB4F
-    place = &recent[head >> (64 - RECENT_BITS)]
+    return &recent[head >> (64 - RECENT_BITS)]
+
+
+cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
+    """A bytes object of n bytes at p, with one reference for the caller."""
+    cdef PyObject *word
+    cdef PyObject **place
+    if n < 2 or n > RECENT_MAX_SIZE:
+        return new_bytes(p, n)
+    place = place_of(p, n)
     word = place[0]
     if word == NULL or bytes_size(word) != n or memcmp(bytes_data(word), p, <size_t>n) != 0:
         word = new_bytes(p, n)
@@ -146,6 +151,22 @@ cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
         place[0] = word
     Py_INCREF(<bytes>word)
     return word
+
+
+def forget_words(list words not None):
+    """Keep none of these words: they may be passwords."""
+    cdef PyObject **place
+    cdef PyObject *kept
+    cdef bytes word
+    for word in words:
+        if 2 <= PyBytes_GET_SIZE(word) <= RECENT_MAX_SIZE:
+            place = place_of(PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word))
+            kept = place[0]
+            if kept != NULL and bytes_size(kept) == PyBytes_GET_SIZE(word) and memcmp(
+                bytes_data(kept), PyBytes_AS_STRING(word), <size_t>PyBytes_GET_SIZE(word)
+            ) == 0:
+                place[0] = NULL
+                Py_XDECREF(kept)
 
 
 # --- The parser -----------------------------------------------------------------------------------------------------

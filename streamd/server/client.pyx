@@ -2,11 +2,12 @@
 """Client: one connection, as the event loop's protocol object and as what commands see of it.
 
 Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once
-per turn of the event loop (`flush`), straight from that buffer with one `send`. What the kernel does not take is handed
-to the transport; until the transport has got rid of it the client is congested and its replies wait in `reply`, so that
-unsent bytes are held, and counted, in one place.
+per turn of the event loop (`flush`), straight from that buffer with one `send`. Of what the kernel does not take, a piece is
+handed to the transport; until the transport has got rid of it the client is congested and its replies wait in `reply`,
+so that unsent bytes are held, and counted, in one place, and never copied as a whole.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 
 import socket
@@ -21,6 +22,9 @@ __all__ = ["Client"]
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+
+cdef enum:
+    PIECE = 65536       # bytes that the transport gets at a time when the kernel takes no more
 
 cdef dict NOTHING = {}
 
@@ -108,8 +112,7 @@ cdef class Client:
         self.is_writer = False
         if self.transport is None or self.is_congested:
             return 0
-        if length:
-            dispatcher = self.dispatcher
+        while self.reply.length and not self.is_congested:
             if self.fd >= 0:
                 sent = c_send(self.fd, self.reply.data, length, SEND_FLAGS)
                 if sent < 0:
@@ -118,18 +121,27 @@ cdef class Client:
                         self.transport.abort()
                         return 0
                     sent = 0
-            self.total_net_out += length
-            dispatcher.net_output_bytes += length
-            dispatcher.total_writes += 1
-            if <size_t>sent == length:
-                self.reply.release()
-            else:
-                self.transport.write(self.reply.take()[sent:])
-                if self.is_congested:
-                    dispatcher.check_output(self)
-        if self.close_after_reply:
+                self.count_sent(<size_t>sent)
+                dispatcher.total_writes += 1
+            if self.reply.length:
+                self.hand_over()
+        if self.is_congested:
+            dispatcher.check_output(self)
+        elif self.close_after_reply:
             self.transport.close()
         return 0
+    cdef int hand_over(self) except -1:
+        """Give the transport a piece of what the kernel did not take; when it has got rid of that, there is more."""
+        cdef size_t size = self.reply.length if self.reply.length < PIECE else PIECE
+        self.transport.write(PyBytes_FromStringAndSize(self.reply.data, <Py_ssize_t>size))
+        return self.count_sent(size)
+
+    cdef int count_sent(self, size_t size) except -1:
+        """Forget bytes of `reply` that have been sent."""
+        self.total_net_out += size
+        (<Dispatcher>self.dispatcher).net_output_bytes += size
+        return self.reply.consume(size)
+
 
     cdef int deliver(self, const char *data, size_t length) except -1:
         """Add an encoded push to what is sent. A push to the client whose command runs waits until that has been answered."""
@@ -148,7 +160,8 @@ cdef class Client:
             return 0
         self.reply.raw_c(head, head_length)
         self.reply.raw_c(tail, tail_length)
-        self.want_write()
+        if not self.is_congested:
+            self.want_write()
         if self.reply.length >= dispatcher.output_watch[self.output_class]:
             dispatcher.check_output(self)
         return 0
@@ -312,3 +325,6 @@ cdef class Client:
         dispatcher.forget(self)
         if self.transport is not None:
             self.transport.abort()
+        if self.transport is not None and self.is_congested:
+            self.transport.write(self.reply.take())
+            self.transport.close()

@@ -14,7 +14,6 @@ Texts and behaviour: Redis 8.6, as seen on a running server.
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import stat
 import tempfile
@@ -63,6 +62,8 @@ class Config:
                     Without a callback the new value is simply there.
     config_file     absolute path of the file it was read from, or empty
     rename_command  pairs of command names, old and new, in the order of the file; an empty new name takes the command away
+    users           users that the file declares: name and rules
+    user_lines      callable: the `user` lines to write into the file; None leaves them as they are
     """
 
     if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Config:
         self.callbacks: dict[str, Callable[[], None]] = {}
         self.config_file = ""
         self.rename_command: list[tuple[str, str]] = []
+        self.users: list[tuple[bytes, list[bytes]]] = []
+        self.user_lines: Callable[[], list[str]] | None = None
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str], stdin: BinaryIO) -> Config:
@@ -238,14 +241,14 @@ class Config:
     def rewritten(self, old: str) -> str:
         """The text of a configuration file with the values of now."""
         waiting = {setting.name: self._directives(setting) for setting in SETTINGS}
+        if self.user_lines is not None:
+            waiting["user"] = [(line, True) for line in self.user_lines()]
         lines: list[str] = []
         for line in old.removesuffix("\n").split("\n") if old else []:
-            setting = _setting_of(line)
-            if setting is None:
-                # The one user there is follows from requirepass.
-                new = "" if line.split()[:2] == ["user", "default"] else line.strip(" \t\r\n")
+            left = waiting.get(_directive_of(line))
+            if left is None:
+                new = line.strip(" \t\r\n")
             else:
-                left = waiting[setting.name]
                 new = left.pop(0)[0] if left else ""
             if new or (lines and lines[-1]):
                 lines.append(new)
@@ -280,15 +283,16 @@ def _as_arguments(value: object) -> list[str]:
     return [str(value)]
 
 
-def _setting_of(line: str) -> Setting | None:
-    """The setting that a line of a file is about; None for comments, blanks, and what is no setting."""
+def _directive_of(line: str) -> str:
+    """The setting that a line of a file is about, or `user`; empty for comments, blanks, and all else."""
     if line.lstrip().startswith("#"):
-        return None
+        return ""
     try:
         words = split_line(line.encode(*CODEC))
     except ValueError:
-        return None
-    return by_name.get(words[0].decode(*CODEC).lower()) if words else None
+        return ""
+    name = words[0].decode(*CODEC).lower() if words else ""
+    return by_name[name].name if name in by_name else "user" if name == "user" else ""
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -366,7 +370,6 @@ class Reader:
         self._config = config
         self._given: set[str] = set()  # settings that a directive has named
         self._unresolved: list[str] = []
-        self._password_hashes: list[str] | None = None  # of the default user, when there is a line about it
         self._commands: Any = None  # a command table to try rename-command on
 
     def read(self, content: bytes) -> None:
@@ -376,10 +379,6 @@ class Reader:
             lines = ["Unresolved Configuration(s) Detected:", *(f">>> '{line}'" for line in self._unresolved)]
             lines.append("Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting")
             raise UnresolvedError("\n".join(lines))
-        if self._password_hashes:
-            ours = hashlib.sha256(self._config.requirepass.encode(*CODEC)).hexdigest()
-            if self._password_hashes != [ours]:
-                raise ConfigError("user", "the password of the default user is not that of requirepass")
 
     def _read_lines(self, content: bytes, depth: int) -> None:
         for number, raw in enumerate(content.split(b"\n"), 1):
@@ -412,7 +411,7 @@ class Reader:
         elif name == "rename-command" and len(args) == 2:
             self._rename_command(args[0], args[1])
         elif name == "user" and args:
-            self._user(args[0], args[1:])
+            self._user(args)
         elif name == "loadmodule" and args:
             raise ConfigError(name, "this server does not load modules")
         elif not args:
@@ -446,36 +445,29 @@ class Reader:
             raise ConfigError("rename-command", str(error)) from error
         self._config.rename_command.append((old, new))
 
-    def _user(self, name: str, rules: list[str]) -> None:
-        """A line about a user. Redis writes one for the default user into every file that it rewrites.
+    def _user(self, args: list[str]) -> None:
+        """A line about a user. What it says of commands is looked at when there are some: see `Acl.load_at_start`."""
+        from streamd.server.acl import CommandIndex, RuleError, UnmatchedError, User, merge_selectors
 
-        A rule that were not followed would open what the file means to close, so anything else is refused.
-        """
-        if name != "default" or self._password_hashes is not None:
+        name, *words = (arg.encode(*CODEC) for arg in args)
+        if any(name == other for other, _ in self._config.users):
             reason = "Duplicate user found. A user can only be defined once in config files"
-            if name == "default":
-                raise ConfigError("user", f"Error in user declaration 'default': {reason}")
-            raise ConfigError("user", "this server has no users but the default one")
-        if not EVERYTHING.issuperset(rule for rule in rules if not rule.startswith("#")) or "on" not in rules:
-            raise ConfigError("user", "this server lets the default user do everything")
-        self._password_hashes = [rule[1:] for rule in rules if rule.startswith("#")]
+            raise ConfigError("user", f"Error in user declaration '{args[0]}': {reason}")
+        try:
+            rules = merge_selectors(words)
+        except UnmatchedError as error:
+            raise ConfigError("user", f"Error in user declaration 'user': Wrong format") from error
+        user = User(name, CommandIndex({}))
+        for at, rule in enumerate(rules):
+            try:
+                user.take(user.changed([rule]))
+            except RuleError as error:
+                if not error.is_unknown:
+                    # Redis names the word that stands in the line where the rule stands among the rules.
+                    named = ["user", *args][at]
+                    raise ConfigError("user", f"Error in user declaration '{named}': {error}") from error
+        self._config.users.append((name, rules))
 
-
-EVERYTHING = frozenset(
-    (
-        "on",
-        "nopass",
-        "sanitize-payload",
-        "skip-sanitize-payload",
-        "allkeys",
-        "~*",
-        "allchannels",
-        "&*",
-        "allcommands",
-        "+@all",
-    )
-)
-"""Rules that leave the default user as it is."""
 
 _OTHER_COMMANDS = """
     ACL APPEND ASKING AUTH BGREWRITEAOF BGSAVE BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamd import REDIS_VERSION, __version__
+from streamd.server.acl import Reason
 
 __all__ = ["SECTIONS", "Field", "InfoSource", "Section", "human_size", "render"]
 

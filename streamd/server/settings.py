@@ -796,7 +796,10 @@ CLIENTS = (
 )  # fmt: skip
 
 SECURITY = (
-    text("requirepass", flags="secret", apply="refresh", doc="Password that clients have to give; empty for none."),
+    text(
+        "requirepass", flags="secret", apply="password",
+        doc="Password of the default user, which clients have to give; empty for none.",
+    ),
     choice(
         "enable-debug-command", "no", NO_YES_LOCAL, flags="immutable",
         doc="Whether DEBUG may be used: by nobody, everybody, or clients of this machine.",
@@ -806,14 +809,14 @@ SECURITY = (
         doc="Whether CONFIG SET may change `dir` and `dbfilename`.",
     ),
     text(
-        "aclfile", flags="immutable planned", check=only_empty("this server does not read ACL files"),
-        doc="File with the users.",
+        "aclfile", flags="immutable",
+        doc="File with the users, a line for each; without it they are `user` lines of the configuration.",
     ),
     choice(
-        "acl-pubsub-default", "resetchannels", ("allchannels", "resetchannels"), flags="planned",
-        doc="Channels that a new user may use.",
+        "acl-pubsub-default", "resetchannels", ("allchannels", "resetchannels"),
+        doc="Channels that a new user may use, until rules say more.",
     ),
-    integer("acllog-max-len", 128, flags="planned", doc="Entries that ACL LOG keeps."),
+    integer("acllog-max-len", 128, doc="Entries that ACL LOG keeps."),
 )  # fmt: skip
 
 STREAMS = (
