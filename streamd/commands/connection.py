@@ -642,16 +642,10 @@ def _read_max_age(text: bytes) -> int:
     return _read_positive(text, "ERR maxage is not an integer or out of range", "ERR maxage should be greater than 0")
 
 
-def _read_user(name: bytes) -> bytes:
-    if name != DEFAULT_USER:
-        raise CommandError(f"ERR No such user '{printable(name)}'")
-    return name
-
-
 _KILL_OPTIONS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     b"ID": ("id", _read_client_id),
     b"TYPE": ("type", _read_type),
-    b"USER": ("user", _read_user),
+    b"USER": ("user", bytes),
     b"ADDR": ("address", bytes),
     b"LADDR": ("local_address", bytes),
     b"SKIPME": ("skip_me", lambda word: _read_switch(word, b"YES", b"NO")),
@@ -698,6 +692,8 @@ def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
     # With one argument it is an address, at most one connection is closed, and that may be this one.
     is_old_form = len(args) == 3
     wanted = KillFilter(address=args[2], skip_me=False) if is_old_form else KillFilter.parse(args)
+    if wanted.user is not None and wanted.user not in ctx.server.acl.users:
+        raise CommandError(f"ERR No such user '{printable(wanted.user)}'")
     now = _now()
     found = [
         client

@@ -27,8 +27,8 @@ from streamd.commands import load_all
 from streamd.commands.spec import table
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
-from streamd.errors import ConfigError
-from streamd.server.acl import Acl, AclError
+from streamd.errors import AclError, ConfigError
+from streamd.server.acl import Acl
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher

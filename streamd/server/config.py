@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from streamd import REDIS_VERSION
 from streamd.engine.glob import match
-from streamd.errors import ConfigError, StreamdError, UnknownSettingError
+from streamd.errors import ConfigError, RuleError, StreamdError, UnknownSettingError, UnmatchedError
 from streamd.protocol.inline import split_line
 from streamd.server.settings import SETTINGS, BufferLimits, Refused, Setting, by_name, quote
 
@@ -447,8 +447,11 @@ class Reader:
 
     def _user(self, args: list[str]) -> None:
         """A line about a user. What it says of commands is looked at when there are some: see `Acl.load_at_start`."""
-        from streamd.server.acl import CommandIndex, RuleError, UnmatchedError, User, merge_selectors
+        from streamd.commands import load_all
+        from streamd.commands.acl import merge_selectors
+        from streamd.server.acl import CommandIndex, User
 
+        load_all()
         name, *words = (arg.encode(*CODEC) for arg in args)
         if any(name == other for other, _ in self._config.users):
             reason = "Duplicate user found. A user can only be defined once in config files"
@@ -456,7 +459,7 @@ class Reader:
         try:
             rules = merge_selectors(words)
         except UnmatchedError as error:
-            raise ConfigError("user", f"Error in user declaration 'user': Wrong format") from error
+            raise ConfigError("user", "Error in user declaration 'user': Wrong format") from error
         user = User(name, CommandIndex({}))
         for at, rule in enumerate(rules):
             try:

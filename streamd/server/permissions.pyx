@@ -1,0 +1,320 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Permissions: the rules of a user in the form in which a request is checked against them.
+
+A user's rules are text that people write (acl.py). Here is what is looked at for every request of a user who may not do
+everything: a bit per command, patterns for keys and channels. Permissions are made anew when rules change, and never
+changed.
+
+    Catalogue      where keys and channels are in the requests of each command; one for a server
+    Rules          one set of rules: the user's own, or those of a selector
+    Permissions    all sets of a user; a request is allowed when one of them allows all of it
+
+What a command reads and writes follows from its key specifications: `access` is reading, `insert`, `update` and `delete`
+are writing. A key that is neither (XLEN tells how long a stream is, and nothing of what it holds) may be named by whoever
+has any pattern for it.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM
+from cpython.ref cimport PyObject
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from streamd.engine.glob cimport glob_match
+
+__all__ = ["Catalogue", "Permissions", "Rules"]
+
+cdef extern from "<strings.h>" nogil:
+    int strncasecmp(const char *a, const char *b, size_t n)
+
+cdef enum:
+    READ = 1
+    WRITE = 2
+    ASKED_EACH_TIME = 4          # the declaration says what is done with the keys of one request
+
+    DENIED_COMMAND = 1           # in the order in which one reason stands before another: Reason in acl.py
+    DENIED_KEY = 2
+    DENIED_CHANNEL = 4
+
+
+cdef int access_of(str flags):
+    """What the flags of a key specification ask for: a set of READ and WRITE."""
+    cdef set words = set(flags.split())
+    return (READ if "access" in words else 0) | (WRITE if words & {"insert", "update", "delete"} else 0)
+
+
+# --- Where keys and channels are -----------------------------------------------------------------------------------
+
+cdef struct KeyRange:
+    # A key specification (spec.KeySpec), and where its keys are in the request that is being looked at.
+    int first                    # index of the first key; with a keyword, unused
+    const char *keyword          # what the keys follow, or NULL; belongs to `owner` of the plan
+    Py_ssize_t keyword_size
+    int start                    # where the keyword is looked for
+    int last
+    int step
+    int limit
+    int access                   # READ, WRITE, or ASKED_EACH_TIME
+    Py_ssize_t found_first       # in this request
+    Py_ssize_t found_last
+    int found_access
+
+
+cdef class Plan:
+    # Keys and channels of one command.
+    cdef KeyRange *ranges        # owned
+    cdef int count
+    cdef list owner              # keeps the keywords alive
+    cdef object key_flags        # spec.Command.key_flags, or None
+    cdef Py_ssize_t first_channel    # 0: the command names no channels
+    cdef Py_ssize_t last_channel
+    cdef bint channels_are_patterns
+
+    def __cinit__(self, command):
+        cdef KeyRange *each
+        specs = [spec for spec in command.keys if "not_key" not in spec.flags.split()]
+        self.owner = []
+        self.key_flags = command.key_flags
+        if command.channels is not None:
+            self.first_channel = command.channels.first
+            self.last_channel = command.channels.last
+            self.channels_are_patterns = command.channels.are_patterns
+        if not specs:
+            return
+        self.ranges = <KeyRange *>calloc(len(specs), sizeof(KeyRange))
+        if self.ranges == NULL:
+            raise MemoryError("no memory for the keys of a command")
+        for spec in specs:
+            each = &self.ranges[self.count]
+            self.count += 1
+            if isinstance(spec.begin, int):
+                each.first = spec.begin
+            else:
+                self.owner.append(spec.begin)
+                each.keyword = PyBytes_AS_STRING(spec.begin)
+                each.keyword_size = PyBytes_GET_SIZE(spec.begin)
+            each.start = spec.start
+            each.last = spec.last
+            each.step = spec.step
+            each.limit = spec.limit
+            is_variable = self.key_flags is not None and "variable_flags" in spec.flags.split()
+            each.access = ASKED_EACH_TIME if is_variable else access_of(spec.flags)
+
+    def __dealloc__(self):
+        free(self.ranges)
+
+    cdef int find_keys(self, list args) except -1:
+        """Find the keys of a request; return how many ranges have some: all, or none when it is not made as they say.
+
+        The same rules as spec.keys_of. A request of the wrong form fails before it reaches a key.
+        """
+        cdef Py_ssize_t argc = len(args), first, last
+        cdef KeyRange *each
+        cdef int at
+        for at in range(self.count):
+            each = &self.ranges[at]
+            first = each.first if each.keyword == NULL else find_keyword(each, args, argc)
+            if each.last >= 0:
+                last = first + each.last
+            elif each.limit <= 1:
+                last = argc + each.last
+            else:
+                last = first + (argc - first) // each.limit + each.last
+            if first <= 0 or first > last or last >= argc:
+                return 0
+            each.found_first = first
+            each.found_last = last
+            each.found_access = each.access
+            if each.access == ASKED_EACH_TIME:
+                each.found_access = access_of(self.key_flags(args))
+        return self.count
+
+
+cdef Py_ssize_t find_keyword(KeyRange *each, list args, Py_ssize_t argc) noexcept:
+    """The index after the keyword, looked for to the right, or to the left when `start` is negative; 0: not there."""
+    cdef int step = 1 if each.start > 0 else -1
+    cdef Py_ssize_t at = each.start if each.start > 0 else argc + each.start
+    cdef PyObject *arg
+    while 0 < at < argc:
+        arg = PyList_GET_ITEM(args, at)
+        if PyBytes_GET_SIZE(<bytes>arg) == each.keyword_size and strncasecmp(
+            PyBytes_AS_STRING(<bytes>arg), each.keyword, <size_t>each.keyword_size
+        ) == 0:
+            return at + 1
+        at += step
+    return 0
+
+
+cdef class Catalogue:
+    """What a check has to know of each command, by its number in the server (Entry.index)."""
+
+    cdef list plans
+
+    def __init__(self, commands):
+        """commands: pairs of a command's number and its declaration, of every command."""
+        cdef dict plans = {index: Plan(command) for index, command in commands}
+        self.plans = [plans.get(index) for index in range(max(plans, default=-1) + 1)]
+
+    def __len__(self):
+        return len(self.plans)
+
+
+# --- Patterns --------------------------------------------------------------------------------------------------------
+
+cdef struct Pattern:
+    const char *text             # belongs to the `owner` of the list
+    Py_ssize_t size
+    int access                   # set of READ and WRITE; of channels, 0
+
+
+cdef class Patterns:
+    # Some patterns, and whether everything is allowed without looking at them.
+    cdef Pattern *items          # owned
+    cdef Py_ssize_t count
+    cdef bint allows_all
+    cdef list owner
+
+    def __cinit__(self, patterns, bint allows_all):
+        """patterns: pairs of a pattern and what it allows."""
+        self.allows_all = allows_all
+        self.owner = [text for text, _ in patterns]
+        if not patterns:
+            return
+        self.items = <Pattern *>calloc(len(patterns), sizeof(Pattern))
+        if self.items == NULL:
+            raise MemoryError("no memory for the patterns of a user")
+        for text, access in patterns:
+            self.items[self.count].text = PyBytes_AS_STRING(text)
+            self.items[self.count].size = PyBytes_GET_SIZE(text)
+            self.items[self.count].access = access
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.items)
+
+    cdef bint allow(self, PyObject *name, int access) noexcept:
+        """Whether one of the patterns matches a name and allows all of `access`."""
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            if self.items[at].access & access == access and glob_match(
+                self.items[at].text, self.items[at].size,
+                PyBytes_AS_STRING(<bytes>name), PyBytes_GET_SIZE(<bytes>name), False,
+            ):
+                return True
+        return False
+
+    cdef bint hold(self, PyObject *name) noexcept:
+        """Whether a name is literally one of the patterns."""
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            if self.items[at].size == PyBytes_GET_SIZE(<bytes>name) and memcmp(
+                self.items[at].text, PyBytes_AS_STRING(<bytes>name), <size_t>self.items[at].size
+            ) == 0:
+                return True
+        return False
+
+
+# --- Rules -----------------------------------------------------------------------------------------------------------
+
+
+cdef class Rules:
+    """One set of rules.
+
+    commands      a byte for each command by number: not zero when the command is allowed with whatever arguments
+    first_args    command's number -> first arguments, in small letters, with which it is allowed though its byte is zero
+    keys          pairs of a pattern and what it allows: 1 reading, 2 writing, 3 both
+    channels      patterns of channels
+    """
+
+    cdef bytes commands
+    cdef dict first_args         # None when there are none
+    cdef Patterns keys
+    cdef Patterns channels
+
+    def __cinit__(self, bytes commands not None, dict first_args not None, keys, bint all_keys, channels, bint all_channels):
+        self.commands = commands
+        self.first_args = {number: frozenset(words) for number, words in first_args.items() if words} or None
+        self.keys = Patterns(list(keys), all_keys)
+        self.channels = Patterns([(text, 0) for text in channels], all_channels)
+
+    @property
+    def allows_everything(self):
+        return 0 not in self.commands and self.keys.allows_all and self.channels.allows_all
+
+    def allows_channel(self, bytes name not None, bint is_pattern=False):
+        """Whether a channel may be used; a pattern of channels, when it is granted as it is."""
+        if self.channels.allows_all:
+            return True
+        return self.channels.hold(<PyObject *>name) if is_pattern else self.channels.allow(<PyObject *>name, 0)
+
+    cdef bint allow_command(self, Py_ssize_t number, list args):
+        if number < PyBytes_GET_SIZE(self.commands) and PyBytes_AS_STRING(self.commands)[number]:
+            return True
+        if self.first_args is None or len(args) < 2:
+            return False
+        words = self.first_args.get(number)
+        return words is not None and (<bytes>args[1]).lower() in words
+
+    cdef int find_denial(self, Py_ssize_t number, list args, Plan plan, int ranges, Py_ssize_t *where) except -1:
+        """Why a request is denied, 0 when it is not; the position of the key or channel goes to `where`."""
+        cdef KeyRange *each
+        cdef Py_ssize_t at, last
+        cdef int range_number
+        where[0] = 0
+        if not self.allow_command(number, args):
+            return DENIED_COMMAND
+        if not self.keys.allows_all:
+            for range_number in range(ranges):
+                each = &plan.ranges[range_number]
+                at = each.found_first
+                while at <= each.found_last:
+                    if not self.keys.allow(PyList_GET_ITEM(args, at), each.found_access):
+                        where[0] = at
+                        return DENIED_KEY
+                    at += each.step
+        if plan.first_channel and not self.channels.allows_all:
+            last = plan.last_channel if plan.last_channel >= 0 else len(args) + plan.last_channel
+            for at in range(plan.first_channel, min(last + 1, <Py_ssize_t>len(args))):
+                if not (
+                    self.channels.hold(PyList_GET_ITEM(args, at)) if plan.channels_are_patterns
+                    else self.channels.allow(PyList_GET_ITEM(args, at), 0)
+                ):
+                    where[0] = at
+                    return DENIED_CHANNEL
+        return 0
+
+
+cdef class Permissions:
+    """All that a user may do: what any of its sets of rules allows."""
+
+    cdef Catalogue catalogue
+    cdef tuple sets              # of Rules; the first is the user's own
+    cdef readonly bint allow_everything
+
+    def __cinit__(self, Catalogue catalogue not None, sets):
+        self.catalogue = catalogue
+        self.sets = tuple(sets)
+        self.allow_everything = self.sets[0].allows_everything
+
+    def find_denial(self, Py_ssize_t number, list args not None):
+        """Why a request of the command `number` is denied: a pair of a reason and the position of what may not be touched.
+
+        None when it is allowed. Of several sets of rules the one that came furthest gives the reason.
+        """
+        cdef Plan plan = <Plan>self.catalogue.plans[number]
+        cdef int ranges = plan.find_keys(args) if plan.count else 0
+        cdef int reason, worst = 0
+        cdef Py_ssize_t where = 0, furthest = 0
+        cdef Rules rules
+        for rules in self.sets:
+            reason = rules.find_denial(number, args, plan, ranges, &where)
+            if reason == 0:
+                return None
+            if reason > worst or (reason == worst and where > furthest):
+                worst = reason
+                furthest = where
+        return worst, furthest
+
+    def allow_channel(self, bytes name not None, bint is_pattern=False):
+        """Whether one of the sets allows a channel, or a pattern of channels."""
+        return any((<Rules>rules).allows_channel(name, is_pattern) for rules in self.sets)
