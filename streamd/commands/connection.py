@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,6 +51,29 @@ class Users(Protocol):
         """Make a client a user; CommandError when it is not the right password. `command` is what it called."""
 
 
+class Queued(Protocol):
+    """What a connection has queued since MULTI."""
+
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of the arguments."""
+
+
+class Tracked(Protocol):
+    """How a connection caches what it reads: CLIENT TRACKING."""
+
+    @property
+    def redirect(self) -> int:
+        """The connection that is told of changes; 0: itself."""
+
+    @property
+    def is_bcast(self) -> bool: ...
+    @property
+    def is_broken(self) -> bool:
+        """The connection that is to be told is gone."""
+
+
 class Client(Protocol):
     """A connection, as these commands see it. Times are seconds of CLOCK_MONOTONIC, sizes are bytes."""
 
@@ -88,9 +111,37 @@ class Client(Protocol):
     @property
     def is_subscribed(self) -> bool: ...
     @property
+    def channels(self) -> Sized: ...
+    @property
+    def patterns(self) -> Sized: ...
+    @property
+    def shard_channels(self) -> Sized: ...
+    @property
+    def is_monitor(self) -> bool: ...
+    @property
+    def output_class(self) -> int:
+        """Index into OUTPUT_CLASSES."""
+
+    @property
+    def transaction(self) -> Queued | None: ...
+    @property
+    def watched(self) -> Sized | None: ...
+    @property
+    def is_dirty(self) -> bool:
+        """Something that it watched has changed."""
+
+    @property
+    def tracking(self) -> Tracked | None: ...
+    @property
     def blocked(self) -> object | None: ...
     @property
     def query_buffer_size(self) -> int: ...
+    @property
+    def query_buffer_free(self) -> int: ...
+    @property
+    def args_size(self) -> int:
+        """Bytes of the arguments of a request that waits, or has come in part."""
+
     @property
     def output_size(self) -> int: ...
     @property
@@ -460,6 +511,10 @@ CLIENT_TYPES = {
 }
 
 
+OUTPUT_CLASSES = ("normal", "replica", "pubsub")
+"""The types by the number that the server gives them."""
+
+
 def _now() -> float:
     """The time by which Client.created_at and last_interaction go."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -474,13 +529,22 @@ def _read_type(word: bytes) -> str:
 
 def _type_of(client: Client) -> str:
     """The type that CLIENT LIST TYPE and CLIENT KILL TYPE go by."""
-    return "normal"
+    return OUTPUT_CLASSES[client.output_class]
 
 
 def _flags_of(client: Client) -> str:
     """The letters that stand for a client's state, in the order of Redis."""
+    tracking = client.tracking
     letters = (
+        ("S", client.output_class == OUTPUT_CLASSES.index("replica")),
+        ("O", client.is_monitor),
+        ("P", client.is_subscribed),
+        ("x", client.transaction is not None),
         ("b", client.blocked is not None),
+        ("t", tracking is not None),
+        ("R", tracking is not None and tracking.is_broken),
+        ("B", tracking is not None and tracking.is_bcast),
+        ("d", client.is_dirty),
         ("c", client.close_after_reply),
         ("U", client.is_unix),
         ("e", client.no_evict),
@@ -489,14 +553,17 @@ def _flags_of(client: Client) -> str:
     return "".join(letter for letter, is_set in letters if is_set) or "N"
 
 
-def describe(client: Client, now: float) -> bytes:
+def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes:
     """The line of CLIENT LIST for one connection, without its end; `now` in seconds of CLOCK_MONOTONIC.
+
+    request  what the connection has sent and is being run
 
     What Redis allots beforehand (its argument and reply buffers) is allotted here only while it is used, so those fields
     are zero or follow from what is used.
     """
     unsent = client.output_size
     in_list = max(0, unsent - REPLY_BLOCK)
+    transaction, tracking = client.transaction, client.tracking
     fields: tuple[tuple[str, object], ...] = (
         ("id", client.id),
         ("addr", client.address),
@@ -507,15 +574,16 @@ def describe(client: Client, now: float) -> bytes:
         ("idle", max(0, int(now - client.last_interaction))),
         ("flags", _flags_of(client)),
         ("db", client.db_index),
-        ("sub", 0),
-        ("psub", 0),
-        ("ssub", 0),
-        ("multi", -1),
-        ("watch", 0),
+        ("sub", len(client.channels)),
+        ("psub", len(client.patterns)),
+        ("ssub", len(client.shard_channels)),
+        ("multi", -1 if transaction is None else len(transaction)),
+        # What has changed is watched no more: nothing can be added to that.
+        ("watch", 0 if client.watched is None or client.is_dirty else len(client.watched)),
         ("qbuf", client.query_buffer_size),
-        ("qbuf-free", 0),
-        ("argv-mem", 0),
-        ("multi-mem", 0),
+        ("qbuf-free", client.query_buffer_free),
+        ("argv-mem", client.args_size + sum(map(len, request))),
+        ("multi-mem", 0 if transaction is None else transaction.size),
         ("rbs", min(unsent, REPLY_BLOCK)),
         ("rbp", min(unsent, REPLY_BLOCK)),
         ("obl", unsent - in_list),
@@ -525,7 +593,7 @@ def describe(client: Client, now: float) -> bytes:
         ("events", "rw" if client.is_congested else "r"),
         ("cmd", client.last_command.full_name if client.last_command is not None else "NULL"),
         ("user", client.user.name if client.user is not None else "(superuser)"),
-        ("redir", -1),
+        ("redir", -1 if tracking is None else tracking.redirect),
         ("resp", client.reply.resp),
         ("lib-name", client.lib_name),
         ("lib-ver", client.lib_ver),
@@ -555,6 +623,11 @@ def _listed(ctx: ConnectionContext, args: list[bytes]) -> list[Client]:
     raise OptionSyntaxError
 
 
+def _lines(ctx: ConnectionContext, args: list[bytes], now: float) -> Iterator[bytes]:
+    for client in _listed(ctx, args):
+        yield describe(client, now, args if client is ctx.client else ()) + b"\n"
+
+
 @command(
     "CLIENT LIST", arity=-2, group="connection", flags="admin noscript loading stale", since="2.4.0",
     complexity="O(N) with N being the number of connections", tips=("nondeterministic_output",),
@@ -569,7 +642,7 @@ def _listed(ctx: ConnectionContext, args: list[bytes]) -> list[Client]:
 )  # fmt: skip
 def client_list(ctx: ConnectionContext, args: list[bytes]) -> None:
     now = _now()
-    ctx.reply.verbatim("txt", b"".join(describe(client, now) + b"\n" for client in _listed(ctx, args)))
+    ctx.reply.verbatim("txt", b"".join(_lines(ctx, args, now)))
 
 
 @command(
@@ -577,7 +650,7 @@ def client_list(ctx: ConnectionContext, args: list[bytes]) -> None:
     tips=("nondeterministic_output",), summary="Describes this connection, as CLIENT LIST does.",
 )  # fmt: skip
 def client_info(ctx: ConnectionContext, args: list[bytes]) -> None:
-    ctx.reply.verbatim("txt", describe(ctx.client, _now()) + b"\n")
+    ctx.reply.verbatim("txt", describe(ctx.client, _now(), args) + b"\n")
 
 
 # --- CLIENT KILL, UNBLOCK, PAUSE: other connections ---------------------------------------------------------------------------

@@ -293,6 +293,17 @@ cdef class Client:
         return self.parser.buffered
 
     @property
+    def query_buffer_free(self):
+        """Bytes that are allotted for requests and not in use."""
+        return max(0, self.parser.allocated - self.parser.buffered)
+
+    @property
+    def args_size(self):
+        """Bytes of the arguments of a request that waits for a key, or that has come in part."""
+        waiting = () if self.blocked is None else self.blocked.request.args
+        return self.parser.pending_args_size + sum(map(len, waiting))
+
+    @property
     def output_size(self):
         """Bytes of replies not yet taken by the kernel."""
         unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
@@ -300,7 +311,8 @@ cdef class Client:
 
     def memory_usage(self):
         """Bytes this client costs, buffers included; an estimate of the fixed part."""
-        return 1024 + self.parser.buffered + self.output_size
+        queued = 0 if self.transaction is None else self.transaction.size
+        return 1024 + self.parser.allocated + self.args_size + queued + self.output_size
 
     def reset(self, *, bint needs_password):
         """RESET: forget everything that the peer has set."""

@@ -34,7 +34,11 @@ class FakeClient:
         self.fileno = 7 + number
         self.created_at = self.last_interaction = time.clock_gettime(time.CLOCK_MONOTONIC)
         self.blocked = None
-        self.query_buffer_size = self.output_size = 0
+        self.query_buffer_size = self.query_buffer_free = self.args_size = self.output_size = 0
+        self.is_subscribed = self.is_monitor = self.is_dirty = False
+        self.channels = self.patterns = self.shard_channels = frozenset[bytes]()
+        self.output_class = 0
+        self.transaction = self.watched = self.tracking = None
         self.total_net_in = self.total_net_out = self.total_commands = 0
         self.last_command: Any = None
         self.reply_mode = b"ON"
