@@ -404,7 +404,8 @@ class AppendOnlyFile:
             total = len(view)
             while done < total and error is None:
                 try:
-                    done += self.files.write(self._fd, view[done:])
+                    with view[done:] as rest:  # let go at once, also when an exception has hold of it
+                        done += self.files.write(self._fd, rest)
                 except InterruptedError:
                     continue
                 except OSError as failure:
@@ -596,7 +597,7 @@ class AppendOnlyFile:
             self._manifest_file.replace(manifest)
         except NotSyncedError as error:
             log.warning("%s", error)  # it is in place all the same, and names both files
-        except BaseException:
+        except OSError:
             self.files.close(fd)
             with suppress(OSError):
                 self.files.unlink(self._path(incremental.name))
@@ -848,7 +849,7 @@ class _Job:
 class Syncer:
     """A thread that syncs and closes files, in the order in which it is asked to.
 
-    pending    jobs that are not done
+    pending    syncs that are not done, without those of files that are closed then: nobody waits to write to these
     error      errno of the last sync, 0 when it was good
     last_done  what the last good sync brought to the disk
     """
@@ -879,7 +880,7 @@ class Syncer:
         self._queue.join()
 
     def _put(self, job: _Job) -> None:
-        self._submitted += 1
+        self._submitted += not job.close
         self._queue.put(job)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="aof-fsync", daemon=True)
@@ -891,7 +892,7 @@ class Syncer:
             try:
                 self._do(job)
             finally:
-                self._done += 1
+                self._done += not job.close
                 self._queue.task_done()
 
     def _do(self, job: _Job) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import hiredis
 
+from streamd.commands import generic, group, read, stream, strings  # noqa: F401: their handlers enter the table
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError

@@ -1,0 +1,122 @@
+"""Bases: what is written, as a snapshot or as commands, brings everything back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from support.aof import FailingFiles, Store, open_aof
+from support.handler import set_time
+
+from streamd.persistence.aof_rewrite import BaseOptions, write_base
+
+NOW = 1_700_000_000_000
+
+
+def filled() -> Store:
+    """Streams of all sorts."""
+    store = Store()
+    run = store.run
+    for n in range(1, 8):
+        run("XADD", "s", f"{n}-1", "f", f"v{n}", "n", n)
+    run("XGROUP", "CREATE", "s", "g", "0")
+    run("XREADGROUP", "GROUP", "g", "c", "COUNT", 4, "STREAMS", "s", ">")
+    set_time(store.context, NOW + 5000)
+    run("XCLAIM", "s", "g", "77", 0, "2-1", "RETRYCOUNT", 9)
+    run("XGROUP", "CREATECONSUMER", "s", "g", "idle")
+    run("XGROUP", "CREATE", "s", "other", "$", "ENTRIESREAD", 7)
+    run("XDEL", "s", "6-1")
+    run("SET", "text", "12")
+    run("SET", b"\x00\xff", b"\r\n*1", "PXAT", NOW + 10**9)
+    run("XGROUP", "CREATE", "only-group", "g", "5-5", "MKSTREAM")
+    run("XADD", "emptied", "9-9", "f", "v")
+    run("XDEL", "emptied", "9-9")
+    run("PEXPIREAT", "emptied", NOW + 10**9)
+    return store
+
+
+def with_missing() -> Store:
+    """Pending entries whose entries are gone, in the middle, in front, and of a stream that has none left."""
+    store = filled()
+    run = store.run
+    run("XDEL", "s", "2-1")
+    run("XTRIM", "s", "MINID", "3-1")
+    for n in range(1, 4):
+        run("XADD", "gone", f"{n}-0", "f", "v")
+    run("XGROUP", "CREATE", "gone", "g", "0")
+    run("XREADGROUP", "GROUP", "g", "c", "STREAMS", "gone", ">")
+    run("XTRIM", "gone", "MAXLEN", 0)
+    return store
+
+
+def with_producers() -> Store:
+    store = filled()
+    run = store.run
+    for iid in ("a", "b", "a", "c"):
+        run("XADD", "p", "IDMP", "producer", iid, "*", "f", "v")
+    run("XCFGSET", "q", "IDMP-DURATION", 50)
+    run("XADD", "q", "1-1", "f", "v")
+    run("XCFGSET", "q", "IDMP-DURATION", 50, "IDMP-MAXSIZE", 7)
+    run("XADD", "q", "IDMP", "p2", "x", "*", "f", "v")
+    run("XADD", "q", "IDMP", "p2", "y", "*", "f", "v")
+    run("XDEL", "q", store.run("XRANGE", "q", "-", "+")[1][0])
+    return store
+
+
+def copied(store: Store, tmp_path: Path, **options: object) -> Store:
+    path = tmp_path / "base"
+    store.write_base(str(path), **options)
+    folder = tmp_path / "d" / "appendonlydir"
+    folder.mkdir(parents=True)
+    path.rename(folder / "appendonly.aof.1.base.rdb")
+    (folder / "appendonly.aof.manifest").write_bytes(b"file appendonly.aof.1.base.rdb seq 1 type b\n")
+    other = Store()
+    set_time(other.context, NOW + 9000)
+    open_aof(folder.parent, other).close()
+    return other
+
+
+@pytest.mark.parametrize("use_rdb_preamble", [True, False])
+@pytest.mark.parametrize("make", [filled, with_missing, with_producers, Store])
+def test_everything_comes_back(tmp_path: Path, make: type[Store], use_rdb_preamble: bool) -> None:
+    store = make()
+    assert copied(store, tmp_path, use_rdb_preamble=use_rdb_preamble).state() == store.state()
+
+
+def test_several_databases_come_back(tmp_path: Path) -> None:
+    store = Store()
+    for index in (3, 0, 15):
+        store.context.db = store.databases[index]
+        store.run("XADD", "s", f"{index}-1", "f", "v")
+    assert copied(store, tmp_path, use_rdb_preamble=False).state() == store.state()
+
+
+def test_settings_of_idempotency_are_written_when_they_are_not_everybody_s(tmp_path: Path) -> None:
+    store = Store()
+    store.run("XADD", "s", "1-1", "f", "v")
+    store.write_base(str(tmp_path / "same"), use_rdb_preamble=False)
+    store.write_base(str(tmp_path / "other"), use_rdb_preamble=False, idmp=(50, 100))
+    assert b"XCFGSET" not in (tmp_path / "same").read_bytes()
+    assert b"XCFGSET" in (tmp_path / "other").read_bytes()
+
+
+def test_a_base_of_commands_is_never_empty_and_notes_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "base"
+    Store().write_base(str(path), use_rdb_preamble=False, timestamp=True)
+    assert path.read_bytes().startswith(b"#TS:1700000000\r\n#STREAMD")
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "sync_data"])
+@pytest.mark.parametrize("use_rdb_preamble", [True, False])
+def test_a_base_that_cannot_be_written_leaves_no_file(tmp_path: Path, operation: str, use_rdb_preamble: bool) -> None:
+    store = Store()
+    noise = random.Random(1)
+    for n in range(1, 60):
+        store.run("SET", f"k{n}", noise.randbytes(131072))
+    files = FailingFiles()
+    files.fail(operation)
+    options = BaseOptions(use_rdb_preamble=use_rdb_preamble, incremental_fsync=True)
+    with pytest.raises(OSError, match="Input/output"):
+        write_base(str(tmp_path / "base"), store.databases, options, now_ms=NOW, files=files)
+    assert list(tmp_path.iterdir()) == []
