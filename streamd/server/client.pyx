@@ -105,16 +105,15 @@ cdef class Client:
         return 0
 
     cdef int flush(self) except -1:
-        """Send what has gathered in `reply`; close afterwards if that was asked for."""
-        cdef Dispatcher dispatcher
+        """Send what has gathered in `reply`; close when that is all, if that was asked for."""
+        cdef Dispatcher dispatcher = self.dispatcher
         cdef ssize_t sent = 0
-        cdef size_t length = self.reply.length
         self.is_writer = False
         if self.transport is None or self.is_congested:
             return 0
         while self.reply.length and not self.is_congested:
             if self.fd >= 0:
-                sent = c_send(self.fd, self.reply.data, length, SEND_FLAGS)
+                sent = c_send(self.fd, self.reply.data, self.reply.length, SEND_FLAGS)
                 if sent < 0:
                     if errno != EAGAIN and errno != EINTR:
                         self.reply.release()
@@ -130,6 +129,7 @@ cdef class Client:
         elif self.close_after_reply:
             self.transport.close()
         return 0
+
     cdef int hand_over(self) except -1:
         """Give the transport a piece of what the kernel did not take; when it has got rid of that, there is more."""
         cdef size_t size = self.reply.length if self.reply.length < PIECE else PIECE
@@ -141,7 +141,6 @@ cdef class Client:
         self.total_net_out += size
         (<Dispatcher>self.dispatcher).net_output_bytes += size
         return self.reply.consume(size)
-
 
     cdef int deliver(self, const char *data, size_t length) except -1:
         """Add an encoded push to what is sent. A push to the client whose command runs waits until that has been answered."""
@@ -328,6 +327,9 @@ cdef class Client:
         """Send what is ready and close."""
         self.close_after_reply = True
         self.flush()
+        if self.transport is not None and self.is_congested:
+            self.transport.write(self.reply.take())
+            self.transport.close()
 
     def close(self):
         """Drop the connection at once; unsent replies are lost, and nobody sees the client any more."""
@@ -337,6 +339,3 @@ cdef class Client:
         dispatcher.forget(self)
         if self.transport is not None:
             self.transport.abort()
-        if self.transport is not None and self.is_congested:
-            self.transport.write(self.reply.take())
-            self.transport.close()
