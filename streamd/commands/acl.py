@@ -359,7 +359,7 @@ def _write_log_entry(reply: ReplyWriter, entry: LogEntry, now_ms: int) -> None:
     reply.bulk(b"count")
     reply.integer(entry.count)
     for name, text in (
-        (b"reason", str(entry.reason.name).lower().encode()),
+        (b"reason", entry.reason.word.encode()),
         (b"context", entry.context.encode()),
         (b"object", entry.subject),
         (b"username", entry.username),

@@ -60,6 +60,12 @@ class Reason(IntEnum):
     KEY = 2
     AUTH = 3
     CHANNEL = 4
+    TLS_CERT = 5
+
+    @property
+    def word(self) -> str:
+        """As the log shows it."""
+        return self.name.lower().replace("_", "-")
 
 
 SYNTAX = "Syntax error"
@@ -107,6 +113,7 @@ class CommandIndex:
 
     numbers    `xadd`, `xgroup|create` -> Entry.index, for those that can be run
     catalogue  where their keys and channels are
+    free       numbers of the commands that whoever is connected may run, whatever the rules say: AUTH and its like
     """
 
     def __init__(self, numbers: Mapping[str, int], commands: Mapping[str, Command] = table) -> None:
@@ -114,6 +121,7 @@ class CommandIndex:
         self._named = {each.full_name: each for found in commands.values() for each in _family(found)}
         self.count = max(self.numbers.values(), default=-1) + 1
         self.catalogue = Catalogue((number, self._named[name]) for name, number in self.numbers.items())
+        self.free = [number for name, number in self.numbers.items() if "no_auth" in self._named[name].flags]
         self._members = {category: self._find_members(category) for category in ACL_CATEGORIES}
 
     def find(self, name: str) -> Command | None:
@@ -190,8 +198,11 @@ class RuleSet:
 
     def compile(self) -> Rules:
         """The same, to check requests with."""
+        commands = bytearray(self.commands)
+        for number in self._index.free:
+            commands[number] = 1
         return Rules(
-            bytes(self.commands), self.first_args, self.keys.items(), self.all_keys, self.channels, self.all_channels
+            bytes(commands), self.first_args, self.keys.items(), self.all_keys, self.channels, self.all_channels
         )
 
     # -- Changing it
@@ -558,6 +569,9 @@ class DenialLog:
 
     def add(self, reason: Reason, context: str, subject: bytes, username: bytes, client: bytes) -> None:
         self.totals[reason] += 1
+        if not self.max_len():
+            self.entries.clear()
+            return
         now_ms = time.time_ns() // 1_000_000
         new = LogEntry(self.next_id, reason, context, subject, username, client, now_ms, now_ms)
         # The newest ones only: a flood of denials that all differ must not cost more with each.

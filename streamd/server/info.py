@@ -444,6 +444,7 @@ STATS_FIELDS = (
     Field("acl_access_denied_cmd", lambda s: s.acl.log.totals[Reason.COMMAND]),
     Field("acl_access_denied_key", lambda s: s.acl.log.totals[Reason.KEY]),
     Field("acl_access_denied_channel", lambda s: s.acl.log.totals[Reason.CHANNEL]),
+    Field("acl_access_denied_tls_cert", lambda s: s.acl.log.totals[Reason.TLS_CERT]),
 )
 
 REPLICATION_FIELDS = (
