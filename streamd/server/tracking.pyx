@@ -249,6 +249,7 @@ cdef class Tracking:
     cdef int flushed(self, int db_index) except -1:
         """All keys of a database, or of several in one command, are going: everybody forgets everything, and is told once."""
         cdef Client client
+        cdef Client executing = self.dispatcher.executing
         cdef bint is_told = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
         self.flush_command = self.dispatcher.total_commands
         self.flush_index = db_index
@@ -256,19 +257,19 @@ cdef class Tracking:
             return 0
         self.table.clear()
         self.total_items = 0
-        for client in self.dispatcher.clients.values():
-            if not client.state & TRACKING:
-                continue
-            if client is not self.dispatcher.executing:
-                self.send(client, None)
-            elif self.dispatcher.context.in_transaction or client.reply_mode != REPLY_ON:
-                self.pending.append(None)
-            else:
-                # Redis lets a client that flushes wait until the memory is free, so that this comes before the reply
-                # (and, of FLUSHALL ASYNC, after it: that handler replies first).
-                self.dispatcher.executing = None
-                self.send(client, None)
-                self.dispatcher.executing = client
+        # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of FLUSHALL
+        # ASYNC, after it: that handler replies first).
+        if executing is not None and not self.dispatcher.context.in_transaction and executing.reply_mode == REPLY_ON:
+            self.dispatcher.executing = None
+        try:
+            for client in self.dispatcher.clients.values():
+                if client.state & TRACKING:
+                    if client is self.dispatcher.executing:
+                        self.pending.append(None)
+                    else:
+                        self.send(client, None)
+        finally:
+            self.dispatcher.executing = executing
         self.refresh()
         return 0
 
@@ -330,7 +331,7 @@ cdef class Tracking:
         cdef bytes message
         if record is not None and record.redirect:
             target = self.dispatcher.clients.get(record.redirect)
-            if target is None:
+            if target is None or target.close_after_reply:
                 record.is_broken = True
                 if client.reply.resp > 2:
                     message = b">2\r\n$21\r\ntracking-redir-broken\r\n:%d\r\n" % record.redirect
