@@ -157,6 +157,8 @@ cdef class RdbReader:
     def __init__(self, source, databases=None, *, options=None, str name="", size=None):
         self.options = LoadOptions() if options is None else options
         self.databases = None if databases is None else list(databases)
+        if self.databases is not None and not self.databases:
+            raise ValueError("at least one database")
         self.name = name
         self.size = -1 if size is None else size
         self.aux = {}
@@ -416,6 +418,8 @@ cdef class RdbReader:
         cdef uint64_t left, length, added, consumers
         cdef StreamID last, deleted = make_id(0, 0)
         cdef Group group
+        cdef Consumer consumer
+        cdef size_t at
         cdef int64_t offset
         options = self.options
         stream = Stream(options.node_max_bytes, options.node_max_entries, options.idmp_duration, options.idmp_maxsize)
@@ -459,7 +463,14 @@ cdef class RdbReader:
                     yield
             consumers = self.get_count()
             while consumers:
-                self.get_consumer(group, type)
+                consumer = self.get_consumer(group, type)
+                length = self.get_count()
+                at = 0
+                while length:
+                    at = self.get_owned(consumer, at)
+                    length -= 1
+                    if self.position() >= self.pause_at:
+                        yield
                 consumers -= 1
                 if self.position() >= self.pause_at:
                     yield
@@ -553,14 +564,11 @@ cdef class RdbReader:
             self.corrupt(what, str(value), <int64_t>self.position() - 8)
         return value
 
-    cdef int get_consumer(self, Group group, int type) except -1:
-        """Read a consumer, and note which pending entries are its own."""
+    cdef Consumer get_consumer(self, Group group, int type):
+        """Read name and times of a consumer, who is the group's then."""
         cdef int64_t offset = <int64_t>self.position()
         cdef bytes name = self.get_bytes()
         cdef Consumer consumer
-        cdef uint64_t left
-        cdef size_t at = 0
-        cdef StreamID id
         if name in group.consumers:
             self.corrupt("another consumer", f"'{printable(name)}' a second time", offset)
         consumer = group.add_consumer(name, self.get_time("the time when a consumer was seen", 0))
@@ -568,19 +576,19 @@ cdef class RdbReader:
             consumer.active_ms = self.get_time("the time when a consumer was active", -1)
         else:
             consumer.active_ms = consumer.seen_ms
-        left = self.get_count()
-        while left:
-            offset = <int64_t>self.position()
-            id = self.get_raw_id()
-            at = self.find_pending(id, at)
-            if at == self.pending_count:
-                self.corrupt("an entry pending in the group, in order of the IDs", show(id), offset)
-            if self.pending[at].owner >= 0:
-                self.corrupt("an entry of no other consumer", show(id), offset)
-            self.pending[at].owner = consumer.number
-            at += 1
-            left -= 1
-        return 0
+        return consumer
+
+    cdef size_t get_owned(self, Consumer consumer, size_t first) except? 0:
+        """Read the ID of a pending entry of a consumer, at `first` in the array or behind it; the place behind it."""
+        cdef int64_t offset = <int64_t>self.position()
+        cdef StreamID id = self.get_raw_id()
+        cdef size_t at = self.find_pending(id, first)
+        if at == self.pending_count:
+            self.corrupt("an entry pending in the group, in order of the IDs", show(id), offset)
+        if self.pending[at].owner >= 0:
+            self.corrupt("an entry of no other consumer", show(id), offset)
+        self.pending[at].owner = consumer.number
+        return at + 1
 
     cdef size_t find_pending(self, StreamID id, size_t first) noexcept nogil:
         """The place of a pending entry at `first` or behind it; pending_count when it is not there."""
