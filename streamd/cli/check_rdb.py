@@ -1,0 +1,90 @@
+"""`streamd check-rdb`: look through a snapshot, byte for byte as a server would that loads it, and load nothing.
+
+Exit status, as of redis-check-rdb: 0 the file is in order, 1 it is not, or cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from streamd.errors import CorruptFileError, printable
+from streamd.persistence.rdb_format import LoadOptions
+from streamd.persistence.rdb_read import RdbReader
+from streamd.persistence.snapshot import load_file
+
+__all__ = ["check"]
+
+
+def check(path: str) -> int:
+    """Look through the file and print what was found; returns the exit status."""
+    notes: list[str] = []
+    options = LoadOptions(now_ms=time.time_ns() // 1_000_000, log=notes.append)
+    try:
+        reader = load_file(path, None, options)
+    except OSError as error:
+        click.echo(f"{path}: {error.strerror}", err=True)
+        return 1
+    try:
+        look_through(reader)
+    except OSError as error:
+        click.echo(f"{path}: {error.strerror}", err=True)
+        return 1
+    except CorruptFileError as error:
+        for line in findings(reader):
+            click.echo(line)
+        click.echo(f"at byte    {error.offset:,} of {reader.size:,}" + where(reader))
+        click.echo(f"expected   {error.expected}")
+        click.echo(f"found      {error.found}")
+        click.echo(f"{path}: NOT in order", err=True)
+        return 1
+    for line in findings(reader):
+        click.echo(line)
+    for note in notes:
+        click.echo(f"note       {note}")
+    click.echo(f"{path}: in order")
+    return 0
+
+
+def look_through(reader: RdbReader) -> None:
+    """Read all of it, with a progress bar when somebody watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        reader.load()
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        console=console, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task(os.path.basename(reader.name), total=reader.size)
+        for done in reader.steps():
+            progress.update(task, completed=done)
+
+
+def where(reader: RdbReader) -> str:
+    """Which key was being read."""
+    return "" if reader.key is None else f", at key '{printable(reader.key)}' or behind it"
+
+
+def findings(reader: RdbReader) -> Iterator[str]:
+    """What is in the file, as far as it was read."""
+    if reader.version:
+        yield f"format     RDB version {reader.version}"
+    for name, value in reader.aux.items():
+        yield f"{name:10} {printable(value.encode('latin-1'))}"
+    kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(reader.types.items()))
+    yield f"keys       {sum(reader.types.values()):,}" + (f": {kinds}" if kinds else "")
+    yield f"expiries   {reader.keys_with_expiry:,}, {reader.keys_expired:,} of them over"
+    foreign = sum(count for name, count in reader.types.items() if name not in ("stream", "string"))
+    if foreign:
+        yield f"note       {foreign:,} keys hold what streamd does not have: loading needs rdb-skip-unsupported yes"
+    if reader.checksum is not None:
+        yield "checksum   " + {"ok": "right", "none": "none"}[reader.checksum]
+    behind = reader.size - reader.end_offset
+    if reader.end_offset >= 0 and behind:
+        yield f"note       {behind:,} bytes behind the end are no part of it"
