@@ -54,6 +54,15 @@ def commands() -> None:
     click.echo(render(), nl=False)
 
 
+@program.command("check-rdb")
+@click.argument("file", type=click.Path())
+def check_rdb(file: str) -> None:
+    """Look through a snapshot without loading it. Exit status: 0 it is in order, 1 it is not."""
+    from streamd.cli.check_rdb import check
+
+    sys.exit(check(file))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; does not return."""
     program(arguments, prog_name="streamd")
