@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -673,8 +673,11 @@ class KillFilter:
     skip_me: bool = True
 
     @classmethod
-    def parse(cls, args: list[bytes]) -> KillFilter:
-        """Read the options of a CLIENT KILL, the later of two alike; CommandError when they are wrong."""
+    def parse(cls, args: list[bytes], users: Container[bytes]) -> KillFilter:
+        """Read the options of a CLIENT KILL, the later of two alike; CommandError when they are wrong.
+
+        users  names of the users that there are
+        """
         found: dict[str, Any] = {}
         for at in range(2, len(args), 2):
             reader = _KILL_OPTIONS.get(args[at].upper())
@@ -682,6 +685,8 @@ class KillFilter:
                 raise OptionSyntaxError
             name, read = reader
             found[name] = read(args[at + 1])
+            if name == "user" and args[at + 1] not in users:
+                raise CommandError(f"ERR No such user '{printable(args[at + 1])}'")
         return cls(**found)
 
     def fits(self, client: Client, now: float) -> bool:
@@ -764,9 +769,8 @@ _KILL_OPTIONS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
 def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
     # With one argument it is an address, at most one connection is closed, and that may be this one.
     is_old_form = len(args) == 3
-    wanted = KillFilter(address=args[2], skip_me=False) if is_old_form else KillFilter.parse(args)
-    if wanted.user is not None and wanted.user not in ctx.server.acl.users:
-        raise CommandError(f"ERR No such user '{printable(wanted.user)}'")
+    users = ctx.server.acl.users
+    wanted = KillFilter(address=args[2], skip_me=False) if is_old_form else KillFilter.parse(args, users)
     now = _now()
     found = [
         client

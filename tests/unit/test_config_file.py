@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from pathlib import Path
@@ -91,7 +90,6 @@ def test_buffer_limits_add_up() -> None:
         ("replicaof 127.0.0.1 6379\n", (1, "replicaof 127.0.0.1 6379"), "this server cannot be a replica"),
         ("cluster-enabled yes\n", (1, "cluster-enabled yes"), "this server has no cluster mode"),
         ("loadmodule /x.so\n", (1, "loadmodule /x.so"), "this server does not load modules"),
-        ("aclfile users.acl\n", (1, "aclfile users.acl"), "this server does not read ACL files"),
         ('proc-title-template "{x}"\n', (1, 'proc-title-template "{x}"'),
          "template format is invalid or contains unknown variables"),
         ("cluster-announce-ip x\n", (1, "cluster-announce-ip x"),
@@ -189,30 +187,24 @@ def test_a_renaming_that_does_not_work_is_refused(line: str, reason: str) -> Non
     assert failure(line) == ((line.count("\n") + 1, line.splitlines()[-1]), reason)
 
 
-def test_the_user_that_redis_writes_into_its_files_is_taken() -> None:
-    assert load("user default on nopass sanitize-payload ~* &* +@all").requirepass == ""
-    digest = hashlib.sha256(b"secret").hexdigest()
-    line = f"user default on sanitize-payload #{digest} ~* &* +@all"
-    assert load(f"{line}\nrequirepass secret").requirepass == "secret"
-    assert failure(f"{line}\nrequirepass other") == (
-        None,
-        "the password of the default user is not that of requirepass",
-    )
-    assert failure(line) == (None, "the password of the default user is not that of requirepass")
+def test_users_are_declared_by_lines() -> None:
+    config = load("user alice on >x ~a* (+get ~b )\nrequirepass secret\nuser bob off +nosuch")
+    assert config.users == [(b"alice", [b"on", b">x", b"~a*", b"(+get ~b )"]), (b"bob", [b"off", b"+nosuch"])]
+    assert config.requirepass == "secret"
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("user alice on", "this server has no users but the default one"),
-        ("user default off", "this server lets the default user do everything"),
-        ("user default on nopass ~x* +@all", "this server lets the default user do everything"),
+        ("user alice on foo", "Error in user declaration 'alice': Syntax error"),
+        ("user alice on +get|", "Error in user declaration 'alice': Syntax error"),
+        ("user alice (+get ~a", "Error in user declaration 'user': Wrong format"),
         ("user", "Bad directive or wrong number of arguments"),
         ("user default on\nuser default on", "Error in user declaration 'default': Duplicate user found. A user can only be"
          " defined once in config files"),
     ],
 )  # fmt: skip
-def test_users_that_would_not_be_obeyed_are_refused(content: str, reason: str) -> None:
+def test_users_that_cannot_be_are_refused(content: str, reason: str) -> None:
     assert failure(content)[1] == reason
 
 

@@ -15,6 +15,8 @@ from streamd.commands.connection import HelloOptions, KillFilter, describe
 from streamd.commands.spec import table
 from streamd.errors import CommandError
 from streamd.protocol.reply import ReplyWriter
+from streamd.server.acl import Acl
+from streamd.server.config import Config
 
 NOT_A_NAME = "cannot contain spaces, newlines or special characters."
 
@@ -24,7 +26,7 @@ class FakeClient:
         self.id = number
         self.reply = ReplyWriter() if reply is None else reply
         self.name = self.lib_name = self.lib_ver = b""
-        self.user = b"default"
+        self.user: Any = SimpleNamespace(name=b"default", is_nopass=True)
         self.authenticated = True
         self.no_evict = self.no_touch = self.close_after_reply = False
         self.is_unix = self.is_congested = False
@@ -47,9 +49,12 @@ class FakeClient:
     def memory_usage(self) -> int:
         return 1234
 
-    def set_authenticated(self, authenticated: bool, user: bytes = b"default") -> None:
+    def set_authenticated(self, authenticated: bool, user: Any) -> None:
         self.authenticated = authenticated
         self.user = user
+
+    def follow_user(self) -> None:
+        pass
 
     def set_reply_mode(self, mode: bytes) -> None:
         self.reply_mode = mode
@@ -59,6 +64,13 @@ class FakeServer:
     def __init__(self) -> None:
         self.clients: dict[int, FakeClient] = {}
         self.calls: list[tuple[Any, ...]] = []
+        self.config = Config()
+        self.dispatcher = SimpleNamespace(entries={})
+        self.acl = Acl(self)
+
+    def set_password(self, password: str) -> None:
+        self.config.requirepass = password
+        self.acl.set_password()
 
     def add(self, number: int, **changes: Any) -> FakeClient:
         self.clients[number] = FakeClient(number, **changes)
@@ -98,7 +110,7 @@ def ctx() -> HandlerContext:
         client=client,
         reply=client.reply,
         databases=[object()] * 16,
-        config=SimpleNamespace(requirepass=""),
+        config=server.config,
         now_ms=1_700_000_000_000,
     )
 
@@ -200,9 +212,8 @@ NO_PASSWORD_SET = (
         ("HELLO 3 AUTH default wrong", WRONG_PASSWORD),
     ],
 )
-@pytest.mark.parametrize("password", ["secret", b"secret"])
-def test_auth_with_a_password(ctx: HandlerContext, line: str, reply: Any, password: str | bytes) -> None:
-    ctx.config.requirepass = password
+def test_auth_with_a_password(ctx: HandlerContext, line: str, reply: Any) -> None:
+    ctx.server.set_password("secret")
     ctx.client.authenticated = False
     assert run(ctx, line) == reply
     assert ctx.client.authenticated is (reply == b"OK")
@@ -210,7 +221,7 @@ def test_auth_with_a_password(ctx: HandlerContext, line: str, reply: Any, passwo
 
 
 def test_a_wrong_password_leaves_who_was_authenticated(ctx: HandlerContext) -> None:
-    ctx.config.requirepass = "secret"
+    ctx.server.set_password("secret")
     assert run(ctx, "AUTH wrong") == WRONG_PASSWORD
     assert ctx.client.authenticated
 
@@ -235,7 +246,7 @@ def test_hello_tells_about_the_server(ctx: HandlerContext) -> None:
 
 
 def test_hello_does_all_or_nothing(ctx: HandlerContext) -> None:
-    ctx.config.requirepass = "secret"
+    ctx.server.set_password("secret")
     ctx.client.authenticated = False
     for line in ("HELLO 3 SETNAME x AUTH default no", "HELLO 3 SETNAME x AUTH default secret FOO", "HELLO 3 SETNAME x"):
         assert isinstance(run(ctx, line), str)
@@ -252,7 +263,7 @@ NOT_AUTHENTICATED = (
 
 @pytest.mark.parametrize("line", ["HELLO", "HELLO 2", "HELLO 3", "HELLO 3 SETNAME a"])
 def test_hello_needs_authentication(ctx: HandlerContext, line: str) -> None:
-    ctx.config.requirepass = "secret"
+    ctx.server.set_password("secret")
     ctx.client.authenticated = False
     assert run(ctx, line) == NOT_AUTHENTICATED
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamd.server import info
+from streamd.server.acl import DenialLog
 from streamd.server.config import Config
 from streamd.server.info import SECTIONS, human_size, render
 
@@ -39,6 +40,7 @@ def fake_server(**changes: Any) -> Any:
         started_monotonic=0.0,
         databases=[FakeDatabase(0, 4, a=plain, b=grouped), FakeDatabase(1)],
         trash=SimpleNamespace(pending_objects=7, freed_objects=8),
+        acl=SimpleNamespace(log=DenialLog(lambda: 128)),
         total_connections=11,
         rejected_connections=1,
         cron_loops=100,
