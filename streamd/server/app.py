@@ -66,6 +66,8 @@ PROTECTED_ERROR = (
 """The answer to strangers in protected mode, as clients of Redis know it."""
 YOUNG_OBJECTS_LIMIT = 50_000
 """Collectable objects made since the last collection that make the cron collect the young ones."""
+EXPIRE_STEP = 100
+"""Expired keys that are removed between two looks at the clock."""
 FREE_SLICE_OBJECTS = 1000
 """Objects of a flushed database that are given up at a time, about 0.3 ms; then others get their turn."""
 FREE_SLICE_PAUSE_S = 0.002
@@ -115,6 +117,13 @@ class Server:
         self.ops_per_second = Rate()
         self.input_rate = Rate()
         self.output_rate = Rate()
+        self.turn_rate = Rate()
+        self.turn_time_rate = Rate()
+        self.recent_input = RecentMost()
+        self.recent_output = RecentMost()
+        self.expired_keys_active = 0
+        self.expire_cycles_cut = 0
+        self.expire_cycle_us = 0
         self.is_embedded = True
         self.exit_code = 0
         self.was_interrupted = False
@@ -426,6 +435,8 @@ class Server:
             db.hits = db.misses = db.expired_keys = 0
         self.trash.reset_statistics()
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
+        self.turn_rate, self.turn_time_rate = Rate(), Rate()
+        self.expired_keys_active = self.expire_cycles_cut = self.expire_cycle_us = 0
 
     def _switch_append_only(self) -> None:
         self.persistence.switch_append_only()
@@ -478,6 +489,11 @@ class Server:
         self.ops_per_second.sample(now, self.dispatcher.total_commands)
         self.input_rate.sample(now, self.dispatcher.net_input_bytes)
         self.output_rate.sample(now, self.dispatcher.net_output_bytes)
+        self.turn_rate.sample(now, self.dispatcher.turns)
+        self.turn_time_rate.sample(now, self.dispatcher.turns_us)
+        most_input, most_output = self.dispatcher.take_peaks()
+        self.recent_input.sample(now, most_input)
+        self.recent_output.sample(now, most_output)
         if self.trash.has_slices and self._slice_handle is None:
             self._free_slice()
         if not self.is_embedded and gc.get_count()[0] > YOUNG_OBJECTS_LIMIT:
@@ -493,22 +509,54 @@ class Server:
         self._slice_handle = self._loop.call_later(FREE_SLICE_PAUSE_S, self._free_slice) if more else None
 
     def _close_idle_clients(self) -> None:
-        """The setting `timeout`: close clients that have sent nothing for so long, but not those that wait for a key."""
+        """The setting `timeout`: close clients that have sent nothing for so long.
+
+        Not those that are expected to be silent: they wait for a key, or for messages, or watch others.
+        """
         if not self.config.timeout:
             return
         limit = time.monotonic() - self.config.timeout
         for client in list(self.clients.values()):
-            if client.last_interaction < limit and client.blocked is None:
+            is_listening = client.blocked is not None or client.is_subscribed or client.is_monitor
+            if client.last_interaction < limit and not is_listening:
                 log.log(VERBOSE, "Closing idle client")
                 client.close()
 
     def _expire_due(self, now_ms: int) -> None:
         """Remove keys whose time has come, for at most a quarter of the time between two calls."""
-        limit = time.monotonic() + 0.25 / self.config.hz
+        started = time.monotonic()
+        limit = started + 0.25 / self.config.hz
         for db in self.databases:
             db.now_ms = now_ms
-            while db.expire_due(100) == 100 and time.monotonic() < limit:
-                pass
+            removed = EXPIRE_STEP
+            while removed == EXPIRE_STEP:
+                removed = db.expire_due(EXPIRE_STEP)
+                self.expired_keys_active += removed
+                if removed == EXPIRE_STEP and time.monotonic() >= limit:
+                    self.expire_cycles_cut += 1
+                    break
+        took_us = int((time.monotonic() - started) * 1_000_000)
+        self.expire_cycle_us += took_us
+        self.latency.add("expire-cycle", took_us // 1000)
+
+
+class RecentMost:
+    """The greatest of the values of the last SECONDS seconds."""
+
+    SECONDS = 8
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}
+        """Second -> the greatest value of it."""
+
+    def sample(self, now: float, value: int) -> None:
+        second = int(now)
+        self._slots = {at: most for at, most in self._slots.items() if second - self.SECONDS < at <= second}
+        self._slots[second] = max(value, self._slots.get(second, 0))
+
+    @property
+    def most(self) -> int:
+        return max(self._slots.values(), default=0)
 
 
 class Rate:

@@ -61,12 +61,15 @@ cdef class Client:
 
     def data_received(self, bytes data):
         cdef Dispatcher dispatcher = self.dispatcher
-        cdef Py_ssize_t size = len(data)
+        cdef Py_ssize_t size = len(data), waiting
         self.total_net_in += size
         dispatcher.net_input_bytes += size
         dispatcher.total_reads += 1
         self.last_interaction_us = monotonic_us()
         self.parser.feed(data)
+        waiting = self.parser.size - self.parser.pos + self.parser.partial_size
+        if waiting > dispatcher.peak_input:
+            dispatcher.peak_input = waiting
         dispatcher.process(self)
 
     def eof_received(self):
@@ -111,6 +114,8 @@ cdef class Client:
         self.is_writer = False
         if self.transport is None or self.is_congested:
             return 0
+        if self.reply.length > dispatcher.peak_output:
+            dispatcher.peak_output = self.reply.length
         while self.reply.length and not self.is_congested:
             if self.fd >= 0:
                 sent = c_send(self.fd, self.reply.data, self.reply.length, SEND_FLAGS)

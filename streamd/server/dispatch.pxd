@@ -103,6 +103,10 @@ cdef class Dispatcher:
     cdef readonly long long commands_us    # what commands took
     cdef public long long total_reads      # pieces received
     cdef public long long total_writes     # pieces sent
+    cdef readonly long long closed_for_input     # clients closed for their query buffer
+    cdef readonly long long closed_for_output    # clients closed for their unsent replies
+    cdef Py_ssize_t peak_input        # bytes of the longest query buffer since take_peaks
+    cdef size_t peak_output           # bytes of the longest unsent replies since take_peaks
     cdef readonly object tracking     # Tracking: client-side caching
     cdef readonly object hub          # Hub: publish/subscribe
     cdef list effects                 # (database index, args) to be propagated when the command is over

@@ -52,6 +52,7 @@ log = logging.getLogger("streamd")
 
 cdef enum:
     SHARE_US = 300              # how long a client may run requests before it is the others' turn
+    REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
@@ -223,6 +224,7 @@ cdef class Dispatcher:
         self.net_input_bytes = self.net_output_bytes = 0
         self.total_reads = self.total_writes = 0
         self.turns = self.turns_us = self.commands_us = 0
+        self.closed_for_input = self.closed_for_output = 0
 
     # --- Clients come and go --------------------------------------------------------------------------------------
 
@@ -320,6 +322,7 @@ cdef class Dispatcher:
             and client.parser.buffered + (<Transaction>client.transaction).size > self.query_buffer_limit
         ):
             log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
+            self.closed_for_input += 1
             client.close()
         return 0
 
@@ -369,6 +372,7 @@ cdef class Dispatcher:
             log.warning(
                 "Client id=%d addr=%s closed for overcoming of output buffer limits.", client.id, client.address
             )
+            self.closed_for_output += 1
             self.doom(client)
         return 0
 
@@ -410,6 +414,15 @@ cdef class Dispatcher:
         """Put one ServerState into the server's set, or take it out."""
         self.state = self.state | state if is_on else self.state & ~state
         return 0
+
+    def take_peaks(self):
+        """The most that any one client has had waiting since the last call: bytes of requests, and of replies.
+
+        Of replies, what is beyond the block that everyone may fill: nothing, as long as clients read.
+        """
+        peaks = self.peak_input, (self.peak_output - REPLY_BLOCK if self.peak_output > REPLY_BLOCK else 0)
+        self.peak_input = self.peak_output = 0
+        return peaks
 
     def cron(self):
         """Serve who waits for keys that expired by themselves; look at the clients that do not read."""

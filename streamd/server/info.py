@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from streamd import REDIS_VERSION, __version__
 from streamd.server.acl import Reason
+from streamd.server.settings import Percentiles
 
 __all__ = ["SECTIONS", "Field", "InfoSource", "Section", "human_size", "render"]
 
@@ -48,6 +49,10 @@ class DatabaseSource(Protocol):
         """Their average time to live, in ms."""
 
 
+class HistogramSource(Protocol):
+    def percentile_us(self, percentile: float) -> float: ...
+
+
 class EntrySource(Protocol):
     """What is counted for a command."""
 
@@ -55,6 +60,10 @@ class EntrySource(Protocol):
     usec: int
     rejected_calls: int
     failed_calls: int
+
+    @property
+    def histogram(self) -> HistogramSource | None:
+        """How long it took."""
 
 
 class DispatcherSource(Protocol):
@@ -77,10 +86,47 @@ class DispatcherSource(Protocol):
     unexpected_errors: int
     net_input_bytes: int
     net_output_bytes: int
+    total_reads: int
+    total_writes: int
+
+    @property
+    def hub(self) -> Any:
+        """Publish/subscribe."""
+
+    @property
+    def keyspace(self) -> Any:
+        """Watched keys."""
+
+    @property
+    def tracking(self) -> Any:
+        """Client-side caching."""
+
+    @property
+    def closed_for_input(self) -> int:
+        """Clients closed for sending too much at once."""
+
+    @property
+    def closed_for_output(self) -> int:
+        """Clients closed for not reading."""
+
+    @property
+    def turns(self) -> int:
+        """Turns of the event loop that had something to do."""
+
+    @property
+    def turns_us(self) -> int: ...
+    @property
+    def commands_us(self) -> int: ...
 
 
 class RateSource(Protocol):
     def per_second(self) -> float: ...
+
+
+class RecentSource(Protocol):
+    @property
+    def most(self) -> int:
+        """The greatest value of the last seconds."""
 
 
 class TrashSource(Protocol):
@@ -104,6 +150,29 @@ class InfoSource(Protocol):
     total_connections: int
     rejected_connections: int
     cron_loops: int
+    expired_keys_active: int
+    """Keys that were removed because their time had come, and not because somebody asked for them."""
+    expire_cycles_cut: int
+    """How often there were more of them than time."""
+    expire_cycle_us: int
+
+    @property
+    def persistence(self) -> Any: ...
+    @property
+    def acl(self) -> Any: ...
+    @property
+    def recent_input(self) -> RecentSource:
+        """Bytes of requests not yet run, of one client."""
+
+    @property
+    def recent_output(self) -> RecentSource:
+        """Bytes of unsent replies of one client."""
+
+    @property
+    def turn_rate(self) -> RateSource: ...
+    @property
+    def turn_time_rate(self) -> RateSource:
+        """Microseconds."""
 
     @property
     def ops_per_second(self) -> RateSource: ...
@@ -304,20 +373,28 @@ CLIENTS_FIELDS = (
     Field("connected_clients", lambda s: len(s.clients)),
     Field("cluster_connections", 0),
     Field("maxclients", lambda s: s.config.maxclients),
-    Field("client_recent_max_input_buffer", 0),
-    Field("client_recent_max_output_buffer", 0),
+    Field("client_recent_max_input_buffer", lambda s: s.recent_input.most),
+    Field("client_recent_max_output_buffer", lambda s: s.recent_output.most),
     Field("blocked_clients", lambda s: len(s.blocked)),
     Field("tracking_clients", lambda s: s.dispatcher.tracking.client_count),
-    Field("pubsub_clients", 0),
-    Field("watching_clients", 0),
+    Field("pubsub_clients", lambda s: s.dispatcher.hub.client_count),
+    Field("watching_clients", lambda s: s.dispatcher.keyspace.watching_clients),
     Field("clients_in_timeout_table", lambda s: sum(blocked.deadline != float("inf") for blocked in s.blocked)),
-    Field("total_watched_keys", 0),
+    Field("total_watched_keys", lambda s: s.dispatcher.keyspace.total_watched_keys),
     Field("total_blocking_keys", lambda s: sum(len(db.waiters) for db in s.databases)),
     Field(
         "total_blocking_keys_on_nokey",
         lambda s: sum(bool(queues.groups) for db in s.databases for queues in db.waiters.values()),
     ),
 )
+
+SCRIPT_MEMORY = (
+    "used_memory_lua", "used_memory_vm_eval", "used_memory_lua_human", "used_memory_scripts_eval",
+    "number_of_cached_scripts", "number_of_functions", "number_of_libraries", "used_memory_vm_functions",
+    "used_memory_vm_total", "used_memory_vm_total_human", "used_memory_functions", "used_memory_scripts",
+    "used_memory_scripts_human",
+)  # fmt: skip
+"""There are no scripts here; exporters ask all the same what they cost."""
 
 MEMORY_FIELDS = (
     Field("used_memory", lambda s: resident_memory()),
@@ -334,21 +411,31 @@ MEMORY_FIELDS = (
     Field("allocator_allocated", lambda s: resident_memory()),
     Field("allocator_active", lambda s: resident_memory()),
     Field("allocator_resident", lambda s: resident_memory()),
+    Field("allocator_muzzy", 0),
     Field("total_system_memory", lambda s: system_memory()),
     Field("total_system_memory_human", lambda s: human_size(system_memory())),
+    *(Field(name, "0B" if name.endswith("_human") else 0) for name in SCRIPT_MEMORY),
     Field("maxmemory", lambda s: s.config.maxmemory),
     Field("maxmemory_human", lambda s: human_size(s.config.maxmemory)),
     Field("maxmemory_policy", lambda s: s.config.maxmemory_policy),
+    Field("allocator_frag_ratio", "1.00"),
+    Field("allocator_frag_bytes", 0),
+    Field("allocator_rss_ratio", "1.00"),
+    Field("allocator_rss_bytes", 0),
+    Field("rss_overhead_ratio", "1.00"),
+    Field("rss_overhead_bytes", 0),
     Field("mem_fragmentation_ratio", "1.00"),
     Field("mem_fragmentation_bytes", 0),
     Field("mem_not_counted_for_evict", 0),
     Field("mem_replication_backlog", 0),
     Field("mem_total_replication_buffers", 0),
+    Field("mem_replica_full_sync_buffer", 0),
     Field("mem_clients_slaves", 0),
     Field("mem_clients_normal", lambda s: sum(client.memory_usage() for client in s.clients.values())),
     Field("mem_cluster_links", 0),
-    Field("mem_aof_buffer", 0),
+    Field("mem_aof_buffer", lambda s: len(s.persistence.aof.buffer)),
     Field("mem_allocator", "libc"),
+    Field("mem_overhead_db_hashtable_rehashing", 0),
     Field("active_defrag_running", 0),
     Field("lazyfree_pending_objects", lambda s: s.trash.pending_objects),
     Field("lazyfreed_objects", lambda s: s.trash.freed_objects),
@@ -388,7 +475,12 @@ PERSISTENCE_FIELDS = (
     Field("module_fork_last_cow_size", 0),
 )
 
-THREADS_FIELDS = (Field("io_thread_0", lambda s: f"clients={len(s.clients)},reads=0,writes=0"),)
+THREADS_FIELDS = (
+    Field(
+        "io_thread_0",
+        lambda s: f"clients={len(s.clients)},reads={s.dispatcher.total_reads},writes={s.dispatcher.total_writes}",
+    ),
+)
 
 STATS_FIELDS = (
     Field("total_connections_received", lambda s: s.total_connections),
@@ -407,10 +499,12 @@ STATS_FIELDS = (
     Field("sync_partial_ok", 0),
     Field("sync_partial_err", 0),
     Field("expired_subkeys", 0),
+    Field("expired_subkeys_active", 0),
     Field("expired_keys", lambda s: sum(db.expired_keys for db in s.databases)),
+    Field("expired_keys_active", lambda s: s.expired_keys_active),
     Field("expired_stale_perc", "0.00"),
-    Field("expired_time_cap_reached_count", 0),
-    Field("expire_cycle_cpu_milliseconds", 0),
+    Field("expired_time_cap_reached_count", lambda s: s.expire_cycles_cut),
+    Field("expire_cycle_cpu_milliseconds", lambda s: s.expire_cycle_us // 1000),
     Field("evicted_keys", 0),
     Field("evicted_clients", 0),
     Field("evicted_scripts", 0),
@@ -418,11 +512,11 @@ STATS_FIELDS = (
     Field("current_eviction_exceeded_time", 0),
     Field("keyspace_hits", lambda s: sum(db.hits for db in s.databases)),
     Field("keyspace_misses", lambda s: sum(db.misses for db in s.databases)),
-    Field("pubsub_channels", 0),
-    Field("pubsub_patterns", 0),
-    Field("pubsubshard_channels", 0),
-    Field("latest_fork_usec", 0),
-    Field("total_forks", 0),
+    Field("pubsub_channels", lambda s: len(s.dispatcher.hub.channels)),
+    Field("pubsub_patterns", lambda s: len(s.dispatcher.hub.patterns)),
+    Field("pubsubshard_channels", lambda s: len(s.dispatcher.hub.shard_channels)),
+    Field("latest_fork_usec", lambda s: s.persistence.children.last_fork_us),
+    Field("total_forks", lambda s: s.persistence.children.total_forks),
     Field("migrate_cached_sockets", 0),
     Field("slave_expires_tracked_keys", 0),
     Field("active_defrag_hits", 0),
@@ -437,9 +531,24 @@ STATS_FIELDS = (
     Field("unexpected_error_replies", lambda s: s.dispatcher.unexpected_errors),
     Field("total_error_replies", lambda s: s.dispatcher.total_error_replies),
     Field("dump_payload_sanitizations", 0),
+    Field("total_reads_processed", lambda s: s.dispatcher.total_reads),
+    Field("total_writes_processed", lambda s: s.dispatcher.total_writes),
     Field("io_threaded_reads_processed", 0),
     Field("io_threaded_writes_processed", 0),
-    Field("eventloop_cycles", lambda s: s.cron_loops),
+    Field("io_threaded_total_prefetch_batches", 0),
+    Field("io_threaded_total_prefetch_entries", 0),
+    Field("client_query_buffer_limit_disconnections", lambda s: s.dispatcher.closed_for_input),
+    Field("client_output_buffer_limit_disconnections", lambda s: s.dispatcher.closed_for_output),
+    Field("reply_buffer_shrinks", 0),
+    Field("reply_buffer_expands", 0),
+    Field("eventloop_cycles", lambda s: s.dispatcher.turns),
+    Field("eventloop_duration_sum", lambda s: s.dispatcher.turns_us),
+    Field("eventloop_duration_cmd_sum", lambda s: s.dispatcher.commands_us),
+    Field("instantaneous_eventloop_cycles_per_sec", lambda s: int(s.turn_rate.per_second())),
+    Field(
+        "instantaneous_eventloop_duration_usec",
+        lambda s: int(ratio(s.turn_time_rate.per_second(), s.turn_rate.per_second())),
+    ),
     Field("acl_access_denied_auth", lambda s: s.acl.log.totals[Reason.AUTH]),
     Field("acl_access_denied_cmd", lambda s: s.acl.log.totals[Reason.COMMAND]),
     Field("acl_access_denied_key", lambda s: s.acl.log.totals[Reason.KEY]),
@@ -486,8 +595,23 @@ def commandstats(server: InfoSource) -> Iterator[str]:
             )
 
 
+def latencystats(server: InfoSource) -> Iterator[str]:
+    """Percentiles of what each command took, in us."""
+    if not server.config.latency_tracking:
+        return
+    wanted = server.config.latency_tracking_info_percentiles
+    names = Percentiles().format(wanted).split()
+    for name, entry in server.dispatcher.entries.items():
+        histogram = entry.histogram
+        if histogram is not None:
+            values = (
+                f"p{text}={histogram.percentile_us(number):.3f}" for text, number in zip(names, wanted, strict=True)
+            )
+            yield f"latency_percentiles_usec_{name}:{','.join(values)}"
+
+
 def errorstats(server: InfoSource) -> Iterator[str]:
-    for code, count in server.dispatcher.errorstats.items():
+    for code, count in sorted(server.dispatcher.errorstats.items()):
         yield f"errorstat_{code}:count={count}"
 
 
@@ -510,7 +634,7 @@ SECTIONS = (
     Section("Modules"),
     Section("Commandstats", commandstats, is_default=False),
     Section("Errorstats", errorstats),
-    Section("Latencystats", is_default=False),
+    Section("Latencystats", latencystats, is_default=False),
     Section("Cluster", (Field("cluster_enabled", 0),)),
     Section("Keyspace", keyspace),
     Section("Keysizes"),
