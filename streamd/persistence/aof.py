@@ -140,6 +140,7 @@ class AppendOnlyFile:
     rewrite_started_at  Unix time, or None; `last_rewrite_s`: how long the last one took, -1: none yet
     last_rewrite_ok     how it ended; `rewrites`: begun, `rewrite_failures`: failed since the last good one
     synced_offset       the replication offset up to which everything is on the disk
+    loaded_offset       the replication offset that the loaded files end at; None: they do not say
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class AppendOnlyFile:
         self.rewrites = 0
         self.rewrite_failures = 0
         self.synced_offset = 0
+        self.loaded_offset: int | None = None
         self._clock = clock
         self._replication_offset = replication_offset
         self._has_child = has_child
@@ -230,6 +232,15 @@ class AppendOnlyFile:
         )  # fmt: skip
         self.current_size = sum(sizes)
         self.base_size = sizes[0] if self.manifest.base is not None else 0
+        self.loaded_offset = self._end_of(self.manifest, sizes[-1])
+
+    @staticmethod
+    def _end_of(manifest: Manifest, size: int) -> int | None:
+        """The replication offset at which the last incremental file ends, when it says at least where it begins."""
+        last = manifest.incrementals[-1] if manifest.incrementals else None
+        if last is None or last.start_offset is None:
+            return None
+        return last.start_offset + size if last.end_offset is None else last.end_offset
 
     @property
     def total_to_load(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import hiredis
 
-from streamd.commands import generic, group, read, stream, strings  # noqa: F401: their handlers enter the table
+from streamd.commands import generic, group, read, stream, stream_info, strings  # noqa: F401: handlers enter the table
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
@@ -190,7 +190,11 @@ def make_aof(
 ) -> AppendOnlyFile:
     """An append-only file under `folder` whose manifest has been read; nothing is loaded or written yet."""
     more = {} if clock is None else {"clock": clock}
-    aof = AppendOnlyFile(AofOptions(directory=str(folder), **options), files=files, **more)
+    offsets = [lambda: 0]
+    aof = AppendOnlyFile(
+        AofOptions(directory=str(folder), **options), files=files, replication_offset=lambda: offsets[0](), **more
+    )
+    offsets[0] = lambda: aof.loaded_offset or 0  # as a server that goes on where its files end
     aof.read_manifest()
     return aof
 
