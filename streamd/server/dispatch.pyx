@@ -710,6 +710,9 @@ cdef class Dispatcher:
             self.answer_error(client, refusal)
         self.executing = None
         client.blocked.spent_us += monotonic_us() - started
+        # Served or not, what it did is a unit of its own: it made a consumer, say, and waits on.
+        if self.effects:
+            self.finish_effects()
 
     def end_wait(self, Client client not None, blocked):
         """Count the request of a client that waited, now that it has been answered."""
