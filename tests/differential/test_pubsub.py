@@ -273,7 +273,7 @@ def test_a_subscriber_may_say_little_in_resp2(compare: Compare, subscribe: str) 
         a: QUIT now
         """,
     )
-    assert record[-1] == "a: closed"
+    assert record[-1] == "a2: closed"
 
 
 def test_reset_ends_subscriptions(compare: Compare) -> None:
