@@ -76,7 +76,7 @@ class Child:
     started      monotonic seconds
     keys_total   keys that there were at the fork
     keys_done    keys that it has written, as far as it has said
-    cow_bytes    memory that it has of its own, as far as it has said
+    cow_bytes    memory that it has of its own, as far as it has said; `cow_peak`: the most so far
     error        why it failed; empty as long as it has not
     """
 
@@ -87,7 +87,8 @@ class Child:
         self.fork_us = fork_us
         self.started = time.monotonic()
         self.keys_done = 0
-        self.cow_bytes = 0
+        self.cow_bytes = self.cow_peak = 0
+        self._cow_told = self.started
         self.error = ""
         self.is_done = False
         self.was_killed = False
@@ -98,6 +99,16 @@ class Child:
         """How long it has run, in whole seconds."""
         return int(time.monotonic() - self.started)
 
+    @property
+    def cow_age_s(self) -> int:
+        """How old `cow_bytes` is, in whole seconds."""
+        return int(time.monotonic() - self._cow_told)
+
+    @property
+    def percent(self) -> float:
+        """Of the keys, how many are written."""
+        return 100 * self.keys_done / self.keys_total if self.keys_total else 0.0
+
     def take(self, data: bytes) -> None:
         """Read what it has reported."""
         *lines, self._unread = (self._unread + data).split(b"\n")
@@ -107,6 +118,8 @@ class Child:
                 self.keys_done = int(rest)
             elif word in ("cow", "done"):
                 self.cow_bytes = int(rest)
+                self.cow_peak = max(self.cow_peak, self.cow_bytes)
+                self._cow_told = time.monotonic()
                 self.is_done = self.is_done or word == "done"
             elif word == "failed":
                 self.error = rest

@@ -146,6 +146,11 @@ class Persistence:
         return max(0, self._server.dispatcher.context.dirty - self._dirty_saved)
 
     @property
+    def is_logging(self) -> bool:
+        """Whether there is an append-only file, or is about to be."""
+        return self.aof.state is not AofState.OFF
+
+    @property
     def snapshot_path(self) -> str:
         return self.path(self._config.dbfilename)
 

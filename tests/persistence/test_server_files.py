@@ -1,0 +1,352 @@
+"""A server and its files: what SAVE, BGSAVE, BGREWRITEAOF, save points, the end and the start do, and what clients see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.servers import Server, eventually, find_oracle
+from support.wire import Reply, Wire
+
+StartServer = Callable[..., Server]
+
+ENTRIES = 200
+LOADING = b"LOADING Redis is loading the dataset in memory"
+
+
+def fill(wire: Wire, *, lossless: bool = True) -> None:
+    """Streams, groups in all their states, strings, expiries, two databases.
+
+    lossless  also what Redis cannot write as commands: pending entries that have been deleted
+    """
+    for number in range(ENTRIES):
+        wire.call("XADD", "s", f"{number + 1}-0", "number", number, "text", "x" * (number % 40))
+    wire.call("XGROUP", "CREATE", "s", "g", "0")
+    wire.call("XGROUP", "CREATE", "s", "quiet", "$")
+    wire.call("XREADGROUP", "GROUP", "g", "alice", "COUNT", 20, "STREAMS", "s", ">")
+    wire.call("XREADGROUP", "GROUP", "g", "bob", "COUNT", 20, "STREAMS", "s", ">")
+    wire.call("XCLAIM", "s", "g", "carol", 0, "3-0", "5-0", "RETRYCOUNT", 7)
+    wire.call("XACK", "s", "g", "1-0", "30-0")
+    if lossless:
+        wire.call("XDEL", "s", "2-0", "60-0")
+    wire.call("XGROUP", "CREATECONSUMER", "s", "quiet", "nobody")
+    wire.call("XGROUP", "CREATE", "empty", "g", "$", "MKSTREAM")
+    wire.call("XADD", "once", "IDMP", "producer", "message", "1-1", "f", "v")
+    wire.call("SET", "text", "value", "EX", 10_000)
+    wire.call("SET", "number", 12345)
+    wire.call("SELECT", 3)
+    wire.call("XADD", "other", "7-7", "f", "v")
+    wire.call("SELECT", 0)
+
+
+def digest(server: Server) -> tuple[Reply, ...]:
+    """Everything there is, as far as commands show it; the same on a streamd and on a Redis."""
+    with server.connect(3) as wire:
+        # Two compressors find different things to be left out.
+        wire.call("CONFIG", "SET", "rdbcompression", "no")
+        found: list[Reply] = []
+        for db in (0, 3):
+            wire.call("SELECT", db)
+            for key in sorted(wire.call("KEYS", "*").plain()):
+                found.append(wire.call("TYPE", key))
+                found.append(wire.call("PEXPIRETIME", key))
+                found.append(wire.call("DUMP", key))
+        return tuple(found)
+
+
+def restart(server: Server, start: StartServer, **directives: str) -> Server:
+    """Another process that works with the files of `server`, which has ended."""
+    return start(dir=str(data_folder(server)), **directives)
+
+
+def data_folder(server: Server) -> Path:
+    """Where a server has its files: its own folder, or that of the first of several."""
+    arguments = [str(word) for word in server.process.args]  # type: ignore[union-attr]
+    return Path(arguments[arguments.index("--dir") + 1]) if "--dir" in arguments else server.folder
+
+
+# --- Snapshots --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["SAVE", "BGSAVE"])
+def test_what_was_saved_is_there_after_a_restart(new_streamd: StartServer, command: str) -> None:
+    first = new_streamd()
+    with first.connect() as wire:
+        fill(wire)
+        before = digest(first)
+        assert wire.call(command).kind == "+"
+        eventually(lambda: (first.folder / "dump.rdb").exists())
+        first.kill()
+    assert digest(restart(first, new_streamd)) == before
+
+
+def test_the_end_saves_when_there_are_save_points(new_streamd: StartServer) -> None:
+    first = new_streamd(save="3600 1")
+    with first.connect() as wire:
+        fill(wire)
+    before = digest(first)
+    assert first.stop() == 0
+    assert digest(restart(first, new_streamd)) == before
+
+
+@pytest.mark.parametrize(("how", "is_saved"), [("", False), ("SAVE", True), ("NOSAVE", False)])
+def test_shutdown_saves_as_it_is_told(new_streamd: StartServer, how: str, is_saved: bool) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("SET", "k", "v")
+        wire.send("SHUTDOWN", *how.split())
+        assert server.process.wait(10) == 0
+    assert (server.folder / "dump.rdb").exists() == is_saved
+
+
+def test_a_save_point_saves(new_streamd: StartServer) -> None:
+    server = new_streamd(save="1 2")
+    with server.connect() as wire:
+        wire.call("SET", "a", 1)
+        wire.call("SET", "b", 1)
+    eventually(lambda: (server.folder / "dump.rdb").exists())
+    eventually(lambda: "Background saving terminated with success" in server.log())
+    assert "2 changes in 1 seconds. Saving..." in server.log()
+
+
+def test_a_second_bgsave_is_refused_while_one_runs(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", 200_000)
+        assert wire.call("BGSAVE") == Reply("+", b"Background saving started")
+        assert wire.call("BGSAVE") == Reply("-", b"ERR Background save already in progress")
+        assert wire.call("SAVE") == Reply("-", b"ERR Background save already in progress")
+        assert wire.call("BGREWRITEAOF") == Reply("+", b"Background append only file rewriting scheduled")
+        wire.call("MULTI")
+        wire.call("BGREWRITEAOF")
+        assert wire.call("EXEC").value[0] == Reply("+", b"Background append only file rewriting scheduled")
+    eventually(lambda: "Background AOF rewrite finished successfully" in server.log())
+
+
+def test_writes_are_refused_while_snapshots_fail_and_taken_again_when_they_do_not(new_streamd: StartServer) -> None:
+    server = new_streamd(save="3600 1000000")
+    (server.folder / "dump.rdb").mkdir()
+    with server.connect() as wire:
+        wire.call("SET", "k", "v")
+        wire.call("BGSAVE")
+        eventually(lambda: wire.call("SET", "k", "v").value.startswith(b"MISCONF Redis is configured to save RDB"))
+        assert wire.call("PING").value.startswith(b"MISCONF")
+        assert wire.call("GET", "k") == Reply("$", b"v")
+        wire.call("MULTI")
+        assert wire.call("SET", "k", "x").value.startswith(b"MISCONF")
+        assert wire.call("EXEC").value.startswith(b"EXECABORT")
+        wire.call("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+        assert wire.call("SET", "k", "x") == Reply("+", b"OK")
+        wire.call("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
+        assert wire.call("SAVE").is_error
+        (server.folder / "dump.rdb").rmdir()
+        assert wire.call("SAVE") == Reply("+", b"OK")
+        assert wire.call("SET", "k", "y") == Reply("+", b"OK")
+    assert not list(server.folder.glob("temp-*"))
+
+
+def test_a_server_that_cannot_save_goes_on_unless_it_is_forced(new_streamd: StartServer) -> None:
+    server = new_streamd(save="3600 1")
+    (server.folder / "dump.rdb").mkdir()
+    with server.connect() as wire:
+        assert wire.call("SHUTDOWN") == Reply("-", b"ERR Errors trying to SHUTDOWN. Check logs.")
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: server.log().count("Errors trying to shut down the server") == 2)
+        assert wire.call("INFO", "server").kind == "$"
+        wire.send("SHUTDOWN", "FORCE")
+        assert server.process.wait(10) == 0
+
+
+def test_a_child_that_is_killed_is_a_failed_save(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", 500_000)
+        wire.call("BGSAVE")
+        pid = int(server.log().rpartition("Background saving started by pid ")[2].split()[0])
+        os.kill(pid, signal.SIGKILL)  # there are keys enough for it to be at work still
+        eventually(lambda: "Background saving error: terminated by signal 9" in server.log())
+        assert "rdb_last_bgsave_status:err" in wire.call("INFO", "persistence").value.decode()
+        assert wire.call("BGSAVE").kind == "+"
+        eventually(lambda: "rdb_last_bgsave_status:ok" in wire.call("INFO", "persistence").value.decode())
+    assert not list(server.folder.glob("temp-*"))
+
+
+def test_a_damaged_snapshot_refuses_the_start(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        fill(wire)
+        wire.call("SAVE")
+    server.kill()
+    path = server.folder / "dump.rdb"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 0x10
+    path.write_bytes(damaged)
+    with pytest.raises(RuntimeError, match="Fatal error loading the DB"):
+        restart(server, new_streamd)
+    assert path.read_bytes() == damaged
+
+
+# --- While it loads ---------------------------------------------------------------------------------------------------
+
+
+def test_clients_are_told_that_the_data_is_being_loaded(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", 1_000_000)
+        wire.call("SAVE")
+        wire.send("DEBUG", "RELOAD", "NOSAVE")
+        assert wire.read() == Reply("+", b"OK")
+    server.kill()
+    # Started without waiting: PING is answered only when all has been read.
+    port = server.port
+    command = [*server.process.args, "--dir", str(server.folder)]  # type: ignore[misc]
+    process = subprocess.Popen(command, cwd=server.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        seen: set[bytes] = set()
+
+        def has_loaded() -> bool:
+            try:
+                with Wire(port) as wire:
+                    reply = wire.call("GET", "key:1")
+                    if reply.is_error:
+                        assert "loading:1" in wire.call("INFO", "persistence").value.decode()
+                    seen.add(reply.value)
+                    return not reply.is_error
+            except OSError:
+                return False
+
+        eventually(has_loaded, 60)
+        assert seen == {LOADING, b"value:1"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+# --- The append-only file ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+def test_what_was_acknowledged_survives_a_kill(new_streamd: StartServer, policy: str) -> None:
+    first = new_streamd(appendonly="yes", appendfsync=policy)
+    with first.connect() as wire:
+        fill(wire)
+    before = digest_without_times(first)
+    first.kill()
+    second = restart(first, new_streamd, appendonly="yes")
+    assert digest_without_times(second) == before
+    with second.connect() as wire:
+        assert wire.call("BGREWRITEAOF").kind == "+"
+        eventually(lambda: "Background AOF rewrite finished successfully" in second.log())
+        wire.call("XADD", "s", "9999-0", "after", "rewrite")
+    exact = digest(second)
+    second.kill()
+    assert digest(restart(second, new_streamd, appendonly="yes")) == exact
+
+
+def digest_without_times(server: Server) -> tuple[Reply, ...]:
+    """What commands bring back: everything but when consumers were seen, and consumers that have nothing pending."""
+    with server.connect(3) as wire:
+        return (
+            wire.call("XRANGE", "s", "-", "+"),
+            wire.call("XPENDING", "s", "g"),
+            wire.call("XINFO", "GROUPS", "s"),
+            wire.call("XINFO", "STREAM", "once"),
+            wire.call("XINFO", "STREAM", "empty"),
+            wire.call("XADD", "once", "IDMP", "producer", "message", "1-1", "f", "v"),
+            wire.call("GET", "text"),
+            wire.call("GET", "number"),
+            wire.call("PEXPIRETIME", "text"),
+        )
+
+
+def test_the_log_can_be_switched_on_and_off(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("SET", "before", 1)
+        assert wire.call("CONFIG", "SET", "appendonly", "yes") == Reply("+", b"OK")
+        wire.call("SET", "during", 1)
+        eventually(lambda: "Background AOF rewrite finished successfully" in server.log())
+        wire.call("SET", "after", 1)
+        assert "aof_enabled:1" in wire.call("INFO", "persistence").value.decode()
+    server.kill()
+    again = restart(server, new_streamd, appendonly="yes")
+    with again.connect() as wire:
+        assert wire.call("EXISTS", "before", "during", "after") == Reply(":", 3)
+        assert wire.call("CONFIG", "SET", "appendonly", "no") == Reply("+", b"OK")
+        wire.call("SET", "unlogged", 1)
+        assert "aof_enabled:0" in wire.call("INFO", "persistence").value.decode()
+    again.kill()
+    with restart(again, new_streamd, appendonly="yes").connect() as wire:
+        assert wire.call("EXISTS", "before", "during", "after", "unlogged") == Reply(":", 3)
+
+
+def test_expired_keys_are_deleted_in_the_log(new_streamd: StartServer) -> None:
+    server = new_streamd(appendonly="yes")
+    with server.connect() as wire:
+        wire.call("SET", "k", "v", "PX", 1)
+        eventually(lambda: wire.call("EXISTS", "k") == Reply(":", 0))
+    log = next((server.folder / "appendonlydir").glob("*.incr.aof")).read_bytes()
+    assert b"PXAT" in log
+    assert log.endswith(b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n")
+
+
+def test_one_write_of_a_transaction_stands_alone_and_two_stand_together(new_streamd: StartServer) -> None:
+    server = new_streamd(appendonly="yes")
+    with server.connect() as wire:
+        for commands in (["SET a 1"], ["SET b 1", "GET a", "SET c 1"], ["GET a"]):
+            wire.call("MULTI")
+            for command in commands:
+                wire.call(*command.split())
+            wire.call("EXEC")
+    log = next((server.folder / "appendonlydir").glob("*.incr.aof")).read_bytes()
+    words = [line.decode() for line in log.split(b"\r\n") if line and line[:1] not in b"*$"]
+    assert words == "SELECT 0 SET a 1 MULTI SET b 1 SET c 1 EXEC".split()
+
+
+# --- With a real Redis ------------------------------------------------------------------------------------------------
+
+
+def forms() -> list[str]:
+    return ["snapshot", "log with a snapshot", "log of commands"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("writer", ["streamd", "redis"])
+def test_files_go_both_ways(new_streamd: StartServer, new_redis: StartServer, form: str, writer: str) -> None:
+    start, other = (new_streamd, new_redis) if writer == "streamd" else (new_redis, new_streamd)
+    logged = {} if form == "snapshot" else {"appendonly": "yes"}
+    preamble = {"aof-use-rdb-preamble": "no"} if form == "log of commands" else {}
+    source = start(**logged, **preamble)
+    with source.connect() as wire:
+        fill(wire, lossless=form != "log of commands")
+        if form == "snapshot":
+            wire.call("SAVE")
+        else:
+            wire.call("BGREWRITEAOF")
+            eventually(lambda: "aof_rewrite_in_progress:0" in wire.call("INFO", "persistence").value.decode())
+            eventually(lambda: (source.folder / "appendonlydir/appendonly.aof.1.base.rdb").exists() is False)
+            eventually(lambda: len(list((source.folder / "appendonlydir").glob("*.2.base.*"))) == 1)
+    compare = digest if form != "log of commands" else digest_without_times
+    before = compare(source)
+    source.kill()
+    assert compare(other(dir=str(source.folder), **logged)) == before
+
+
+@pytest.mark.real
+def test_redis_finds_nothing_wrong_with_our_files(new_streamd: StartServer) -> None:
+    server = new_streamd(appendonly="yes")
+    with server.connect() as wire:
+        fill(wire)
+        wire.call("SAVE")
+    server.kill()
+    oracle = find_oracle()
+    assert oracle is not None
+    manifest = server.folder / "appendonlydir/appendonly.aof.manifest"
+    for program, path in (("redis-check-rdb", server.folder / "dump.rdb"), ("redis-check-aof", manifest)):
+        done = subprocess.run([Path(oracle.folder) / program, path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
