@@ -536,13 +536,15 @@ def xdelex(Context ctx not None, list args not None):
     cdef Py_ssize_t i
     cdef bytes ids = None
     cdef int result = -1
-    cdef bint removed = False
+    cdef bint removed = False, forgot = False
     parse_delete(args, 2, &options)
     if stream is not None:
         ids = require_ids(args, options.first_id, options.id_count)
     ctx.reply.array_header(options.id_count)
     for i in range(options.id_count):
         if stream is not None:
+            if options.policy == DELREF:
+                forgot = forgot or stream.is_pending(ids_in(ids)[i])
             result = stream.remove_with(ids_in(ids)[i], options.policy)
             if result == 1:
                 removed = True
@@ -551,6 +553,9 @@ def xdelex(Context ctx not None, list args not None):
     if removed:
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
+    elif forgot:
+        # Entries that had been trimmed away stopped being pending: no change as Redis counts, which does not propagate it.
+        ctx.propagate(args)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------

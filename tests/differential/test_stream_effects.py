@@ -1,0 +1,461 @@
+"""What stream commands propagate: the same as Redis, and enough to make the same state again. Marked `real`.
+
+Held against the append-only files of both servers, which have what replicas get, too. On the way the same is seen of the
+events, the touched keys and the count of changes of each command (`support.observed`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from support.differential import Request, parse_script
+from support.handler import HandlerContext, make_context, run, set_time
+from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
+from support.scripts import GROUPS, KEYS, Script, scripts
+from support.servers import start_redis, start_streamd
+from support.stories import Stage
+
+from streamd.commands import load_all
+from streamd.engine.stream import Stream
+
+pytestmark = pytest.mark.real
+
+Observers = tuple[ServerObserver, ServerObserver]
+
+IN_CI = bool(os.environ.get("CI"))
+COMMON = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    backend="hypothesis" if IN_CI else "hypothesis-urandom",
+    derandomize=IN_CI,
+    print_blob=True,
+    report_multiple_bugs=False,
+)
+
+
+@pytest.fixture(scope="module")
+def observers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observers]:
+    servers = [
+        start(tmp_path_factory.mktemp(start.__name__), OBSERVING)  #
+        for start in (start_streamd, start_redis)
+    ]
+    both = ServerObserver(servers[0]), ServerObserver(servers[1])
+    yield both
+    for observer in both:
+        observer.close()
+        observer.server.stop()
+    assert "Traceback" not in servers[0].log()
+
+
+def compare(observers: Observers, requests: Sequence[Request], **sizes: int) -> None:
+    both = []
+    for observer in observers:
+        observer.start_over(**{"stream_node_max_entries": 100, "stream_node_max_bytes": 4096} | sizes)
+        both.append(observer.run(requests, KEYS))
+    compare_told(requests, *both)
+
+
+# --- As Redis does it -----------------------------------------------------------------------------------------------
+
+FILL = "".join(f"XADD s 1-{seq} f v\n" for seq in range(1, 8))
+STORIES = {
+    "IDs are propagated as they came out": """
+        XADD s NOMKSTREAM * f v
+        XADD s 1-1 f v
+        XADD s 5 f v
+        XADD s * f v
+        xadd s 9999999999999-* f v
+        XADD s 9999999999999-* f v
+        XADD s 1-1 f v
+        XADD s NOMKSTREAM * f v
+    """,
+    "trims while adding": FILL
+    + """
+        xadd s maxlen ~ 2 * f v
+        XADD s MAXLEN = 3 * f v
+        XADD s MAXLEN 3 * f v
+        XADD s MAXLEN ~ 0 LIMIT 5 * f v
+        XADD s LIMIT 0 MAXLEN ~ 1 NOMKSTREAM KEEPREF 1-* f v
+        XADD s LIMIT 1 MAXLEN ~ 1 NOMKSTREAM * f v
+        XADD s MINID ~ 1-3 * f v
+        XADD s MINID = 1-4 * f v
+        XADD s MINID ~ 9999999999999 LIMIT 100 * f v
+        XADD s MINID 9999999999999 * f v
+        XADD s MAXLEN ~ 0 * f v
+        XADD s MAXLEN 0 * f v
+    """,
+    "trims": FILL
+    + """
+        XTRIM s MAXLEN 8
+        XTRIM s MAXLEN ~ 6
+        XTRIM s MAXLEN ~ 5 LIMIT 2
+        xtrim s maxlen ~ 5
+        XTRIM s MAXLEN = 4
+        XTRIM s MINID ~ 1-5
+        XTRIM s MINID ~ 1-6
+        XDEL s 1-5
+        XTRIM s MINID ~ 1-7
+        XTRIM s MINID 1-7
+        XADD s 9-9 f v
+        XTRIM s MINID ~ 2 LIMIT 100 KEEPREF
+        XTRIM s MINID ~ 10
+        XTRIM s MAXLEN 0
+        XTRIM none MAXLEN 0
+    """,
+    "trims and groups": FILL
+    + """
+        XGROUP CREATE s g 1-6
+        XCLAIM s g a 0 1-1 FORCE
+        XTRIM s MAXLEN ~ 3 ACKED
+        XTRIM s DELREF MAXLEN ~ 2
+        XTRIM s MAXLEN = 1 ACKED
+        XTRIM s ACKED MAXLEN 0
+        XADD s ACKED MAXLEN ~ 0 9-9 f v
+        XADD s DELREF MAXLEN ~ 0 9-10 f v
+    """,
+    "idempotent producers": """
+        XADD s IDMP p i * f v
+        XADD s IDMP p i * f v
+        XADD s IDMPAUTO p * f v
+        XADD s IDMPAUTO p * f v
+        XADD s IDMP p j MAXLEN ~ 1 * f v
+        XADD s IDMP p j MAXLEN ~ 1 * f v
+        XADD s MAXLEN 0 IDMP q j * f v
+        XADD s IDMP q j 1-1 f v
+        XCFGSET s IDMP-DURATION 100
+        XCFGSET s IDMP-DURATION 101
+        xcfgset s idmp-duration 101 IDMP-MAXSIZE 7
+        XADD t 6-1 f v
+        XIDMPRECORD t p i 6-1
+        XIDMPRECORD t p i 6-1
+        XIDMPRECORD t p i 6-2
+        XADD t 6-2 f v
+        XIDMPRECORD t p i 6-2
+    """,
+    "deleting and acknowledging": FILL
+    + """
+        XDEL s 1-1 1-1 9-9
+        XDEL s 9-9
+        XGROUP CREATE s g 0
+        XREADGROUP GROUP g a STREAMS s >
+        XACK s g 1-2 1-2 1-1
+        XACK s g 1-2
+        XDELEX s ACKED IDS 1 1-2
+        XDELEX s ACKED IDS 2 1-3 1-2
+        XDELEX s DELREF IDS 2 1-3 9-9
+        XACKDEL s g IDS 2 1-3 1-4
+        XACKDEL s g IDS 1 1-4
+        XGROUP CREATE s h 1-4
+        XACKDEL s g ACKED IDS 1 1-5
+        XDELEX s KEEPREF IDS 1 1-6
+        XACKDEL s g IDS 1 1-6
+        XACKDEL s g DELREF IDS 2 1-6 1-7
+    """,
+    "groups, consumers and what XSETID sets": """
+        XGROUP CREATE s g $ MKSTREAM ENTRIESREAD 3
+        XGROUP CREATE s g 0
+        XADD s 5-5 f v
+        XGROUP CREATE s h $ ENTRIESREAD 99
+        XGROUP SETID s g 0
+        XGROUP SETID s g 0
+        XGROUP SETID s g $ ENTRIESREAD 98
+        XGROUP SETID s nogroup 0
+        XGROUP CREATECONSUMER s g a
+        XGROUP CREATECONSUMER s g a
+        XGROUP DELCONSUMER s g a
+        XGROUP DELCONSUMER s g a
+        XGROUP DESTROY s g
+        XGROUP DESTROY s g
+        XSETID s 5-5
+        XSETID s 5-5 ENTRIESADDED 10 MAXDELETEDID 5-5
+        XSETID s 1-1
+    """,
+    "reading for a group": FILL
+    + """
+        XGROUP CREATE s g 0
+        XADD t 1-1 f v
+        XGROUP CREATE t g 0
+        XREADGROUP GROUP g a COUNT 1 STREAMS s >
+        XREADGROUP GROUP g a COUNT 2 STREAMS s >
+        XREADGROUP GROUP g a STREAMS s 0
+        XREADGROUP GROUP g new1 STREAMS s 0
+        XREADGROUP GROUP g new2 NOACK COUNT 1 STREAMS s >
+        XREADGROUP GROUP g new2 NOACK COUNT 1 STREAMS s t > >
+        XREADGROUP GROUP g new2 NOACK STREAMS s t > >
+        XREADGROUP GROUP g new3 NOACK STREAMS s t > >
+        XREADGROUP GROUP g new4 STREAMS s t > >
+        XREADGROUP GROUP g new5 NOACK STREAMS s 0
+        XREADGROUP GROUP g new6 BLOCK 1 NOACK STREAMS s >
+        XREADGROUP GROUP g new6 BLOCK 1 NOACK STREAMS s >
+        XREADGROUP GROUP g new7 BLOCK 1 STREAMS s >
+        XADD t 5-5 f v
+        XREADGROUP GROUP g a STREAMS s t > >
+        XADD t 5-6 f v
+        XREADGROUP GROUP g new8 STREAMS t s > 0
+        XADD t 5-7 f v
+        XREADGROUP GROUP g new9 NOACK STREAMS s t 0 >
+        XGROUP SETID s g 1-2
+        XREADGROUP GROUP g a STREAMS s >
+        XGROUP SETID s g 0 ENTRIESREAD 2
+        XREADGROUP GROUP g b NOACK STREAMS s >
+        XDEL s 1-3
+        XGROUP SETID s g 1-2
+        XREADGROUP GROUP g b COUNT 1 STREAMS s >
+        XREADGROUP GROUP nogroup b COUNT 1 STREAMS s >
+    """,
+    "claiming while reading": FILL
+    + """
+        XGROUP CREATE s g 0
+        XREADGROUP GROUP g a COUNT 3 STREAMS s >
+        XREADGROUP GROUP g b COUNT 2 CLAIM 0 STREAMS s >
+        XREADGROUP GROUP g b CLAIM 0 STREAMS s >
+        XREADGROUP GROUP g c CLAIM 0 STREAMS s >
+        XADD s 1-8 f v
+        XREADGROUP GROUP g d CLAIM 0 NOACK STREAMS s >
+        XADD s 1-9 f v
+        XDEL s 1-2
+        XREADGROUP GROUP g d CLAIM 0 STREAMS s >
+        XREADGROUP GROUP g d CLAIM 1000000 STREAMS s >
+    """,
+    "claiming": FILL
+    + """
+        XGROUP CREATE s g 0
+        XREADGROUP GROUP g a COUNT 4 STREAMS s >
+        XCLAIM s g c 0 1-1 1-3
+        XCLAIM s g c 0 1-1 JUSTID
+        XCLAIM s g c 1000000 1-1
+        XCLAIM s g new1 1000000 1-1
+        XDEL s 1-2
+        XCLAIM s g c 0 1-2
+        XCLAIM s g c 0 1-2
+        XCLAIM s g c 0 1-1 IDLE 1000 RETRYCOUNT 9
+        XCLAIM s g c 0 1-1 1-3 TIME 1000 RETRYCOUNT 9 LASTID 7-7
+        XCLAIM s g c 0 1-2 LASTID 8-8
+        XCLAIM s g c 0 1-2 LASTID 8-7
+        XCLAIM s g c 0 1-5 FORCE
+        XCLAIM s g c 0 1-5 FORCE LASTID 9-9 JUSTID
+        XCLAIM s g new2 1000000 1-5 LASTID 10-10
+        XCLAIM s g new2 0 99-99 FORCE
+        XDEL s 1-5
+        XCLAIM s g new2 1000000 1-5 LASTID 11-11
+        XCLAIM s g c 0 1-1 WHAT
+        XCLAIM s g c 0 1-1 TIME -1
+        XCLAIM s g c 0 1-1 TIME 99999999999999 RETRYCOUNT 0
+        XCLAIM s g c 0 1-6 1-6 FORCE RETRYCOUNT 5
+    """,
+    "claiming automatically": FILL
+    + """
+        XGROUP CREATE s g 0
+        XREADGROUP GROUP g a COUNT 5 STREAMS s >
+        XDEL s 1-2 1-4
+        XAUTOCLAIM s g b 0 0 COUNT 2
+        XAUTOCLAIM s g b 0 0 JUSTID
+        XAUTOCLAIM s g new1 1000000 0
+        XDEL s 1-1
+        XAUTOCLAIM s g b 1000000 0
+        XAUTOCLAIM s g b 0 +
+    """,
+}
+
+
+@pytest.mark.parametrize("node_entries", [100, 2], ids=["one node", "small nodes"])
+@pytest.mark.parametrize("name", STORIES)
+def test_effects_are_those_of_redis(observers: Observers, name: str, node_entries: int) -> None:
+    compare(observers, parse_script(STORIES[name]), stream_node_max_entries=node_entries)
+
+
+def without_keyspace_commands(script: Script) -> list[Request]:
+    """The requests on streams, and those that make and remove keys of the first database by themselves."""
+    others = (b"DEL", b"UNLINK", b"RENAME", b"RENAMENX", b"SET", b"DEBUG")
+    return [each for each in script.requests if each[0].startswith(b"X") or each[0] in others]
+
+
+def sizes_of(script: Script) -> dict[str, int]:
+    node_bytes = 4096 if script.has_clock_ids else script.node_bytes
+    return {"stream_node_max_entries": script.node_entries, "stream_node_max_bytes": node_bytes}
+
+
+@settings(COMMON, max_examples=100)
+@given(script=scripts())
+def test_a_random_script_does_the_same(observers: Observers, script: Script) -> None:
+    compare(observers, without_keyspace_commands(script), **sizes_of(script))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(COMMON, max_examples=5000)
+@given(script=scripts(lengths=(10, 30, 60)))
+def test_many_long_random_scripts_do_the_same(observers: Observers, script: Script) -> None:
+    compare(observers, without_keyspace_commands(script), **sizes_of(script))
+
+
+# --- Units ----------------------------------------------------------------------------------------------------------
+
+
+def told_units(observer: ServerObserver) -> list[list[Effect]]:
+    """What was propagated since the last time, unit by unit, masked."""
+    log = [effect for effect in observer.read_log() if effect[0] != b"SELECT"]
+    return [[masked(effect) for effect in unit] for unit in units(log)]
+
+
+def play(observer: ServerObserver, lines: str) -> list[list[Effect]]:
+    """Play a story; the units that it was propagated as. A line begins with who sends it.
+
+    `who> line` blocks, `who: line` does not; `ab.` reads what two blocked clients are served.
+    """
+    stage = Stage(observer.server, 2)
+    observer.read_log()
+    try:
+        for line in filter(None, map(str.strip, lines.splitlines())):
+            if line.endswith("."):
+                stage.served(*line[:-1])
+            elif line[1] == ">":
+                stage.block(line[0], line[3:])
+            else:
+                stage.do(line[3:], line[0])
+        return told_units(observer)
+    finally:
+        stage.close()
+
+
+UNIT_STORIES = {
+    "who is served after a wait is propagated after what served it": """
+        m: XGROUP CREATE s g $ MKSTREAM
+        m: XGROUP CREATE s h $
+        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
+        b> XREADGROUP GROUP h bob NOACK BLOCK 0 STREAMS s >
+        r> XREAD BLOCK 0 STREAMS s $
+        m: XADD s 1-1 f v
+        abr.
+    """,
+    "each of several that one command serves is a unit": """
+        m: XGROUP CREATE s g $ MKSTREAM
+        m: XGROUP CREATE s h $
+        m: XGROUP CREATE s i $
+        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
+        b> XREADGROUP GROUP h bob NOACK BLOCK 0 STREAMS s >
+        c> XREADGROUP GROUP i carol BLOCK 0 STREAMS s >
+        m: XADD s 1-1 f v
+        abc.
+    """,
+    "a transaction is a unit, and who it serves comes after it": """
+        m: XGROUP CREATE s g $ MKSTREAM
+        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
+        m: MULTI
+        m: XADD s * f v
+        m: XADD s MAXLEN ~ 1 * f v
+        m: XREADGROUP GROUP g bob COUNT 1 STREAMS s >
+        m: XREADGROUP GROUP g bob BLOCK 0 STREAMS t >
+        m: EXEC
+        a.
+    """,
+    "a transaction with one effect": """
+        m: XADD s 1-1 f v
+        m: MULTI
+        m: XADD s 1-2 f v
+        m: XLEN s
+        m: EXEC
+        m: MULTI
+        m: XLEN s
+        m: EXEC
+    """,
+    "a consumer that was deleted while it waited": """
+        m: XGROUP CREATE s g $ MKSTREAM
+        m: XGROUP CREATE t g $ MKSTREAM
+        a> XREADGROUP GROUP g alice NOACK BLOCK 0 STREAMS s t > >
+        m: XGROUP DELCONSUMER s g alice
+        m: XGROUP DELCONSUMER t g alice
+        m: XADD s MAXLEN 0 1-1 f v
+        m: XADD s 1-2 f v
+        a.
+    """,
+    "claiming by waiting": """
+        m: XADD s 1-1 f v
+        m: XGROUP CREATE s g 0
+        m: XREADGROUP GROUP g alice STREAMS s >
+        b> XREADGROUP GROUP g bob BLOCK 0 CLAIM 60 STREAMS s >
+        b.
+    """,
+}
+
+
+@pytest.mark.parametrize("name", UNIT_STORIES)
+def test_units_are_those_of_redis(observers: Observers, name: str) -> None:
+    ours, theirs = (play(observer, UNIT_STORIES[name]) for observer in observers)
+    assert ours == theirs
+
+
+# --- Enough to make the same state ----------------------------------------------------------------------------------
+
+
+def stream_state(stream: Stream, full: list[Any]) -> dict[Any, Any]:
+    """All that effects bring about: not when consumers were seen, nor those whom nothing is pending for."""
+    state = dict(zip(full[::2], full[1::2], strict=True))
+    state["nodes"] = stream.list_nodes()
+    tracked = stream.idempotency
+    state["idempotency"] = None if tracked is None else list(tracked.producers())
+    groups = []
+    for fields in state.pop(b"groups"):
+        group = dict(zip(fields[::2], fields[1::2], strict=True))
+        consumers = [dict(zip(each[::2], each[1::2], strict=True)) for each in group.pop(b"consumers")]
+        group.pop(b"lag")  # follows from the rest
+        # When ENTRIESREAD was said to be more than was added, reading counts on; a receiver is told that, and caps it.
+        group[b"entries-read"] = min(group[b"entries-read"] or -1, state[b"entries-added"])
+        group["consumers"] = [(c[b"name"], c[b"pending"]) for c in consumers if c[b"pending"]]
+        groups.append(group)
+    state["groups"] = groups
+    return state
+
+
+def state_of(ctx: HandlerContext) -> dict[bytes, Any]:
+    state: dict[bytes, Any] = {}
+    for key in KEYS:
+        value = ctx.db.peek(key)
+        if isinstance(value, Stream):
+            value.check_invariants()
+            state[key] = stream_state(value, run(ctx, b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"))
+        else:
+            state[key] = value
+    return state
+
+
+def is_history(request: Request) -> bool:
+    """Whether a request reads what is pending, which counts as a delivery, but is not propagated."""
+    words = [word.upper() for word in request]
+    if words[0] != b"XREADGROUP" or b"STREAMS" not in words:
+        return False
+    names = words[words.index(b"STREAMS") + 1 :]
+    return any(word != b">" for word in names[len(names) // 2 :])
+
+
+def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> HandlerContext:
+    """A context in which effects were run as those of a file are."""
+    ctx = make_context(**sizes)
+    set_time(ctx, now_ms)
+    ctx.is_replaying = True
+    for effect in effects:
+        reply = run(ctx, *effect)
+        assert not isinstance(reply, hiredis.ReplyError), f"{effect}: {reply}"
+    return ctx
+
+
+@settings(COMMON, max_examples=300)
+@given(script=scripts())
+def test_effects_make_the_same_state(script: Script) -> None:
+    load_all()
+    ctx = make_context(**sizes_of(script))
+    ctx.is_propagating = True
+    log: list[list[bytes]] = []
+    requests = [each for each in without_keyspace_commands(script) if not is_history(each)]
+    for request in requests:
+        if request[0] == b"DEBUG":
+            set_time(ctx, ctx.now_ms + 2)
+        else:
+            log += run_observed(ctx, request)
+    assert state_of(replayed(log, ctx.now_ms, **sizes_of(script))) == state_of(ctx), log
