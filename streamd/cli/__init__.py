@@ -63,6 +63,21 @@ def check_rdb(file: str) -> None:
     sys.exit(check(file))
 
 
+@program.command("check-aof")
+@click.argument("file", type=click.Path(), metavar="FILE|MANIFEST")
+@click.option("--fix", is_flag=True, help="Cut the last file off where it stops being in order, after a question.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--truncate-to-timestamp", "until_stamp", type=int, metavar="SECONDS",
+    help="Cut the last file off at the first change noted after this Unix time.",
+)  # fmt: skip
+def check_aof(file: str, fix: bool, yes: bool, until_stamp: int | None) -> None:
+    """Look through an append-only file, or all files of a manifest. Exit status: 0 it is in order, 1 it is not."""
+    from streamd.cli.check_aof import check
+
+    sys.exit(check(file, fix=fix, yes=yes, until_stamp=until_stamp))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; does not return."""
     program(arguments, prog_name="streamd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def test_what_cannot_be_a_command_is_not_half_appended(tmp_path: Path) -> None:
         aof.buffer.append_effects([(0, ADD), (3, [b"XADD", "s"])], NOW)  # type: ignore[list-item]
     aof.buffer.append(3, ADD, NOW)
     aof.flush()
-    assert content(tmp_path, "appendonly.aof.1.incr.aof") == bytes_of(commands("SELECT 0") + [ADD]) + bytes_of(
-        commands("SELECT 3") + [ADD]
+    assert content(tmp_path, "appendonly.aof.1.incr.aof") == bytes_of(
+        [*commands("SELECT 0"), ADD, *commands("SELECT 3"), ADD]
     )
     aof.close()
 
@@ -517,10 +518,8 @@ def test_a_crash_at_any_step_of_a_rewrite_loses_nothing(tmp_path: Path, at: int,
 @pytest.mark.parametrize("at", range(1, 16))
 def test_a_crash_at_any_step_of_the_first_start_is_no_hindrance(tmp_path: Path, at: int) -> None:
     aof = make_aof(tmp_path, CrashingFiles(at))
-    try:
+    with suppress(Crash):
         aof.open(lambda path: Store().write_base(path))
-    except Crash:
-        pass
     open_aof(tmp_path, Store()).close()
 
 
@@ -532,10 +531,8 @@ def test_an_error_at_any_step_of_a_rewrite_loses_nothing(tmp_path: Path, operati
     store.run("XADD", "s", "1-1", "f", "v")
     aof.buffer.append(0, ADD, NOW)
     files.fail(operation, at=at)
-    try:
+    with suppress(OSError):
         rewrite(aof, store)
-    except OSError:
-        pass
     files.heal()
     store.run("XADD", "s", "2-1", "f", "v")
     aof.buffer.append(0, commands("XADD s 2-1 f v")[0], NOW)

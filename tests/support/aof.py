@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import hiredis
 
-from streamd.commands import generic, group, read, stream, stream_info, strings  # noqa: F401: handlers enter the table
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
@@ -22,6 +22,9 @@ from streamd.persistence.files import Files
 from streamd.persistence.rdb_format import LoadOptions as RdbOptions
 
 from .handler import HandlerContext, make_context, run
+
+for family in ("generic", "group", "read", "stream", "stream_info", "strings"):
+    importlib.import_module(f"streamd.commands.{family}")  # their handlers enter the table
 
 __all__ = ["FailingFiles", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 

@@ -1,0 +1,161 @@
+"""`streamd check-aof`: look through an append-only file, or all files of a manifest, and cut off what is damaged at the end.
+
+Nothing is changed without `--fix` or `--truncate-to-timestamp`, and then only the last file; what is cut off is kept beside
+it. Exit status, as of redis-check-aof: 0 everything is in order, or is so now; 1 it is not, or cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from streamd.persistence.aof_check import Checked, check_file, cut_file, is_manifest
+from streamd.persistence.manifest import Manifest, ManifestError, ManifestFile
+
+__all__ = ["check"]
+
+
+def check(path: str, *, fix: bool = False, yes: bool = False, until_stamp: int | None = None) -> int:
+    """Look through a file or the files of a manifest, print what was found; returns the exit status.
+
+    fix          cut the last file off where it stops being in order, after a question
+    yes          do not ask
+    until_stamp  cut the last file off at the first `#TS:` after this Unix time
+    """
+    try:
+        files = files_of_manifest(path) if is_manifest(path) else [("file", path)]
+        is_fine = True
+        for number, (kind, each) in enumerate(files, 1):
+            found = look_through(each, until_stamp)
+            for line in findings(kind, found):
+                click.echo(line)
+            is_fine = settle(found, is_last=number == len(files), fix=fix, yes=yes, until_stamp=until_stamp)
+            if not is_fine:
+                break
+    except ManifestError as error:
+        click.echo(f"{error}", err=True)
+        is_fine = False
+    except OSError as error:
+        click.echo(f"{error.filename or path}: {error.strerror}", err=True)
+        is_fine = False
+    click.echo(f"{path}: {'in order' if is_fine else 'NOT in order'}", err=not is_fine)
+    return 0 if is_fine else 1
+
+
+def files_of_manifest(path: str) -> list[tuple[str, str]]:
+    """Kind and path of the files that a manifest lists, in order. Tells of others that lie beside them."""
+    with open(path, "rb") as file:
+        manifest = Manifest.parse(file.read(), path)
+    folder, name = os.path.split(path)
+    others = ManifestFile(folder or ".", name.removesuffix(".manifest")).unlisted(manifest)
+    if others:
+        click.echo(f"note       the manifest does not list {', '.join(others)}")
+    kinds = {"b": "base", "i": "incr"}
+    return [(kinds[file.kind], os.path.join(folder, file.name)) for file in manifest.to_load]
+
+
+def look_through(path: str, until_stamp: int | None) -> Checked:
+    """Read all of a file, with a progress bar when somebody watches."""
+    steps = check_file(path, until_stamp)
+    with bar(path) as moved:
+        return finish(steps, moved)
+
+
+def finish(steps: Generator[int, None, Checked], moved: Callable[[int], None]) -> Checked:
+    """Take all steps, telling of each; what they return."""
+    while True:
+        try:
+            moved(next(steps))
+        except StopIteration as end:
+            checked: Checked = end.value
+            return checked
+
+
+@contextmanager
+def bar(path: str) -> Iterator[Callable[[int], None]]:
+    """What is to be told how many bytes have been read: a progress bar on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        console=console, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task(os.path.basename(path), total=os.path.getsize(path))
+        yield lambda done: progress.update(task, completed=done)
+
+
+def findings(kind: str, found: Checked) -> Iterator[str]:
+    """What is in a file, a line each."""
+    yield f"{kind:10} {found.path}"
+    yield f"bytes      {found.size:,}"
+    if found.rdb_keys is not None:
+        yield f"snapshot   {found.rdb_keys:,} keys"
+    yield f"commands   {found.commands:,}"
+    if found.from_stamp >= 0:
+        yield f"written    {moment(found.from_stamp)} to {moment(found.to_stamp)}"
+    if kind == "base" and not found.size:
+        yield "note       an empty base: a server starts with it only if it is one of commands, and the first"
+    fault = found.fault
+    if fault is not None:
+        yield f"at byte    {fault.offset:,} of {found.size:,}"
+        yield f"expected   {fault.expected}"
+        yield f"found      {what_is_there(fault.found)}"
+        if found.can_be_cut:
+            yield f"in order   up to byte {found.valid:,}; {found.size - found.valid:,} bytes are behind it"
+
+
+def what_is_there(found: bytes | str) -> str:
+    if not found:
+        return "the end of the file"
+    return found if isinstance(found, str) else f"{repr(found)[1:]}, bytes {found.hex(' ')}"
+
+
+def moment(stamp: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stamp)) + f" UTC ({stamp})"
+
+
+def settle(found: Checked, *, is_last: bool, fix: bool, yes: bool, until_stamp: int | None) -> bool:
+    """Cut the file off when that was asked for; whether it is in order then."""
+    if found.late_at is not None:
+        click.echo(f"Commands after {moment(until_stamp or 0)} begin at byte {found.late_at:,}")
+        if not found.late_at:
+            click.echo("Nothing is before that time: the file is left as it is", err=True)
+            return False
+        return cut(found, found.late_at, is_last=is_last, yes=True)
+    if found.fault is None:
+        return True
+    if not found.can_be_cut:
+        click.echo("A snapshot cannot be mended: only what follows one can be cut off", err=True)
+        return False
+    if not fix:
+        click.echo("Use --fix to cut the file off where it stops being in order", err=True)
+        return False
+    return cut(found, found.valid, is_last=is_last, yes=yes)
+
+
+def cut(found: Checked, offset: int, *, is_last: bool, yes: bool) -> bool:
+    """Cut a file off; whether that was done."""
+    if not is_last:
+        click.echo(
+            "It is not the last file: without its end, the files after it make no sense. It is left as it is", err=True
+        )
+        return False
+    lost = found.size - offset
+    click.echo(f"This will shrink {found.path} from {found.size:,} bytes, by {lost:,} bytes, to {offset:,} bytes")
+    if not yes:
+        click.echo("Continue? [y/N]: ", nl=False)
+        if not sys.stdin.readline().lower().startswith("y"):
+            click.echo("It is left as it is", err=True)
+            return False
+    kept = cut_file(found.path, offset)
+    click.echo(f"Cut off. The {lost:,} bytes are kept in {kept}")
+    return True
