@@ -55,6 +55,10 @@ cdef struct Deadline:
     PyObject *slot                          # borrowed: the dense list owns it
 
 
+cdef enum:
+    SIZE_CLASSES = 48                       # of strings, by their length
+
+
 @cython.final
 cdef class Database:
     cdef readonly int index               # as SELECT numbers it
@@ -68,6 +72,7 @@ cdef class Database:
     cdef public int decay_minutes         # in how many minutes without access `uses` falls by one; 0: never
     cdef unsigned long long dice          # state of a generator of random numbers, never 0
     cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
+    cdef Py_ssize_t sizes[SIZE_CLASSES]   # strings by their length, see size_class
     cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` slots
     cdef Py_ssize_t container_count
     cdef public long long hits            # lookups for reading that found their key

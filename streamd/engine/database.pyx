@@ -45,6 +45,7 @@ from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetIte
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
 from libc.stdint cimport uint64_t
+from libc.string cimport memset
 from streamd.heap cimport free, realloc
 
 from random import randrange
@@ -54,6 +55,9 @@ from streamd.engine.lazyfree import LazyFree
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
+
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
 
 __all__ = [
     "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
@@ -173,6 +177,11 @@ cdef inline Py_ssize_t object_size(bytes text) noexcept:
 
 cdef inline unsigned short minute_of(long long now_ms) noexcept:
     return <unsigned short>(now_ms // MINUTE_MS)
+
+
+cdef inline int size_class(Py_ssize_t length) noexcept nogil:
+    """0 for an empty string, else 1 more than the power of two that its length reaches."""
+    return 0 if length == 0 else 64 - leading_zeros(<unsigned long long>length)
 
 
 cdef inline Py_ssize_t shard_of(bytes key) except -1:
@@ -355,9 +364,20 @@ cdef class Database:
     cdef int weigh(self, Slot slot, int sign) except -1:
         """Count the memory of a slot, with its key and a string, in (1) or out (-1)."""
         cdef Py_ssize_t size = SLOT_BYTES + object_size(slot.key)
-        size += object_size(<bytes>slot.value) if type(slot.value) is bytes else STREAM_BYTES
+        if type(slot.value) is bytes:
+            size += object_size(<bytes>slot.value)
+            self.sizes[size_class(PyBytes_GET_SIZE(<bytes>slot.value))] += sign
+        else:
+            size += STREAM_BYTES
         self.object_bytes += sign * size
         return 0
+
+    @property
+    def string_sizes(self):
+        """How many strings there are of which length: a list of (least length, strings), each up to the next power of two."""
+        return [
+            (0 if size == 0 else 1 << (size - 1), self.sizes[size]) for size in range(SIZE_CLASSES) if self.sizes[size]
+        ]
 
     cdef int dispose(self, object value) except -1:
         """Free a value that has left the database."""
@@ -840,6 +860,7 @@ cdef class Database:
         self.chunks = []
         self.count = 0
         self.object_bytes = 0
+        memset(self.sizes, 0, sizeof(self.sizes))
         self.container_count = -1
         heap.data = self.deadlines
         self.trash.release(heap)
@@ -864,6 +885,8 @@ cdef class Database:
         self.deadline_room, other.deadline_room = other.deadline_room, self.deadline_room
         self.deadline_sum, other.deadline_sum = other.deadline_sum, self.deadline_sum
         self.object_bytes, other.object_bytes = other.object_bytes, self.object_bytes
+        for size in range(SIZE_CLASSES):
+            self.sizes[size], other.sizes[size] = other.sizes[size], self.sizes[size]
         self.container_count = other.container_count = -1
         self.signal_all()
         if other is not self:
@@ -903,6 +926,7 @@ cdef class Database:
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t expiring = 0
         cdef long long weight = 0
+        cdef list sizes = [0] * SIZE_CLASSES
         total = 0
         assert self.count == sum([len(shard) for shard in self.shards if shard is not None])
         assert len(self.chunks) == (self.count + CHUNK - 1) >> CHUNK_BITS
@@ -915,6 +939,8 @@ cdef class Database:
                 assert slot.value is not None
                 weight += SLOT_BYTES + object_size(slot.key)
                 weight += object_size(slot.value) if type(slot.value) is bytes else STREAM_BYTES
+                if type(slot.value) is bytes:
+                    sizes[size_class(PyBytes_GET_SIZE(<bytes>slot.value))] += 1
                 at += 1
                 assert (slot.expire_at_ms >= 0) == (slot.deadline_at >= 0)
                 if slot.deadline_at >= 0:
@@ -927,6 +953,7 @@ cdef class Database:
         assert expiring == self.deadline_count <= self.deadline_room
         assert total == self.deadline_sum
         assert weight == self.object_bytes
+        assert sizes == [self.sizes[at] for at in range(SIZE_CLASSES)], "strings are counted by their length"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
 
