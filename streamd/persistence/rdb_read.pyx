@@ -349,7 +349,7 @@ cdef class RdbReader:
         self.get_lzf_head(&size, &unpacked)
         text = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>unpacked)
         if not lzf_expand(self.at, size, <uint8_t *>PyBytes_AS_STRING(text), unpacked):
-            self.corrupt(f"{unpacked} compressed bytes", "something else", offset)
+            self.corrupt(f"compressed data of {unpacked} bytes", "other data", offset)
         self.at += size
         return text
 
@@ -375,7 +375,7 @@ cdef class RdbReader:
             memcpy(block, self.at, packed)
         elif not lzf_expand(self.at, packed, block, size[0]):
             free(block)
-            self.corrupt(f"{size[0]} compressed bytes", "something else", offset)
+            self.corrupt(f"compressed data of {size[0]} bytes", "other data", offset)
         self.at += packed
         return block
 

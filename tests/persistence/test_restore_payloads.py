@@ -1,0 +1,317 @@
+"""RESTORE payloads from somebody who means harm: refused, or taken whole and sound; never a crash.
+
+`-m slow` does it a hundred thousand times; tests/asan/run does that under AddressSanitizer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from support.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream, make_string, see, use
+
+from streamd.engine.listpack import encode
+from streamd.engine.stream import Stream, agrees_on
+from streamd.errors import CorruptFileError
+from streamd.persistence.rdb_format import LoadOptions, WriteOptions
+from streamd.persistence.rdb_read import PayloadError, restore_value
+from streamd.persistence.rdb_write import dump_value
+
+# --- Payloads that come back --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_stream_comes_back(seed: int) -> None:
+    stream = make_stream(seed)
+    for compression in (True, False):
+        found = restore_value(dump_value(stream, WriteOptions(compression=compression)))
+        assert see(found) == see(stream)
+        use(found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", range(len(STRINGS)))
+def test_a_string_comes_back(number: int) -> None:
+    assert restore_value(dump_value(STRINGS[number])) == STRINGS[number]
+
+
+def test_strings_that_no_writer_makes_come_back_too() -> None:
+    for body, wanted in (
+        (b"\x80\x00\x00\x00\x02hi", b"hi"),
+        (b"\x81" + bytes(7) + b"\x02hi", b"hi"),
+        (b"\xc2\x07\x00\x00\x00", b"7"),
+        (b"\xc3\x02\x01\x00x", b"x"),
+    ):
+        assert restore_value(make_payload(b"\x00" + body)) == wanted
+
+
+def test_a_large_group_comes_back() -> None:
+    stream = make_stream(1, entries=20_000)
+    assert see(restore_value(dump_value(stream))) == see(stream)
+
+
+# --- Versions and checksums -----------------------------------------------------------------------------------------------
+
+
+def test_version_and_checksum() -> None:
+    payload = dump_value(b"hello")
+    assert restore_value(payload[:-8] + bytes(8)) == b"hello"
+    for damaged in (
+        b"", b"\x01" + payload[1:], payload[:9], payload[:-1], payload[:-1] + bytes([payload[-1] ^ 1]),
+        make_payload(payload[:-10], 14), make_payload(payload[:-10], 0xFFFF),
+    ):  # fmt: skip
+        with pytest.raises(PayloadError):
+            restore_value(damaged)
+    assert restore_value(make_payload(payload[:-10], 0)) == b"hello"
+
+
+# --- Payloads made by hand ------------------------------------------------------------------------------------------------
+
+NODE = encode([b"1", b"0", b"1", b"f", b"0", b"2", b"0", b"0", b"v", b"4"])
+FIRST = make_string((1).to_bytes(8, "big") + (1).to_bytes(8, "big"))
+COUNTERS = make_length(1) + b"\x01\x01" + b"\x01\x01" + b"\x00\x00" + b"\x01"
+IDMP = b"\x40\x64\x40\x64\x00\x00\x00"
+
+
+def node(*elements: int | str) -> bytes:
+    return make_string(encode([str(element).encode() for element in elements]))
+
+
+def raw_id(ms: int, seq: int) -> bytes:
+    return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
+
+
+def time(ms: int = 5) -> bytes:
+    return (ms & (2**64 - 1)).to_bytes(8, "little")
+
+
+def stream(groups: bytes = b"\x00", nodes: bytes = b"\x01" + FIRST + make_string(NODE), counters: bytes = COUNTERS,
+           idmp: bytes = IDMP) -> bytes:  # fmt: skip
+    return b"\x1a" + nodes + counters + groups + idmp
+
+
+def group(pending: bytes = b"\x01" + raw_id(1, 1) + time() + b"\x03", consumers: bytes | None = None, *,
+          name: bytes = b"g", read: bytes = b"\x01") -> bytes:  # fmt: skip
+    if consumers is None:
+        consumers = b"\x01" + consumer()
+    return make_string(name) + b"\x01\x01" + read + pending + consumers
+
+
+def consumer(name: bytes = b"c", mine: bytes = b"\x01" + raw_id(1, 1), seen: int = 5, active: int = -1) -> bytes:
+    return make_string(name) + time(seen) + time(active) + mine
+
+
+def test_the_payload_made_by_hand_is_sound() -> None:
+    found = restore_value(make_payload(stream(b"\x01" + group())))
+    assert isinstance(found, Stream)
+    assert found.range() == [((1, 1), [(b"f", b"v")])]
+    assert found.groups[b"g"].pending() == [((1, 1), b"c", 5, 3)]
+    use(found)
+
+
+HUGE = b"\x81" + b"\xff" * 8
+UNSOUND = {
+    "no type": b"",
+    "another type": b"\x01\x00",
+    "an opcode": b"\xff",
+    "nothing behind the type": b"\x1a",
+    "more nodes than there are": stream(nodes=b"\x02" + FIRST + make_string(NODE)),
+    "2^64 nodes": stream(nodes=HUGE + FIRST + make_string(NODE)),
+    "a node's ID of 15 bytes": stream(nodes=b"\x01" + make_string(bytes(15)) + make_string(NODE)),
+    "a node's ID of 0-0": stream(nodes=b"\x01" + make_string(bytes(16)) + make_string(NODE)),
+    "a node's ID that is a number": stream(nodes=b"\x01\xc0\x01" + make_string(NODE)),
+    "a node that is a number": stream(nodes=b"\x01" + FIRST + b"\xc0\x01"),
+    "a node of no bytes": stream(nodes=b"\x01" + FIRST + b"\x00"),
+    "a node of 6 bytes": stream(nodes=b"\x01" + FIRST + make_string(b"\x06\0\0\0\0\0")),
+    "an empty listpack": stream(nodes=b"\x01" + FIRST + make_string(encode([])), counters=b"\0\1\1\0\0\0\0\0"),
+    "a node without entries": stream(
+        nodes=b"\x01" + FIRST + node(0, 0, 1, "f", 0), counters=b"\0\1\1\0\0\0\0\0"
+    ),
+    "the same node twice": stream(nodes=b"\x02" + (FIRST + make_string(NODE)) * 2, counters=b"\2" + COUNTERS[1:]),
+    "nodes in the wrong order": stream(
+        nodes=b"\x02" + make_string(raw_id(9, 1)) + make_string(NODE) + FIRST + make_string(NODE),
+        counters=b"\x02\x09\x01" + COUNTERS[3:-1] + b"\x02",
+    ),
+    "a node that begins inside the one before": stream(
+        nodes=b"\x02" + FIRST + node(2, 0, 1, "f", 0, 2, 0, 0, "v", 4, 2, 5, 0, "w", 4)
+        + make_string(raw_id(3, 0)) + make_string(NODE),
+        counters=b"\x03\x09\x09\x01\x01\0\0\x03",
+    ),
+    "entries in the wrong order": stream(
+        nodes=b"\x01" + FIRST + node(2, 0, 1, "f", 0, 2, 5, 0, "v", 4, 2, 4, 0, "w", 4), counters=b"\2\x09\x09\1\1\0\0\2"
+    ),
+    "an entry below its node": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, 2, 0, -1, "v", 4)),
+    "a wrong number of live entries": stream(nodes=b"\x01" + FIRST + node(2, 0, 1, "f", 0, 2, 0, 0, "v", 4)),
+    "a wrong number of tombstones": stream(nodes=b"\x01" + FIRST + node(1, 1, 1, "f", 0, 2, 0, 0, "v", 4)),
+    "negative tombstones": stream(nodes=b"\x01" + FIRST + node(1, -1, 1, "f", 0, 2, 0, 0, "v", 4)),
+    "no field names": stream(nodes=b"\x01" + FIRST + node(1, 0, 0, 0, 2, 0, 0, 3)),
+    "2^62 field names": stream(nodes=b"\x01" + FIRST + node(1, 0, 2**62, "f", 0, 2, 0, 0, "v", 4)),
+    "unknown flags": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, 6, 0, 0, "v", 4)),
+    "negative flags": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, -1, 0, 0, "v", 4)),
+    "flags that are text": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, "x", 0, 0, "v", 4)),
+    "a wrong number of elements": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, 2, 0, 0, "v", 5)),
+    "an entry of 2^62 pairs": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, 0, 0, 0, 2**62, "a", "v", 6)),
+    "a master entry without its 0": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 1, 2, 0, 0, "v", 4)),
+    "an entry cut off": stream(nodes=b"\x01" + FIRST + node(1, 0, 1, "f", 0, 2, 0, 0)),
+    "another length": stream(counters=b"\x02" + COUNTERS[1:]),
+    "length without nodes": stream(nodes=b"\x00"),
+    "a last ID below the entries": stream(counters=b"\x01\x01\x00" + COUNTERS[3:]),
+    "a deleted ID above the last": stream(counters=COUNTERS[:5] + b"\x02\x00\x01"),
+    "fewer added than there are": stream(counters=COUNTERS[:-1] + b"\x00"),
+    "2^63 added": stream(counters=COUNTERS[:-1] + b"\x81\x80" + bytes(7)),
+    "more groups than there are": stream(b"\x02" + group()),
+    "a group twice": stream(b"\x02" + group() * 2),
+    "a group that has read 2^63": stream(b"\x01" + group(read=b"\x81\x80" + bytes(7))),
+    "a group that has read -2": stream(b"\x01" + group(read=b"\x81" + b"\xff" * 7 + b"\xfe")),
+    "2^64 pending": stream(b"\x01" + group(pending=HUGE)),
+    "a pending entry twice": stream(
+        b"\x01" + group(b"\x02" + (raw_id(1, 1) + time() + b"\x01") * 2)
+    ),
+    "pending entries in the wrong order": stream(
+        b"\x01" + group(b"\x02" + raw_id(2, 1) + time() + b"\x01" + raw_id(1, 1) + time() + b"\x01",
+                        b"\x01" + consumer(mine=b"\x02" + raw_id(2, 1) + raw_id(1, 1)))
+    ),
+    "a negative delivery time": stream(b"\x01" + group(b"\x01" + raw_id(1, 1) + time(-5) + b"\x03")),
+    "2^63 deliveries": stream(b"\x01" + group(b"\x01" + raw_id(1, 1) + time() + b"\x81\x80" + bytes(7))),
+    "a pending entry of nobody": stream(b"\x01" + group(consumers=b"\x01" + consumer(mine=b"\x00"))),
+    "a pending entry of two": stream(b"\x01" + group(consumers=b"\x02" + consumer() + consumer(b"d"))),
+    "a consumer's entry that is not pending": stream(
+        b"\x01" + group(consumers=b"\x01" + consumer(mine=b"\x02" + raw_id(1, 1) + raw_id(1, 2)))
+    ),
+    "a consumer's entry twice": stream(b"\x01" + group(consumers=b"\x01" + consumer(mine=b"\x02" + raw_id(1, 1) * 2))),
+    "a consumer's entries in the wrong order": stream(
+        b"\x01" + group(b"\x02" + raw_id(1, 1) + time() + b"\x01" + raw_id(2, 1) + time() + b"\x01",
+                        b"\x01" + consumer(mine=b"\x02" + raw_id(2, 1) + raw_id(1, 1)))
+    ),
+    "2^64 entries of a consumer": stream(b"\x01" + group(consumers=b"\x01" + consumer(mine=HUGE + raw_id(1, 1)))),
+    "a consumer twice": stream(b"\x01" + group(consumers=b"\x02" + consumer() + consumer(mine=b"\x00"))),
+    "a consumer seen before time began": stream(b"\x01" + group(consumers=b"\x01" + consumer(seen=-1))),
+    "a consumer active before never": stream(b"\x01" + group(consumers=b"\x01" + consumer(active=-2))),
+    "2^64 consumers": stream(b"\x01" + group(consumers=HUGE + consumer())),
+    "no idempotency": stream(idmp=b""),
+    "a duration of 0": stream(idmp=b"\x00\x40\x64\x00\x00\x00"),
+    "a duration of 86401": stream(idmp=b"\x80\x00\x01\x51\x81\x40\x64\x00\x00\x00"),
+    "0 IIDs": stream(idmp=b"\x40\x64\x00\x00\x00\x00"),
+    "10001 IIDs": stream(idmp=b"\x40\x64\x67\x11\x00\x00\x00"),
+    "a producer without IIDs": stream(idmp=b"\x40\x64\x40\x64\x01\x01p\x00\x00\x00"),
+    "a producer twice": stream(idmp=b"\x40\x64\x40\x64\x02" + b"\x01p\x01\x01i\x01\x01" * 2 + b"\x00\x00"),
+    "an IID twice": stream(idmp=b"\x40\x64\x40\x64\x01\x01p\x02" + b"\x01i\x01\x01" * 2 + b"\x00\x00"),
+    "more IIDs than the most": stream(idmp=b"\x40\x64\x01\x01\x01p\x02\x01i\x01\x01\x01j\x01\x01\x00\x00"),
+    "2^64 producers": stream(idmp=b"\x40\x64\x40\x64" + HUGE),
+    "2^63 duplicates": stream(idmp=b"\x40\x64\x40\x64\x00\x00\x81\x80" + bytes(7)),
+    "a compressed string whose parts point nowhere": b"\x00\xc3\x03\x0a\x00a\xe5",
+    "a compressed string that would be 2^50 bytes": b"\x00\xc3\x03\x81\x00\x04" + bytes(6) + b"\x00a\x00",
+    "a string of 2^32 - 1 bytes": b"\x00\x80\xff\xff\xff\xff",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_an_unsound_payload_is_refused(name: str) -> None:
+    with pytest.raises(CorruptFileError):
+        restore_value(make_payload(UNSOUND[name]))
+
+
+@pytest.mark.parametrize("kind", [15, 19, 21, 26])
+def test_a_payload_cut_off_anywhere_is_refused(kind: int) -> None:
+    form = {15: "7.0", 19: "7.0", 21: "7.2", 26: "8.6"}[kind]
+    for compression in (True, False):
+        body = dump_value(make_stream(3, entries=10), WriteOptions(form=form, compression=compression))[:-10]
+        if kind == 15:
+            continue
+        for size in range(len(body)):
+            with pytest.raises(CorruptFileError):
+                restore_value(make_payload(body[:size]))
+
+
+# --- Damaged at random ----------------------------------------------------------------------------------------------------
+
+
+def damaged(number: int, seed: int) -> Iterator[bytes]:
+    """Payloads with a right checksum around bytes that were changed, moved, taken out or put in."""
+    chance = random.Random(seed)
+    whole = [
+        dump_value(value, WriteOptions(form=form, compression=compression))[:-10]
+        for value in (*(make_stream(i, entries=[0, 3, 12, 30][i % 4]) for i in range(12)), b"text" * 30, b"77")
+        for form in ("8.6", "7.2", "7.0")
+        for compression in (True, False)
+    ]
+    whole += [b"\x0f" + each[1:] for each in whole if each[0] == 19]
+    for _ in range(number):
+        body = bytearray(chance.choice(whole))
+        for _ in range(chance.choice((1, 1, 1, 2, 4))):
+            at = chance.randrange(len(body))
+            kind = chance.randrange(6)
+            if kind == 0:
+                body[at] ^= 1 << chance.randrange(8)
+            elif kind == 1:
+                body[at] = chance.choice(
+                    (0, 1, 2, 3, 0x10, 0x40, 0x7F, 0x80, 0x81, 0xC0, 0xC3, 0xE0, 0xF0, 0xF1, 0xF4, 0xFF)
+                )
+            elif kind == 2 and len(body) > 20:
+                del body[at : at + chance.choice((1, 2, 8, 16))]
+            elif kind == 3:
+                body[at:at] = chance.randbytes(chance.choice((1, 2, 8)))
+            elif kind == 4:
+                size = chance.choice((1, 2, 4, 16, 40))
+                source = chance.randrange(len(body))
+                body[at : at + size] = body[source : source + size]
+            else:
+                body[at : at + 9] = HUGE
+        yield make_payload(bytes(body))
+
+
+def hold(payloads: Iterator[bytes]) -> tuple[int, int]:
+    """Each is refused, or is a sound value; how many were either."""
+    refused = taken = 0
+    options = LoadOptions(now_ms=NOW_MS, node_max_entries=7)
+    for payload in payloads:
+        try:
+            value = restore_value(payload, options)
+        except CorruptFileError:
+            refused += 1
+            continue
+        try:
+            if isinstance(value, Stream):
+                seen = see(value)
+                again = restore_value(dump_value(value))
+                assert see(again) == seen
+                use(value)
+        except BaseException:
+            print("payload:", payload.hex())
+            raise
+        taken += 1
+    return refused, taken
+
+
+def test_damaged_payloads_are_refused_or_sound() -> None:
+    refused, taken = hold(damaged(2000, seed=1))
+    assert refused > 1000
+    assert taken > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_damaged_payloads() -> None:
+    refused, taken = hold(damaged(100_000, seed=random.randrange(2**32)))
+    assert refused + taken == 100_000
+
+
+def test_both_judgements_of_a_node_are_the_same() -> None:
+    """The quick one, which loading goes by, and the one that says why."""
+    chance = random.Random(5)
+    nodes = [each for seed in range(6) for each in make_stream(seed, entries=40).list_nodes()]
+    nodes += [((1, 1), encode([str(e).encode() for e in each])) for each in (
+        (1, 0, 1, "f", 0, 2, 0, 0, "v" * 70, 4), (1, 0, 1, "f" * 5000, 0, 2, 0, 0, "v", 4),
+        (0, 1, 2, "f", "g", 0, 3, 0, 0, "v", 2**40, 5), (1, 0, 1, "f", 0, 0, 0, 0, 2, "a", "b", "c", "d", 8),
+    )]  # fmt: skip
+    for master, listpack in nodes:
+        assert agrees_on(master, listpack)
+    for _ in range(20_000):
+        master, listpack = chance.choice(nodes)
+        body = bytearray(listpack)
+        for _ in range(chance.choice((1, 1, 2))):
+            at = chance.randrange(len(body))
+            body[at] = chance.choice((body[at] ^ (1 << chance.randrange(8)), 0, 1, 0x80, 0xE0, 0xF0, 0xF1, 0xFF))
+        if chance.random() < 0.1:
+            del body[chance.randrange(len(body)) :]
+        assert agrees_on(master, bytes(body)), (master, bytes(body).hex())
