@@ -32,6 +32,7 @@ from streamd.server.acl import Acl
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
+from streamd.server.eviction import Eviction
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.log import VERBOSE
@@ -130,6 +131,7 @@ class Server:
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
         self.acl: Acl
+        self.eviction: Eviction
         self.persistence: Persistence
         self._loop: asyncio.AbstractEventLoop
         self._listeners: dict[tuple[str, int], asyncio.AbstractServer] = {}
@@ -157,6 +159,7 @@ class Server:
         self.blocked.dispatcher = self.dispatcher
         self.dispatcher.context.config = self.config
         self._load_users()
+        self.eviction = Eviction(self, self.dispatcher)
         self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
         self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten, "append-only": self._switch_append_only}
@@ -339,6 +342,7 @@ class Server:
     def client_disconnected(self, client: Client) -> None:
         """Called by every client whose connection is gone."""
         self._postponed.pop(client.id, None)
+        self.eviction.forget(client)
 
     def kill(self, client: Client) -> None:
         """Close a connection now; the client that asks for its own end gets its reply first."""
@@ -434,6 +438,7 @@ class Server:
         for db in self.databases:
             db.hits = db.misses = db.expired_keys = 0
         self.trash.reset_statistics()
+        self.eviction.reset_statistics()
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
         self.turn_rate, self.turn_time_rate = Rate(), Rate()
         self.expired_keys_active = self.expire_cycles_cut = self.expire_cycle_us = 0
@@ -461,6 +466,7 @@ class Server:
         for number, name in enumerate(("normal", "replica", "pubsub")):
             limit = config.client_output_buffer_limit[name]
             self.dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+        self.eviction.configure(config)
         self.dispatcher.keyspace.set_events(config.notify_keyspace_events)
         self.slowlog.max_len = config.slowlog_max_len
         self.latency.threshold_ms = config.latency_monitor_threshold
@@ -484,7 +490,11 @@ class Server:
         if self.cron_loops % self.config.hz == 0:
             self._close_idle_clients()
             self.dispatcher.context.idempotency.expire(now_ms)
+            if self.eviction.clients_limit:
+                self.eviction.weigh_all()
+                self.eviction.evict_clients()
         self.dispatcher.cron()
+        self.eviction.used()  # for the peak
         now = time.monotonic()
         self.ops_per_second.sample(now, self.dispatcher.total_commands)
         self.input_rate.sample(now, self.dispatcher.net_input_bytes)

@@ -90,6 +90,7 @@ cdef class Dispatcher:
     cdef bint is_scheduled
     cdef int state                    # set of ServerState
     cdef Entry exec_entry             # that of EXEC
+    cdef bint has_run_transaction     # the running command is an EXEC that has run what was queued
     cdef readonly Client executing    # whose command runs; None between commands
     cdef readonly object keyspace     # Keyspace
     cdef readonly Monitors monitors
@@ -112,6 +113,7 @@ cdef class Dispatcher:
     cdef list effects                 # (database index, args) to be propagated when the command is over
     cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
     cdef bint has_effects             # some have been taken since the last flush
+    cdef public bint limits_clients   # maxmemory-clients: what clients take is looked at
     cdef public bint needs_password   # of new connections
     cdef public object default_user   # acl.User of new connections
     cdef public long long max_bulk_len

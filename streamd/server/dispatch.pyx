@@ -281,6 +281,10 @@ cdef class Dispatcher:
         self.writers = []
         for client in writers:
             client.flush()
+        if self.limits_clients:
+            for client in writers:
+                self.server.eviction.weigh(client)
+            self.server.eviction.evict_clients()
         while self.doomed:
             doomed = self.doomed
             self.doomed = []
@@ -315,7 +319,7 @@ cdef class Dispatcher:
             # Whether there is more or not: the event loop may be about to read the next piece.
             if self.ended_us > limit_us and client.can_run():
                 client.put_off()
-        if client.reply.length or client.close_after_reply:
+        if client.reply.length or client.close_after_reply or self.limits_clients:
             client.want_write()
         if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
             client.transaction is not None
@@ -400,6 +404,10 @@ cdef class Dispatcher:
     def pause(self, int mode):
         self._pause = mode
         self.change_state(PAUSED, mode != 0)
+
+    def limit_memory(self, bint is_limited):
+        """maxmemory: ask for room before each request, or do not."""
+        self.change_state(MEMORY_LIMITED, is_limited)
 
     @property
     def is_refusing(self):
@@ -567,13 +575,14 @@ cdef class Dispatcher:
     cdef int run(self, Client client, Entry entry, list args) except -1:
         """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
         cdef size_t mark = client.reply.length
-        cdef bint was_silent = client.reply_mode != REPLY_ON
         self.executing = client
         self.perform(client, entry, args)
         self.executing = None
-        # Of a transaction that silences the client, what was written before stays.
-        if was_silent or entry is not self.exec_entry:
-            self.finish_reply(client, mark)
+        if self.has_run_transaction:
+            # CLIENT REPLY inside it held for each part of the reply.
+            self.has_run_transaction = False
+            mark = client.reply.length
+        self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
         if client.state & TRACKING:
@@ -639,11 +648,13 @@ cdef class Dispatcher:
         cdef Entry entry
         cdef list args
         cdef size_t mark
-        cdef bint was_silent = client.reply_mode != REPLY_ON
+        cdef bint is_closing = False
         client.transaction = None
         client.change_state(IN_MULTI, False)
         self.keyspace.unwatch(client)
-        client.reply.array_header(len(transaction.requests))
+        if not client.is_silent():
+            client.reply.array_header(len(transaction.requests))
+        self.has_run_transaction = True
         self.context.in_transaction = True
         try:
             for entry, args in transaction.requests:
@@ -656,9 +667,10 @@ cdef class Dispatcher:
                 else:
                     entry.rejected_calls += 1
                     self.answer_error(client, refusal)
-                if client.reply_mode == REPLY_OFF:
+                if client.is_silent() or is_closing:
                     client.reply.truncate(mark)
-                if client.confirmed is not None and not was_silent:
+                is_closing = client.close_after_reply  # CLIENT KILL: its own reply is the last
+                if client.confirmed is not None:
                     client.reply.raw_c(client.confirmed.data, client.confirmed.length)
                     client.confirmed = None
         finally:

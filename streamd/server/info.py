@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from streamd import REDIS_VERSION, __version__
 from streamd.server.acl import Reason
+from streamd.server.memory import measure, system_memory
 from streamd.server.settings import Percentiles
 
 __all__ = ["SECTIONS", "Field", "InfoSource", "Section", "human_size", "render"]
@@ -138,6 +139,21 @@ class TrashSource(Protocol):
     def freed_objects(self) -> int: ...
 
 
+class EvictionSource(Protocol):
+    """What was removed to make room."""
+
+    @property
+    def evicted_keys(self) -> int: ...
+    @property
+    def evicted_clients(self) -> int: ...
+    @property
+    def total_excess_ms(self) -> int:
+        """For how long the limit of memory was not kept."""
+
+    @property
+    def current_excess_ms(self) -> int: ...
+
+
 class InfoSource(Protocol):
     """The server, as INFO sees it."""
 
@@ -174,6 +190,8 @@ class InfoSource(Protocol):
     def turn_time_rate(self) -> RateSource:
         """Microseconds."""
 
+    persistence: Any  # Persistence
+
     @property
     def ops_per_second(self) -> RateSource: ...
     @property
@@ -190,6 +208,8 @@ class InfoSource(Protocol):
 
     @property
     def trash(self) -> TrashSource: ...
+    @property
+    def eviction(self) -> EvictionSource: ...
     @property
     def clients(self) -> Sized: ...
     @property
@@ -219,46 +239,6 @@ def human_size(size: int) -> str:
 def ratio(part: float, whole: float) -> float:
     """part / whole; 0 when there is no whole."""
     return part / whole if whole else 0.0
-
-
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
-MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""What getrusage counts the greatest resident size in."""
-
-
-def resident_memory() -> int:
-    """Bytes of memory that this process holds now. Where that is not to be had, the most that it has held."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * PAGE_SIZE
-    except OSError:
-        return _maxrss()
-
-
-def peak_memory() -> int:
-    """The most memory that this process has held, in bytes."""
-    # The two come from counters that the kernel brings up to date at different times.
-    return max(_maxrss(), resident_memory())
-
-
-def _maxrss() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
-
-
-def system_memory() -> int:
-    """Bytes of memory of this machine; 0 when it does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
-    except (ValueError, OSError):
-        return 0
-
-
-STARTUP_MEMORY = resident_memory()
-"""What the process held when this module was imported, before any data."""
-
-
-def dataset_memory() -> int:
-    return max(0, resident_memory() - STARTUP_MEMORY)
 
 
 # --- Fields and sections -------------------------------------------------------------------------------------------
@@ -389,6 +369,12 @@ CLIENTS_FIELDS = (
 )
 
 SCRIPT_MEMORY = (
+    "used_memory_lua", "used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts", "number_of_functions",
+    "number_of_libraries", "used_memory_vm_functions", "used_memory_vm_total", "used_memory_functions", "used_memory_scripts",
+)  # fmt: skip
+"""There are no scripts here; exporters ask all the same what they cost."""
+
+SCRIPT_MEMORY = (
     "used_memory_lua", "used_memory_vm_eval", "used_memory_lua_human", "used_memory_scripts_eval",
     "number_of_cached_scripts", "number_of_functions", "number_of_libraries", "used_memory_vm_functions",
     "used_memory_vm_total", "used_memory_vm_total_human", "used_memory_functions", "used_memory_scripts",
@@ -396,84 +382,140 @@ SCRIPT_MEMORY = (
 )  # fmt: skip
 """There are no scripts here; exporters ask all the same what they cost."""
 
+
+def memory_lines(server: InfoSource) -> Iterator[str]:
+    report = measure(server)
+    for field in MEMORY_FIELDS:
+        value = field.value(report) if callable(field.value) else field.value
+        yield f"{field.name}:{value}"
+
+
 MEMORY_FIELDS = (
-    Field("used_memory", lambda s: resident_memory()),
-    Field("used_memory_human", lambda s: human_size(resident_memory())),
-    Field("used_memory_rss", lambda s: resident_memory()),
-    Field("used_memory_rss_human", lambda s: human_size(resident_memory())),
-    Field("used_memory_peak", lambda s: peak_memory()),
-    Field("used_memory_peak_human", lambda s: human_size(peak_memory())),
-    Field("used_memory_peak_perc", lambda s: f"{100 * ratio(resident_memory(), peak_memory()):.2f}%"),
-    Field("used_memory_overhead", STARTUP_MEMORY),
-    Field("used_memory_startup", STARTUP_MEMORY),
-    Field("used_memory_dataset", lambda s: dataset_memory()),
-    Field("used_memory_dataset_perc", lambda s: f"{100 * ratio(dataset_memory(), resident_memory()):.2f}%"),
-    Field("allocator_allocated", lambda s: resident_memory()),
-    Field("allocator_active", lambda s: resident_memory()),
-    Field("allocator_resident", lambda s: resident_memory()),
+    Field("used_memory", lambda m: m.used),
+    Field("used_memory_human", lambda m: human_size(m.used)),
+    Field("used_memory_rss", lambda m: m.resident),
+    Field("used_memory_rss_human", lambda m: human_size(m.resident)),
+    Field("used_memory_peak", lambda m: m.peak),
+    Field("used_memory_peak_human", lambda m: human_size(m.peak)),
+    Field("used_memory_peak_time", lambda m: int(m.peak_time)),
+    Field("used_memory_peak_perc", lambda m: f"{100 * ratio(m.used, m.peak):.2f}%"),
+    Field("used_memory_overhead", lambda m: m.overhead),
+    Field("used_memory_startup", lambda m: m.startup),
+    Field("used_memory_dataset", lambda m: m.dataset),
+    Field("used_memory_dataset_perc", lambda m: f"{m.dataset_percent:.2f}%"),
+    Field("allocator_allocated", lambda m: m.used),
+    Field("allocator_active", lambda m: m.used),
+    Field("allocator_resident", lambda m: m.resident),
     Field("allocator_muzzy", 0),
-    Field("total_system_memory", lambda s: system_memory()),
-    Field("total_system_memory_human", lambda s: human_size(system_memory())),
+    Field("total_system_memory", lambda m: system_memory()),
+    Field("total_system_memory_human", lambda m: human_size(system_memory())),
     *(Field(name, "0B" if name.endswith("_human") else 0) for name in SCRIPT_MEMORY),
-    Field("maxmemory", lambda s: s.config.maxmemory),
-    Field("maxmemory_human", lambda s: human_size(s.config.maxmemory)),
-    Field("maxmemory_policy", lambda s: s.config.maxmemory_policy),
+    Field("maxmemory", lambda m: m.server.config.maxmemory),
+    Field("maxmemory_human", lambda m: human_size(m.server.config.maxmemory)),
+    Field("maxmemory_policy", lambda m: m.server.config.maxmemory_policy),
     Field("allocator_frag_ratio", "1.00"),
     Field("allocator_frag_bytes", 0),
-    Field("allocator_rss_ratio", "1.00"),
-    Field("allocator_rss_bytes", 0),
+    Field("allocator_rss_ratio", lambda m: f"{m.fragmentation:.2f}"),
+    Field("allocator_rss_bytes", lambda m: m.resident - m.used),
     Field("rss_overhead_ratio", "1.00"),
     Field("rss_overhead_bytes", 0),
-    Field("mem_fragmentation_ratio", "1.00"),
-    Field("mem_fragmentation_bytes", 0),
-    Field("mem_not_counted_for_evict", 0),
+    Field("mem_fragmentation_ratio", lambda m: f"{m.fragmentation:.2f}"),
+    Field("mem_fragmentation_bytes", lambda m: m.resident - m.used),
+    Field("mem_not_counted_for_evict", lambda m: m.uncounted),
     Field("mem_replication_backlog", 0),
     Field("mem_total_replication_buffers", 0),
     Field("mem_replica_full_sync_buffer", 0),
-    Field("mem_clients_slaves", 0),
-    Field("mem_clients_normal", lambda s: sum(client.memory_usage() for client in s.clients.values())),
+    Field("mem_clients_slaves", lambda m: m.replicas),
+    Field("mem_clients_normal", lambda m: m.clients),
     Field("mem_cluster_links", 0),
-    Field("mem_aof_buffer", lambda s: len(s.persistence.aof.buffer)),
+    Field("mem_aof_buffer", lambda m: len(m.server.persistence.aof.buffer)),
     Field("mem_allocator", "libc"),
     Field("mem_overhead_db_hashtable_rehashing", 0),
     Field("active_defrag_running", 0),
-    Field("lazyfree_pending_objects", lambda s: s.trash.pending_objects),
-    Field("lazyfreed_objects", lambda s: s.trash.freed_objects),
+    Field("lazyfree_pending_objects", lambda m: m.server.trash.pending_objects),
+    Field("lazyfreed_objects", lambda m: m.server.trash.freed_objects),
 )
+"""Their values are called with a MemoryReport."""
+
+
+def of_child(kind: str, value: Value, otherwise: object = 0) -> Value:
+    """A value of the forked child while there is one of a kind (`rdb`, `aof`; empty for any), else `otherwise`."""
+
+    def found(server: InfoSource) -> object:
+        child = server.persistence.children.current
+        return value(child) if child is not None and kind in ("", child.kind) else otherwise
+
+    return found
+
+
+def status(is_good: bool) -> str:
+    return "ok" if is_good else "err"
+
 
 PERSISTENCE_FIELDS = (
-    Field("loading", 0),
+    Field("loading", lambda s: int(s.persistence.loading is not None)),
     Field("async_loading", 0),
-    Field("current_cow_peak", 0),
-    Field("current_cow_size", 0),
-    Field("current_cow_size_age", 0),
-    Field("current_fork_perc", "0.00"),
-    Field("current_save_keys_processed", 0),
-    Field("current_save_keys_total", 0),
-    Field("rdb_changes_since_last_save", lambda s: s.dispatcher.context.dirty),
-    Field("rdb_bgsave_in_progress", 0),
-    Field("rdb_last_save_time", lambda s: int(s.started_at)),
-    Field("rdb_last_bgsave_status", "ok"),
-    Field("rdb_last_bgsave_time_sec", -1),
-    Field("rdb_current_bgsave_time_sec", -1),
-    Field("rdb_saves", 0),
-    Field("rdb_saves_consecutive_failures", 0),
-    Field("rdb_last_cow_size", 0),
-    Field("rdb_last_load_keys_expired", 0),
-    Field("rdb_last_load_keys_loaded", 0),
-    Field("aof_enabled", 0),
-    Field("aof_rewrite_in_progress", 0),
-    Field("aof_rewrite_scheduled", 0),
-    Field("aof_last_rewrite_time_sec", -1),
-    Field("aof_current_rewrite_time_sec", -1),
-    Field("aof_last_bgrewrite_status", "ok"),
-    Field("aof_rewrites", 0),
-    Field("aof_rewrites_consecutive_failures", 0),
-    Field("aof_last_write_status", "ok"),
-    Field("aof_last_cow_size", 0),
+    Field("current_cow_peak", of_child("", lambda child: child.cow_peak)),
+    Field("current_cow_size", of_child("", lambda child: child.cow_bytes)),
+    Field("current_cow_size_age", of_child("", lambda child: child.cow_age_s)),
+    Field("current_fork_perc", of_child("", lambda child: f"{child.percent:.2f}", "0.00")),
+    Field("current_save_keys_processed", of_child("", lambda child: child.keys_done)),
+    Field("current_save_keys_total", of_child("", lambda child: child.keys_total)),
+    Field("rdb_changes_since_last_save", lambda s: s.persistence.changes),
+    Field("rdb_bgsave_in_progress", of_child("rdb", lambda child: 1)),
+    Field("rdb_last_save_time", lambda s: s.persistence.last_save),
+    Field("rdb_last_bgsave_status", lambda s: status(s.persistence.is_last_save_ok)),
+    Field("rdb_last_bgsave_time_sec", lambda s: s.persistence.last_save_seconds),
+    Field("rdb_current_bgsave_time_sec", of_child("rdb", lambda child: child.seconds, -1)),
+    Field("rdb_saves", lambda s: s.persistence.saves),
+    Field("rdb_saves_consecutive_failures", lambda s: s.persistence.consecutive_save_failures),
+    Field("rdb_last_cow_size", lambda s: s.persistence.last_save_cow),
+    Field("rdb_last_load_keys_expired", lambda s: s.persistence.keys_expired_at_load),
+    Field("rdb_last_load_keys_loaded", lambda s: s.persistence.keys_loaded),
+    Field("aof_enabled", lambda s: int(s.persistence.is_logging)),
+    Field("aof_rewrite_in_progress", of_child("aof", lambda child: 1)),
+    Field("aof_rewrite_scheduled", lambda s: int(s.persistence.aof.rewrite_scheduled)),
+    Field("aof_last_rewrite_time_sec", lambda s: s.persistence.aof.last_rewrite_s),
+    Field("aof_current_rewrite_time_sec", of_child("aof", lambda child: child.seconds, -1)),
+    Field("aof_last_bgrewrite_status", lambda s: status(s.persistence.aof.last_rewrite_ok)),
+    Field("aof_rewrites", lambda s: s.persistence.aof.rewrites),
+    Field("aof_rewrites_consecutive_failures", lambda s: s.persistence.aof.rewrite_failures),
+    Field("aof_last_write_status", lambda s: status(not s.persistence.aof.write_error)),
+    Field("aof_last_cow_size", lambda s: s.persistence.last_rewrite_cow),
     Field("module_fork_in_progress", 0),
     Field("module_fork_last_cow_size", 0),
 )
+
+LOG_FIELDS = (
+    Field("aof_current_size", lambda s: s.persistence.aof.current_size),
+    Field("aof_base_size", lambda s: s.persistence.aof.base_size),
+    Field("aof_pending_rewrite", lambda s: int(s.persistence.aof.rewrite_scheduled)),
+    Field("aof_buffer_length", lambda s: len(s.persistence.aof.buffer)),
+    Field("aof_pending_bio_fsync", lambda s: s.persistence.aof.pending_fsyncs),
+    Field("aof_delayed_fsync", lambda s: s.persistence.aof.delayed_fsync),
+)
+"""While there is an append-only file."""
+
+LOADING_FIELDS = (
+    Field("loading_start_time", lambda s: s.persistence.loading.started_at),
+    Field("loading_total_bytes", lambda s: s.persistence.loading.total),
+    Field("loading_rdb_used_mem", 0),
+    Field("loading_loaded_bytes", lambda s: s.persistence.loading.done),
+    Field("loading_loaded_perc", lambda s: f"{s.persistence.loading.percent:.2f}"),
+    Field("loading_eta_seconds", lambda s: s.persistence.loading.eta_seconds),
+)
+"""While files are read."""
+
+
+def persistence(server: InfoSource) -> Iterator[str]:
+    fields = [*PERSISTENCE_FIELDS]
+    if server.persistence.is_logging:
+        fields += LOG_FIELDS
+    if server.persistence.loading is not None:
+        fields += LOADING_FIELDS
+    for field in fields:
+        yield field.line(server)
+
 
 THREADS_FIELDS = (
     Field(
@@ -505,11 +547,11 @@ STATS_FIELDS = (
     Field("expired_stale_perc", "0.00"),
     Field("expired_time_cap_reached_count", lambda s: s.expire_cycles_cut),
     Field("expire_cycle_cpu_milliseconds", lambda s: s.expire_cycle_us // 1000),
-    Field("evicted_keys", 0),
-    Field("evicted_clients", 0),
+    Field("evicted_keys", lambda s: s.eviction.evicted_keys),
+    Field("evicted_clients", lambda s: s.eviction.evicted_clients),
     Field("evicted_scripts", 0),
-    Field("total_eviction_exceeded_time", 0),
-    Field("current_eviction_exceeded_time", 0),
+    Field("total_eviction_exceeded_time", lambda s: s.eviction.total_excess_ms),
+    Field("current_eviction_exceeded_time", lambda s: s.eviction.current_excess_ms),
     Field("keyspace_hits", lambda s: sum(db.hits for db in s.databases)),
     Field("keyspace_misses", lambda s: sum(db.misses for db in s.databases)),
     Field("pubsub_channels", lambda s: len(s.dispatcher.hub.channels)),
@@ -611,7 +653,7 @@ def latencystats(server: InfoSource) -> Iterator[str]:
 
 
 def errorstats(server: InfoSource) -> Iterator[str]:
-    for code, count in sorted(server.dispatcher.errorstats.items()):
+    for code, count in server.dispatcher.errorstats.items():
         yield f"errorstat_{code}:count={count}"
 
 
@@ -624,8 +666,8 @@ def keyspace(server: InfoSource) -> Iterator[str]:
 SECTIONS = (
     Section("Server", server_lines),
     Section("Clients", CLIENTS_FIELDS),
-    Section("Memory", MEMORY_FIELDS),
-    Section("Persistence", PERSISTENCE_FIELDS),
+    Section("Memory", memory_lines),
+    Section("Persistence", persistence),
     Section("Threads", THREADS_FIELDS),
     Section("Stats", STATS_FIELDS),
     Section("Replication", REPLICATION_FIELDS),

@@ -787,7 +787,7 @@ CLIENTS = (
     ),
     memory("proto-max-bulk-len", 512 * MB, lo=MB, apply="refresh", doc="The longest single argument of a request."),
     setting(
-        "maxmemory-clients", MemoryOrPercent(), 0, flags="planned",
+        "maxmemory-clients", MemoryOrPercent(), 0, apply="refresh",
         doc="Close clients when all of their buffers take more than this; 0 never does.",
     ),
     integer(
@@ -839,21 +839,21 @@ STREAMS = (
 )  # fmt: skip
 
 MEMORY = (
-    memory("maxmemory", 0, hi=UINT64_MAX, flags="planned", doc="Refuse writes above this; 0 for no limit."),
+    memory("maxmemory", 0, hi=UINT64_MAX, apply="refresh", doc="Memory for data, clients and buffers, beside the interpreter; above it keys are evicted or writes refused. 0: no limit."),
     choice(
         "maxmemory-policy", "noeviction",
         (
             "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-lrm",
             "allkeys-lru", "allkeys-lfu", "allkeys-random", "allkeys-lrm", "noeviction",
         ),
-        flags="planned", doc="Which keys make room above maxmemory.",
+        apply="refresh", doc="Which keys make room above maxmemory.",
     ),
-    integer("maxmemory-samples", 5, lo=1, hi=64, flags="planned", doc="Keys looked at to find one to evict."),
+    integer("maxmemory-samples", 5, lo=1, hi=64, apply="refresh", doc="Keys looked at to find one to evict."),
     integer(
-        "maxmemory-eviction-tenacity", 10, hi=100, flags="planned", doc="How much time eviction may take, 0 to 100."
+        "maxmemory-eviction-tenacity", 10, hi=100, apply="refresh", doc="How much time eviction may take, 0 to 100."
     ),
-    integer("lfu-log-factor", 10, hi=INT_MAX, flags="planned", doc="How fast access counts of keys saturate."),
-    integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", flags="planned", doc="How fast access counts of keys decay."),
+    integer("lfu-log-factor", 10, hi=INT_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
+    integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", apply="refresh", doc="Minutes without use in which the count of uses of a key falls by one; 0: never."),
     integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How hard expired keys are looked for."),
     boolean("dynamic-hz", True, flags="planned", doc="Work in the background more often while there are many clients."),
 )  # fmt: skip
@@ -952,7 +952,7 @@ REPLICATION = (
         doc="Free old data in the background before a full resync.",
     ),
     boolean(
-        "replica-ignore-maxmemory", True, flags="planned", aliases="slave-ignore-maxmemory",
+        "replica-ignore-maxmemory", True, apply="refresh", aliases="slave-ignore-maxmemory",
         doc="Leave eviction to the primary.",
     ),
     boolean(

@@ -48,7 +48,11 @@ def fake_server(**changes: Any) -> Any:
         input_rate=SimpleNamespace(per_second=lambda: 2048.0),
         output_rate=SimpleNamespace(per_second=lambda: 0.0),
         port=6379,
-        clients={1: SimpleNamespace(memory_usage=lambda: 1000)},
+        clients={1: SimpleNamespace(memory_usage=lambda: 1000, output_class=0)},
+        eviction=SimpleNamespace(
+            used=lambda: 5 << 20, peak=6 << 20, peak_ms=1000, startup=1 << 10, uncounted_bytes=0, evicted_keys=1, evicted_clients=2,
+            total_excess_ms=3, current_excess_ms=4,
+        ),
         blocked=[SimpleNamespace(deadline=5.0), SimpleNamespace(deadline=float("inf"))],
         dispatcher=SimpleNamespace(
             entries={"xadd": entry, "xgroup|create": refused, "xlen": never},

@@ -1,0 +1,252 @@
+"""Memory, as people and tools ask for it: the process's, the server's own count, MEMORY STATS and MEMORY DOCTOR.
+
+Two figures that must not be mixed up:
+
+    resident   what the system has given to the process, with the interpreter, the library's free blocks and its overhead
+    used       what data, clients and buffers need, counted as it is handed out; maxmemory is a limit for this one
+
+The interpreter with all its modules is no part of `used`: it is there before any data, and nothing can be done about it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamd.heap import allocated
+
+__all__ = [
+    "DatabaseMemory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",
+    "system_memory",
+]  # fmt: skip
+
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""What getrusage counts the greatest resident size in."""
+
+
+# --- The process -----------------------------------------------------------------------------------------------------
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds now. Where that is not to be had, the most that it has held."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE_SIZE
+    except OSError:
+        return _maxrss()
+
+
+def peak_memory() -> int:
+    """The most memory that this process has held, in bytes."""
+    # The two come from counters that the kernel brings up to date at different times.
+    return max(_maxrss(), resident_memory())
+
+
+def _maxrss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
+
+
+def system_memory() -> int:
+    """Bytes of memory of this machine; 0 when it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
+    except (ValueError, OSError):
+        return 0
+
+
+REPLICA = 1
+"""Client.output_class of replicas."""
+
+# --- The server ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DatabaseMemory:
+    """What a database takes beside its keys and values.
+
+    lookup     bytes of what finds keys
+    deadlines  bytes of what finds the keys that expire
+    """
+
+    index: int
+    lookup: int
+    deadlines: int
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What a server's memory is used for, in bytes.
+
+    server     the server
+    used       all that is counted
+    peak       the most that was ever used
+    peak_time  when that was, as Unix time
+    startup    what was used before there were any data or clients
+    resident   what the process holds
+    clients    connections with their buffers, without replicas
+    replicas   connections of replicas with their buffers
+    databases  those that have keys
+    keys       keys of all databases
+    uncounted  what maxmemory does not count
+    """
+
+    server: Any
+    used: int
+    peak: int
+    peak_time: float
+    startup: int
+    resident: int
+    heap: int
+    clients: int
+    replicas: int
+    databases: tuple[DatabaseMemory, ...]
+    keys: int
+    uncounted: int
+
+    @property
+    def overhead(self) -> int:
+        """What is used for other things than keys and values."""
+        lookups = sum(db.lookup + db.deadlines for db in self.databases)
+        return self.startup + self.clients + self.replicas + lookups
+
+    @property
+    def dataset(self) -> int:
+        return max(0, self.used - self.overhead)
+
+    @property
+    def dataset_percent(self) -> float:
+        """The data's part of what is used beyond that at the start."""
+        return percent(self.dataset, self.used - self.startup)
+
+    @property
+    def bytes_per_key(self) -> int:
+        return max(0, self.used - self.startup) // self.keys if self.keys else 0
+
+    @property
+    def fragmentation(self) -> float:
+        """How much more the process holds than is used."""
+        return self.resident / self.used if self.used else 0.0
+
+
+def percent(part: float, whole: float) -> float:
+    return 100 * part / whole if whole > 0 else 0.0
+
+
+def measure(server: Any) -> MemoryReport:
+    """Look at a server. O(clients + databases)."""
+    used = server.eviction.used()
+    clients = replicas = 0
+    for client in server.clients.values():
+        if client.output_class == REPLICA:
+            replicas += client.memory_usage()
+        else:
+            clients += client.memory_usage()
+    return MemoryReport(
+        server=server,
+        used=used,
+        peak=server.eviction.peak,
+        peak_time=server.eviction.peak_ms / 1000,
+        startup=server.eviction.startup,
+        resident=resident_memory(),
+        heap=allocated(),
+        clients=clients,
+        replicas=replicas,
+        databases=tuple(
+            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in server.databases if len(db)
+        ),
+        keys=sum(len(db) for db in server.databases),
+        uncounted=server.eviction.uncounted_bytes,
+    )
+
+
+# --- MEMORY STATS ----------------------------------------------------------------------------------------------------
+
+Value = int | float | dict[str, int]
+
+
+def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
+    """The fields of MEMORY STATS in Redis's order: names, and numbers or a map of numbers."""
+    yield "peak.allocated", report.peak
+    yield "total.allocated", report.used
+    yield "startup.allocated", report.startup
+    yield "replication.backlog", 0
+    yield "replica.fullsync.buffer", 0
+    yield "clients.slaves", report.replicas
+    yield "clients.normal", report.clients
+    yield "cluster.links", 0
+    yield "aof.buffer", 0
+    yield "lua.caches", 0
+    yield "functions.caches", 0
+    yield "script.VMs", 0
+    for db in report.databases:
+        yield f"db.{db.index}", {"overhead.hashtable.main": db.lookup, "overhead.hashtable.expires": db.deadlines}
+    yield "overhead.db.hashtable.lut", sum(db.lookup for db in report.databases)
+    yield "overhead.db.hashtable.rehashing", 0
+    yield "overhead.total", report.overhead
+    yield "db.dict.rehashing.count", 0
+    yield "keys.count", report.keys
+    yield "keys.bytes-per-key", report.bytes_per_key
+    yield "dataset.bytes", report.dataset
+    yield "dataset.percentage", report.dataset_percent
+    yield "peak.percentage", percent(report.used, report.peak)
+    yield "allocator.allocated", report.used
+    yield "allocator.active", report.used
+    yield "allocator.resident", report.resident
+    yield "allocator.muzzy", 0
+    yield "allocator-fragmentation.ratio", 1.0
+    yield "allocator-fragmentation.bytes", 0
+    yield "allocator-rss.ratio", report.fragmentation
+    yield "allocator-rss.bytes", report.resident - report.used
+    yield "rss-overhead.ratio", 1.0
+    yield "rss-overhead.bytes", 0
+    yield "fragmentation", report.fragmentation
+    yield "fragmentation.bytes", report.resident - report.used
+
+
+# --- MEMORY DOCTOR ---------------------------------------------------------------------------------------------------
+
+LITTLE = 5 << 20
+"""Below this nothing can be said: the process itself is more than the data."""
+FAR_PEAK = 1.5
+BAD_FRAGMENTATION = 1.4
+SLACK = 64 << 20
+"""Bytes that the process may hold beyond what is used before it is worth a word: the interpreter takes some of them."""
+BIG_CLIENT = 200 << 10
+
+
+def diagnose(server: Any, report: MemoryReport) -> str:
+    """What a person may want to know about the memory of a server, as sentences."""
+    if report.used < LITTLE:
+        return "There is too little data to say anything about its memory. Ask again when there is more.\n"
+    findings = [*_findings(report, len(server.clients), server.config.maxmemory)]
+    if not findings:
+        return "Nothing is wrong with the memory of this server.\n"
+    return "".join(f" * {text}\n\n" for text in ("What there is to say about the memory of this server:", *findings))
+
+
+def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[str]:
+    if report.peak > FAR_PEAK * report.used:
+        yield (
+            f"Peak: once {report.peak} bytes were used, now {report.used} are. The process may still hold memory that it"
+            " needed then; MEMORY PURGE gives back what can be given back."
+        )
+    if report.fragmentation > BAD_FRAGMENTATION and report.resident - report.used > SLACK:
+        yield (
+            f"Resident memory: the process holds {report.resident} bytes, {report.fragmentation:.2f} times what is used."
+            " Memory that has been freed lies between what is still in use; MEMORY PURGE gives back whole pages."
+        )
+    if clients and report.clients / clients > BIG_CLIENT:
+        yield (
+            f"Clients: they take {report.clients // clients} bytes each on average. Some do not read their replies, or"
+            " send long requests slowly: CLIENT LIST shows them (omem, qbuf); see client-output-buffer-limit and"
+            " maxmemory-clients."
+        )
+    if maxmemory and report.used - report.uncounted > maxmemory:
+        yield f"Limit: more is used than maxmemory, {maxmemory} bytes, allows, and nothing more can be evicted."
+    if report.used > 0.9 * system_memory() > 0:
+        yield "System: the data take more than nine tenths of the memory of this machine."
