@@ -46,6 +46,10 @@ class DatabaseSource(Protocol):
         """Keys that have an expiry."""
 
     @property
+    def string_sizes(self) -> Sequence[tuple[int, int]]:
+        """(least length, strings that are so long and less than twice as long), growing."""
+
+    @property
     def avg_ttl(self) -> int:
         """Their average time to live, in ms."""
 
@@ -236,6 +240,12 @@ def human_size(size: int) -> str:
     return f"{size / (1 << 10 * power):.2f}{'BKMGTP'[power]}"
 
 
+def short(power: int) -> str:
+    """A power of two for people, without decimals: `512`, `1K`, `2G`; and 0."""
+    thousands = max(0, power.bit_length() - 1) // 10
+    return f"{power >> 10 * thousands}{' KMGTP'[thousands].strip()}"
+
+
 def ratio(part: float, whole: float) -> float:
     """part / whole; 0 when there is no whole."""
     return part / whole if whole else 0.0
@@ -367,12 +377,6 @@ CLIENTS_FIELDS = (
         lambda s: sum(bool(queues.groups) for db in s.databases for queues in db.waiters.values()),
     ),
 )
-
-SCRIPT_MEMORY = (
-    "used_memory_lua", "used_memory_vm_eval", "used_memory_scripts_eval", "number_of_cached_scripts", "number_of_functions",
-    "number_of_libraries", "used_memory_vm_functions", "used_memory_vm_total", "used_memory_functions", "used_memory_scripts",
-)  # fmt: skip
-"""There are no scripts here; exporters ask all the same what they cost."""
 
 SCRIPT_MEMORY = (
     "used_memory_lua", "used_memory_vm_eval", "used_memory_lua_human", "used_memory_scripts_eval",
@@ -653,7 +657,7 @@ def latencystats(server: InfoSource) -> Iterator[str]:
 
 
 def errorstats(server: InfoSource) -> Iterator[str]:
-    for code, count in server.dispatcher.errorstats.items():
+    for code, count in sorted(server.dispatcher.errorstats.items()):
         yield f"errorstat_{code}:count={count}"
 
 
@@ -661,6 +665,13 @@ def keyspace(server: InfoSource) -> Iterator[str]:
     for db in server.databases:
         if len(db):
             yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
+
+
+def keysizes(server: InfoSource) -> Iterator[str]:
+    """How many strings there are of which length, up to the next power of two; Redis tells nothing of streams either."""
+    for db in server.databases:
+        if sizes := db.string_sizes:
+            yield f"db{db.index}_distrib_strings_sizes:{','.join(f'{short(size)}={count}' for size, count in sizes)}"
 
 
 SECTIONS = (
@@ -679,6 +690,6 @@ SECTIONS = (
     Section("Latencystats", latencystats, is_default=False),
     Section("Cluster", (Field("cluster_enabled", 0),)),
     Section("Keyspace", keyspace),
-    Section("Keysizes"),
+    Section("Keysizes", keysizes),
 )
 """All sections, in the order of INFO."""
