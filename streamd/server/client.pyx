@@ -74,8 +74,8 @@ cdef class Client:
 
     def eof_received(self):
         """The peer sends no more. What it asked before is answered, then the connection is closed."""
-        if self.blocked is not None:
-            return False
+        if self.blocked is not None or self.fd < 0:
+            return False    # TLS has no connections that are closed in one direction only
         self.close_after_reply = True
         self.want_write()
         return True
@@ -196,11 +196,16 @@ cdef class Client:
     def set_reply_mode(self, bytes mode not None):
         """CLIENT REPLY: b"ON", b"OFF" or b"SKIP"."""
         if mode == b"ON":
-            self.reply_mode = REPLY_ON
+            if self.reply_mode != REPLY_SKIP_ARMED:  # inside a transaction, a SKIP before it holds nevertheless
+                self.reply_mode = REPLY_ON
         elif mode == b"OFF":
             self.reply_mode = REPLY_OFF
         elif self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_ARMED
+
+    cdef bint is_silent(self) noexcept:
+        """Whether what is replied now is not to be sent."""
+        return self.reply_mode == REPLY_OFF or self.reply_mode == REPLY_SKIP
 
     def set_authenticated(self, bint authenticated, user=None):
         """Who the client is from now on: an acl.User, or the default one."""

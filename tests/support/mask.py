@@ -6,7 +6,8 @@
     XPENDING              the idle time of each row
     XREADGROUP ... CLAIM  the idle time of each claimed entry (new entries say 0 and keep it)
     any reply             an entry ID made from the clock (`*`), recognised by its 13-digit milliseconds
-    TTL, PTTL, EXPIRETIME, PEXPIRETIME, OBJECT IDLETIME, TIME, CLIENT ID, HELLO's id
+    TTL, PTTL, EXPIRETIME, PEXPIRETIME, OBJECT IDLETIME, TIME, CLIENT ID
+    HELLO                 the ID of the client, and the modules, which streamd has none of; inside EXEC too
     RANDOMKEY             which key it is;  KEYS, SCAN, CONFIG GET: the order
 """
 
@@ -138,7 +139,20 @@ def _time(args: Sequence[bytes], reply: Reply) -> Reply:
 
 
 def _hello(args: Sequence[bytes], reply: Reply) -> Reply:
-    return _mask_fields(reply, frozenset({b"id"}))
+    elements = list(_mask_fields(reply, frozenset({b"id"})).value)
+    for at in range(1, len(elements)):
+        if elements[at - 1] == Reply("$", b"modules"):
+            elements[at] = Reply(elements[at].kind, (Reply("+", b"<modules>"),))
+    return Reply(reply.kind, tuple(elements))
+
+
+def _exec(args: Sequence[bytes], reply: Reply) -> Reply:
+    if reply.kind != "*":
+        return reply
+    hello = (Reply("$", b"server"), Reply("$", b"redis"))
+    return Reply(
+        "*", tuple(_hello(args, part) if part.kind in NESTED and part.value[:2] == hello else part for part in reply.value)
+    )
 
 
 def _randomkey(args: Sequence[bytes], reply: Reply) -> Reply:
@@ -173,6 +187,7 @@ _RULES: dict[bytes, Callable[[Sequence[bytes], Reply], Reply]] = {
     b"CLIENT": _client,
     b"TIME": _time,
     b"HELLO": _hello,
+    b"EXEC": _exec,
     b"RANDOMKEY": _randomkey,
     b"KEYS": _keys,
     b"SCAN": _scan,
