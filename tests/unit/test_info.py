@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from streamd.server import info
+from streamd.server import memory
 from streamd.server.acl import DenialLog
 from streamd.server.config import Config
+from streamd.server.histogram import Histogram
 from streamd.server.info import SECTIONS, human_size, render
 
 
@@ -20,6 +21,8 @@ class FakeDatabase:
         self.expiring, self.avg_ttl = keys // 2, 1000
         self.hits, self.misses, self.expired_keys = 5, 3, 2
         self.waiters = waiters
+        self.lookup_bytes = self.deadline_bytes = 100
+        self.string_sizes = [(0, 1), (1, 2), (512, 3), (1024, 4), (2 << 20, 5)] if keys else []
 
     def __len__(self) -> int:
         return self.keys
@@ -27,9 +30,12 @@ class FakeDatabase:
 
 def fake_server(**changes: Any) -> Any:
     """A server with one client that waits for two keys, a reader of a group among others on one of them."""
-    entry = SimpleNamespace(calls=4, usec=10, rejected_calls=1, failed_calls=2)
-    refused = SimpleNamespace(calls=0, usec=0, rejected_calls=1, failed_calls=0)
-    never = SimpleNamespace(calls=0, usec=0, rejected_calls=0, failed_calls=0)
+    histogram = Histogram()
+    for us in (1, 2, 3, 4):
+        histogram.add(us)
+    entry = SimpleNamespace(calls=4, usec=10, rejected_calls=1, failed_calls=2, histogram=histogram)
+    refused = SimpleNamespace(calls=0, usec=0, rejected_calls=1, failed_calls=0, histogram=None)
+    never = SimpleNamespace(calls=0, usec=0, rejected_calls=0, failed_calls=0, histogram=None)
     plain = SimpleNamespace(groups={}, claimers={})
     grouped = SimpleNamespace(groups={b"g": {}}, claimers={})
     server = SimpleNamespace(
@@ -47,11 +53,50 @@ def fake_server(**changes: Any) -> Any:
         ops_per_second=SimpleNamespace(per_second=lambda: 12.9),
         input_rate=SimpleNamespace(per_second=lambda: 2048.0),
         output_rate=SimpleNamespace(per_second=lambda: 0.0),
+        turn_rate=SimpleNamespace(per_second=lambda: 10.0),
+        turn_time_rate=SimpleNamespace(per_second=lambda: 2000.0),
+        recent_input=SimpleNamespace(most=21),
+        recent_output=SimpleNamespace(most=22),
+        expired_keys_active=23,
+        expire_cycles_cut=24,
+        expire_cycle_us=25_999,
         port=6379,
+        tls_port=0,
         clients={1: SimpleNamespace(memory_usage=lambda: 1000, output_class=0)},
         eviction=SimpleNamespace(
-            used=lambda: 5 << 20, peak=6 << 20, peak_ms=1000, startup=1 << 10, uncounted_bytes=0, evicted_keys=1, evicted_clients=2,
-            total_excess_ms=3, current_excess_ms=4,
+            used=lambda: 5 << 20,
+            peak=6 << 20,
+            peak_ms=1000,
+            startup=1 << 10,
+            uncounted_bytes=0,
+            evicted_keys=1,
+            evicted_clients=2,
+            total_excess_ms=3,
+            current_excess_ms=4,
+        ),
+        persistence=SimpleNamespace(
+            loading=None,
+            is_logging=False,
+            changes=9,
+            last_save=1_700_000_000,
+            is_last_save_ok=True,
+            last_save_seconds=-1,
+            last_save_cow=0,
+            saves=0,
+            consecutive_save_failures=0,
+            keys_expired_at_load=0,
+            keys_loaded=0,
+            last_rewrite_cow=0,
+            children=SimpleNamespace(current=None, last_fork_us=48, total_forks=49),
+            aof=SimpleNamespace(
+                rewrite_scheduled=False,
+                last_rewrite_s=-1,
+                last_rewrite_ok=True,
+                rewrites=0,
+                rewrite_failures=0,
+                write_error=0,
+                buffer=b"",
+            ),
         ),
         blocked=[SimpleNamespace(deadline=5.0), SimpleNamespace(deadline=float("inf"))],
         dispatcher=SimpleNamespace(
@@ -63,6 +108,16 @@ def fake_server(**changes: Any) -> Any:
             net_input_bytes=300,
             net_output_bytes=400,
             context=SimpleNamespace(dirty=9),
+            hub=SimpleNamespace(client_count=31, channels=range(32), patterns=range(33), shard_channels=range(34)),
+            keyspace=SimpleNamespace(watching_clients=35, total_watched_keys=36),
+            tracking=SimpleNamespace(client_count=44, total_keys=45, total_items=46, total_prefixes=47),
+            total_reads=37,
+            total_writes=38,
+            closed_for_input=39,
+            closed_for_output=40,
+            turns=41,
+            turns_us=42,
+            commands_us=43,
         ),
     )
     for name, value in changes.items():
@@ -128,7 +183,18 @@ def test_fields_tell_what_the_server_knows() -> None:
         "role": "master", "master_replid": "b" * 40,
         "cmdstat_xadd": "calls=4,usec=10,usec_per_call=2.50,rejected_calls=1,failed_calls=2",
         "cmdstat_xgroup|create": "calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0",
-        "errorstat_ERR": "count=3", "db0": "keys=4,expires=2,avg_ttl=1000,subexpiry=0",
+        "errorstat_ERR": "count=3",
+        "latency_percentiles_usec_xadd": "p50=2.007,p99=4.015,p99.9=4.015",
+        "client_recent_max_input_buffer": "21", "client_recent_max_output_buffer": "22",
+        "expired_keys_active": "23", "expired_time_cap_reached_count": "24", "expire_cycle_cpu_milliseconds": "25",
+        "pubsub_clients": "31", "pubsub_channels": "32", "pubsub_patterns": "33", "pubsubshard_channels": "34",
+        "tracking_clients": "44", "tracking_total_keys": "45", "tracking_total_items": "46",
+        "tracking_total_prefixes": "47", "latest_fork_usec": "48", "total_forks": "49", "watching_clients": "35", "total_watched_keys": "36", "total_reads_processed": "37",
+        "total_writes_processed": "38", "client_query_buffer_limit_disconnections": "39",
+        "client_output_buffer_limit_disconnections": "40", "eventloop_cycles": "41", "eventloop_duration_sum": "42",
+        "eventloop_duration_cmd_sum": "43", "instantaneous_eventloop_cycles_per_sec": "10",
+        "instantaneous_eventloop_duration_usec": "200",
+        "db0_distrib_strings_sizes": "0=1,1=2,512=3,1K=4,2M=5", "db0": "keys=4,expires=2,avg_ttl=1000,subexpiry=0",
     }  # fmt: skip
     assert {name: found.get(name) for name in expected} == expected
     assert "cmdstat_xlen" not in found
@@ -138,7 +204,7 @@ def test_fields_tell_what_the_server_knows() -> None:
 def test_listeners_are_those_there_are() -> None:
     server = fake_server(port=0)
     server.config.unixsocket = "/run/streamd.sock"
-    assert fields(render(server, ["server"]))["listener0"] == "name=unix,bind=/run/streamd.sock"
+    assert fields(render(server, ["server"]))["listener1"] == "name=unix,bind=/run/streamd.sock"
     assert "listener0" not in fields(render(fake_server(port=0), ["server"]))
 
 
@@ -150,9 +216,10 @@ def test_memory_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_divided_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info, "resident_memory", lambda: 0)
-    monkeypatch.setattr(info, "peak_memory", lambda: 0)
-    found = fields(render(fake_server(), ["all"]))
+    monkeypatch.setattr(memory, "resident_memory", lambda: 0)
+    server = fake_server(turn_rate=SimpleNamespace(per_second=lambda: 0.0))
+    server.eviction = SimpleNamespace(**{**vars(server.eviction), "used": lambda: 0, "peak": 0, "startup": 0})
+    found = fields(render(server, ["all"]))
     assert found["used_memory_peak_perc"] == "0.00%"
     assert found["used_memory_dataset_perc"] == "0.00%"
 
@@ -162,7 +229,7 @@ def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) 
         raise FileNotFoundError
 
     monkeypatch.setattr("builtins.open", no_proc)
-    assert info.resident_memory() > 1 << 20
+    assert memory.resident_memory() > 1 << 20
 
 
 @pytest.mark.parametrize(
