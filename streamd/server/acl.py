@@ -686,6 +686,14 @@ class Acl:
             raise CommandError(WRONG_LOGIN)
         client.set_authenticated(True, user)
 
+    def authenticate_by_certificate(self, client: Client, name: bytes) -> None:
+        """Make a client the user that its certificate names. Without such a user it stays who it is."""
+        user = self.users.get(name)
+        if user is None or not user.is_enabled:
+            self._log(client, Reason.TLS_CERT, b"", name, is_multi=False)
+        else:
+            client.set_authenticated(True, user)
+
     def set_password(self) -> None:
         """requirepass has changed: it is the password of the default user, or takes it away."""
         password = self._config.requirepass.encode("utf-8", "surrogateescape")

@@ -7,17 +7,18 @@ inside its own loop (`await server.start()`, `await server.wait_closed()`), or `
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
 import secrets
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -35,11 +36,13 @@ from streamd.server.dispatch import Dispatcher
 from streamd.server.eviction import Eviction
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
+from streamd.server.listening import ListenError, PortListener
 from streamd.server.log import VERBOSE
 from streamd.server.tracking import ClientTracking
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
 from streamd.server.slowlog import SlowLog
+from streamd.server.tls import TlsError, find_common_name, make_context
 
 if TYPE_CHECKING:
     from streamd.commands.tracking import TrackingOptions
@@ -73,13 +76,6 @@ FREE_SLICE_OBJECTS = 1000
 """Objects of a flushed database that are given up at a time, about 0.3 ms; then others get their turn."""
 FREE_SLICE_PAUSE_S = 0.002
 
-
-NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
-"""Why an address may be missing on a machine: without IPv6, say."""
-
-
-class ListenError(OSError):
-    """An address that could not be listened on; the reason has been logged."""
 
 
 class Server:
@@ -134,8 +130,8 @@ class Server:
         self.eviction: Eviction
         self.persistence: Persistence
         self._loop: asyncio.AbstractEventLoop
-        self._listeners: dict[tuple[str, int], asyncio.AbstractServer] = {}
-        """By address as the settings spell it, without a leading `-`, and port."""
+        self._tcp: PortListener
+        self._tls: PortListener
         self._unix_listener: asyncio.AbstractServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._cron_handle: asyncio.TimerHandle | None = None
@@ -157,17 +153,21 @@ class Server:
         self.blocked = BlockedClients(self._loop)
         self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
+        make_client = partial(Client, self.dispatcher)
+        self._tcp = PortListener(self._loop, self.config, "port", make_client, any_port=self._any_port)
+        self._tls = PortListener(self._loop, self.config, "tls-port", make_client)
         self.dispatcher.context.config = self.config
         self._load_users()
         self.eviction = Eviction(self, self.dispatcher)
         self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
+        self.config.callbacks |= {"listen-tls": self._relisten_tls, "tls": self._reload_tls}
         self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten, "append-only": self._switch_append_only}
         await self._listen()
         if self._any_port:
             # From here on it is the port that was asked for: CONFIG GET tells it, and CONFIG SET bind keeps it.
             self.config.port = self.port
-            self._any_port = False
+            self._any_port = self._tcp.any_port = False
         try:
             await self.persistence.load()
         except LoadError:
@@ -207,8 +207,8 @@ class Server:
 
     def _stop(self) -> None:
         """Stop to listen and to work; what clients have not been sent yet is sent."""
-        for listener in self._listeners.values():
-            listener.close()
+        self._tcp.close()
+        self._tls.close()
         if self._unix_listener is not None:
             self._unix_listener.close()
             with suppress(OSError):
@@ -232,72 +232,48 @@ class Server:
     @property
     def port(self) -> int:
         """The TCP port that is listened on; 0 when there is none."""
-        return next((port for _, port in self._listeners), 0)
+        return self._tcp.port
+
+    @property
+    def tls_port(self) -> int:
+        """The port for TLS; 0 when there is none."""
+        return self._tls.port
 
     async def _listen(self) -> None:
         config = self.config
-        if config.port != 0 or self._any_port:
-            await self._serve_on(self._open_missing())
+        if config.tls_port:
+            try:
+                self._tls.context = make_context(config)
+            except TlsError as error:
+                log.warning("%s", error)
+                raise TlsError("Failed to configure TLS. Check logs for more info.") from error
+        await self._tcp.start()
+        await self._tls.start()
         if config.unixsocket:
             await self._listen_unix(config.unixsocket, config.unixsocketperm)
 
-    def _open_missing(self) -> dict[tuple[str, int], socket.socket]:
-        """Bind what the settings ask for and is not listened on yet; raises ListenError, and then nothing is bound.
-
-        An address may be `*` (all of IPv4) or `::*` (all of IPv6); with a leading `-` it may be missing on this machine.
-        """
-        opened: dict[tuple[str, int], socket.socket] = {}
-        port = 0 if self._any_port else self.config.port
-        for address in self.config.bind:
-            host = address.removeprefix("-")
-            if (host, port) in self._listeners:
-                continue
-            try:
-                sock = bind_tcp(any_host(host), port, self.config.tcp_backlog)
-            except OSError as error:
-                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-                log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
-                if address.startswith("-") and error.errno in NO_SUCH_ADDRESS:
-                    continue
-                for other in opened.values():
-                    other.close()
-                raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
-            port = sock.getsockname()[1]
-            opened[host, port] = sock
-        if not opened and not self._listeners:
-            raise ListenError(f"cannot listen on port {port}")
-        return opened
-
-    async def _serve_on(self, opened: dict[tuple[str, int], socket.socket]) -> None:
-        for where, sock in opened.items():
-            self._listeners[where] = await self._loop.create_server(
-                lambda: Client(self.dispatcher), sock=sock, backlog=self.config.tcp_backlog
-            )
-
     def _relisten(self) -> None:
-        """CONFIG SET port or bind: close what is no longer asked for, open what is new; raises ConfigError.
+        """CONFIG SET port or bind; raises ConfigError."""
+        self._tcp.follow_settings()
+        self._tls.follow_settings()
 
-        Closed first, because an address and all addresses cannot be listened on together.
-        """
-        wanted = {(address.removeprefix("-"), self.config.port) for address in self.config.bind}
-        is_new_port = self.config.port != self.port
-        closed = [where for where in self._listeners if where not in wanted]
-        for where in closed:
-            self._listeners.pop(where).close()
+    def _relisten_tls(self) -> None:
+        """CONFIG SET tls-port; raises ConfigError."""
+        if self.config.tls_port:
+            self._tls.context = self._make_tls_context("tls-port")
+        self._tls.follow_settings()
+
+    def _reload_tls(self) -> None:
+        """CONFIG SET of a certificate, or of how TLS is spoken; raises ConfigError. Without TLS it is looked at later."""
+        if self.config.tls_port:
+            self._tls.change_context(self._make_tls_context("tls-cert-file"))
+
+    def _make_tls_context(self, setting: str) -> ssl.SSLContext:
         try:
-            opened = self._open_missing() if self.config.port else {}
-        except ListenError as error:
-            self._start_serving(
-                {where: bind_tcp(any_host(where[0]), where[1], self.config.tcp_backlog) for where in closed}
-            )
-            if is_new_port:
-                raise ConfigError("port", "Unable to listen on this port. Check server logs.") from error
-            raise ConfigError("bind", "Failed to bind to specified addresses.") from error
-        self._start_serving(opened)
-
-    def _start_serving(self, opened: dict[tuple[str, int], socket.socket]) -> None:
-        self._tasks.add(task := self._loop.create_task(self._serve_on(opened)))
-        task.add_done_callback(self._tasks.discard)
+            return make_context(self.config)
+        except TlsError as error:
+            log.warning("%s", error)
+            raise ConfigError(setting, "Unable to update TLS configuration. Check server logs.") from error
 
     async def _listen_unix(self, path: str, permissions: int) -> None:
         with suppress(FileNotFoundError):
@@ -310,7 +286,7 @@ class Server:
                 os.chmod(path, permissions)
         except OSError as error:
             log.warning("Failed opening Unix socket: bind: %s", error.strerror)
-            raise ListenError(f"cannot listen on {path}") from error
+            raise ListenError(f"cannot listen on {path}", "the Unix socket") from error
 
     # --- Clients ---------------------------------------------------------------------------------------------------
 
@@ -336,6 +312,10 @@ class Server:
             client.transport.close()
             return
         self.total_connections += 1
+        if self.config.tls_auth_clients_user == "CN":
+            name = find_common_name(client.transport)
+            if name is not None:
+                self.acl.authenticate_by_certificate(client, name)
         if sock is not None and not client.is_unix and self.config.tcp_keepalive:
             set_keepalive(sock, self.config.tcp_keepalive)
 
@@ -587,30 +567,6 @@ class Rate:
         return max(0.0, (v1 - v0) / (t1 - t0)) if t1 > t0 else 0.0
 
 
-def any_host(address: str) -> str:
-    """The host to bind for an address of the setting `bind`."""
-    return {"*": "0.0.0.0", "::*": "::"}.get(address, address)  # noqa: S104
-
-
-def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens on one address; port 0 is any free one. Raises OSError."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-        sock.listen(backlog)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
 def is_local(client: Client) -> bool:
     """Whether a client is on this machine."""
     return client.is_unix or client.address.startswith(("127.", "[::1]:"))
@@ -664,11 +620,11 @@ async def _serve(config: Config) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         await server.start()
-    except AclError as error:
+    except (AclError, TlsError) as error:
         log.critical("%s", error)
         return 1
-    except ListenError:
-        log.warning("Failed listening on port %d (tcp), aborting.", config.port)
+    except ListenError as error:
+        log.warning("Failed listening on %s, aborting.", error.place)
         return 1
     except LoadError:
         return 1
@@ -678,6 +634,8 @@ async def _serve(config: Config) -> int:
     log.info("Server initialized")
     if server.port:
         log.info("Ready to accept connections tcp")
+    if server.tls_port:
+        log.info("Ready to accept connections tls")
     if config.unixsocket:
         log.info("Ready to accept connections unix")
     try:

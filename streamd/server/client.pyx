@@ -53,10 +53,14 @@ cdef class Client:
         cdef Dispatcher dispatcher = self.dispatcher
         self.transport = transport
         sock = transport.get_extra_info("socket")
-        if sock is not None and transport.get_extra_info("ssl_object") is None:
-            self.fd = sock.fileno()
-        # With a high-water mark of zero the transport says pause_writing as soon as it holds anything unsent.
-        transport.set_write_buffer_limits(high=0)
+        # With these high-water marks a transport says pause_writing as soon as it holds anything unsent: a plain one above
+        # the mark, one of TLS at the mark.
+        if transport.get_extra_info("ssl_object") is not None:
+            transport.set_write_buffer_limits(high=1, low=0)
+        else:
+            transport.set_write_buffer_limits(high=0)
+            if sock is not None:
+                self.fd = sock.fileno()
         dispatcher.register(self, sock)
 
     def data_received(self, bytes data):

@@ -212,7 +212,7 @@ class Config:
     @property
     def is_deaf(self) -> bool:
         """Whether there is nothing to listen on."""
-        return not (self.port and self.bind) and not self.unixsocket
+        return not ((self.port or self.tls_port) and self.bind) and not self.unixsocket
 
     # --- What to say at start --------------------------------------------------------------------------------------
 

@@ -311,19 +311,19 @@ def uptime_s(server: InfoSource) -> int:
     return int(time.monotonic() - server.started_monotonic)
 
 
-def listener(server: InfoSource) -> str:
-    config = server.config
-    return "name=tcp," + "".join(f"bind={address}," for address in config.bind) + f"port={server.port}"
+def listener(server: InfoSource, kind: str, port: int) -> str:
+    return f"name={kind}," + "".join(f"bind={address}," for address in server.config.bind) + f"port={port}"
 
 
 def server_lines(server: InfoSource) -> Iterator[str]:
     for field in SERVER_FIELDS:
         yield field.line(server)
-    listeners = [listener(server)] if server.port and server.config.bind else []
+    if server.port:
+        yield f"listener0:{listener(server, 'tcp', server.port)}"
     if server.config.unixsocket:
-        listeners.append(f"name=unix,bind={server.config.unixsocket}")
-    for number, text in enumerate(listeners):
-        yield f"listener{number}:{text}"
+        yield f"listener1:name=unix,bind={server.config.unixsocket}"
+    if server.tls_port:
+        yield f"listener2:{listener(server, 'tls', server.tls_port)}"
 
 
 SYSTEM = platform.uname()
@@ -347,7 +347,7 @@ SERVER_FIELDS = (
     Field("process_id", lambda s: os.getpid()),
     Field("process_supervised", "no"),
     Field("run_id", lambda s: s.run_id),
-    Field("tcp_port", lambda s: s.port),
+    Field("tcp_port", lambda s: s.port or s.tls_port),
     Field("server_time_usec", lambda s: time.time_ns() // 1000),
     Field("uptime_in_seconds", uptime_s),
     Field("uptime_in_days", lambda s: uptime_s(s) // 86400),

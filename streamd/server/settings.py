@@ -32,7 +32,7 @@ INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 
 
-NO_TLS = "this server does not speak TLS"
+NO_TLS = "this server makes no connections of its own over TLS"
 
 
 class Refused(ValueError):
@@ -553,18 +553,6 @@ class SlotStats(Flags):
         return value or ("no",)
 
 
-class NoTls(Integer):
-    """int: 0"""
-
-    def parse(self, args: Sequence[str], old: Any) -> int:
-        if super().parse(args, old):
-            raise Refused(NO_TLS)
-        return 0
-
-    def domain(self) -> str:
-        return "0"
-
-
 def within(value: int, lo: int, hi: int) -> int:
     """`value`; raises Refused when it is outside the bounds."""
     if not lo <= value <= hi:
@@ -1009,33 +997,37 @@ REPLICATION = (
 )  # fmt: skip
 
 TLS = (
-    setting(
-        "tls-port", NoTls(0, 65535), 0, flags="planned", doc="Port for TLS; 0 for none."
-    ),
+    integer("tls-port", 0, hi=65535, apply="listen-tls", doc="Port for TLS; 0 for none."),
     *(
-        text(name, flags="planned", doc=doc)
+        text(name, apply="tls", doc=doc)
         for name, doc in (
             ("tls-cert-file", "Certificate of this server."),
             ("tls-key-file", "Its private key."),
-            ("tls-client-cert-file", "Certificate for outgoing connections."),
-            ("tls-client-key-file", "Its private key."),
             ("tls-dh-params-file", "Parameters for Diffie-Hellman."),
             ("tls-ca-cert-file", "Certificates of authorities that are trusted."),
             ("tls-ca-cert-dir", "Directory of such certificates."),
-            ("tls-protocols", "Versions of TLS that are spoken."),
-            ("tls-ciphers", "Ciphers up to TLS 1.2."),
-            ("tls-ciphersuites", "Ciphers of TLS 1.3."),
+            ("tls-protocols", "Versions of TLS that are spoken, such as `TLSv1.2 TLSv1.3`; empty: these two."),
+            ("tls-ciphers", "Ciphers up to TLS 1.2; empty: those of OpenSSL."),
+            ("tls-ciphersuites", "Ciphers of TLS 1.3; empty: those of OpenSSL."),
         )
     ),
-    text("tls-key-file-pass", flags="secret planned", doc="Password of the private key."),
+    text("tls-key-file-pass", flags="secret", apply="tls", doc="Password of the private key."),
+    text("tls-client-cert-file", flags="planned", doc="Certificate for outgoing connections."),
+    text("tls-client-key-file", flags="planned", doc="Its private key."),
     text("tls-client-key-file-pass", flags="secret planned", doc="Password of the private key for outgoing connections."),
-    choice("tls-auth-clients", "yes", ("no", "yes", "optional"), flags="planned", doc="Ask clients for certificates."),
-    choice("tls-auth-clients-user", "off", ("CN", "off"), flags="planned", doc="Take the user from the certificate."),
+    choice(
+        "tls-auth-clients", "yes", ("no", "yes", "optional"), apply="tls",
+        doc="Ask clients for certificates: turn those away that have none, do not ask, or take both.",
+    ),
+    choice(
+        "tls-auth-clients-user", "off", ("CN", "off"),
+        doc="Log clients in as the user that the common name (CN) of their certificate names.",
+    ),
     setting("tls-replication", NeverYes(NO_TLS), False, "Use TLS to the primary.", flags="planned"),
-    boolean("tls-prefer-server-ciphers", False, flags="planned", doc="This server's order of ciphers counts."),
-    boolean("tls-session-caching", True, flags="planned", doc="Let clients resume sessions."),
-    integer("tls-session-cache-size", 20480, hi=INT_MAX, flags="planned", doc="Sessions that are kept."),
-    integer("tls-session-cache-timeout", 300, hi=INT_MAX, unit="seconds", flags="planned", doc="For how long."),
+    boolean("tls-prefer-server-ciphers", False, apply="tls", doc="This server's order of ciphers counts."),
+    boolean("tls-session-caching", True, apply="tls", doc="Let clients resume sessions."),
+    integer("tls-session-cache-size", 20480, hi=INT_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
+    integer("tls-session-cache-timeout", 300, hi=INT_MAX, unit="seconds", apply="tls", doc="For how long."),
     integer("max-new-tls-connections-per-cycle", 1, lo=1, hi=1000, flags="planned", doc="TLS connections accepted at once."),
 )  # fmt: skip
 

@@ -1,0 +1,210 @@
+"""Listening: the sockets of a port on every address of the setting `bind`, opened, closed and opened elsewhere.
+
+A server has two ports: one for plain connections, one for TLS. A `PortListener` keeps one of them as the settings want it.
+Sockets listen from the moment they are bound; the event loop begins to accept a moment later, and until then connections
+wait in the kernel.
+
+What must hold: `_open` has exactly the sockets that are open, by their address and port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamd.errors import ConfigError
+
+__all__ = ["ListenError", "PortListener"]
+
+log = logging.getLogger("streamd")
+
+NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
+"""Why an address may be missing on a machine: without IPv6, say."""
+
+Where = tuple[str, int]
+"""An address as the settings spell it, without a leading `-`, and a port."""
+
+
+class ListenError(OSError):
+    """An address that could not be listened on; the reason has been logged.
+
+    place  where it was to be listened, for the log: `port 6379 (tcp)`
+    """
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
+@dataclass(eq=False)
+class Opened:
+    """A socket that listens, and what accepts its connections; None until the event loop has got round to it."""
+
+    sock: socket.socket
+    server: asyncio.AbstractServer | None = None
+
+    def close(self) -> None:
+        if self.server is None:
+            self.sock.close()
+        else:
+            self.server.close()
+
+
+class PortListener:
+    """One port.
+
+    setting      name of the setting with the port; 0 closes it
+    make_client  makes the event loop's protocol object of a new connection
+    context      for TLS: what connections are accepted with; changes by `change_context`
+    any_port     listen on a free port instead of the configured one
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: Any,
+        setting: str,
+        make_client: Callable[[], asyncio.Protocol],
+        *,
+        any_port: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._setting = setting
+        self._make_client = make_client
+        self.any_port = any_port
+        self.context: ssl.SSLContext | None = None
+        self._open: dict[Where, Opened] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 when there is none."""
+        return next((port for _, port in self._open), 0)
+
+    @property
+    def _wanted_port(self) -> int:
+        return 0 if self.any_port else int(getattr(self._config, self._setting.replace("-", "_")))
+
+    @property
+    def _place(self) -> str:
+        return f"port {self._wanted_port} ({'tls' if self.context is not None else 'tcp'})"
+
+    async def start(self) -> None:
+        """Listen, if there is a port; raises ListenError."""
+        if not self._wanted_port and not self.any_port:
+            return
+        for where, sock in self._bind_missing().items():
+            self._open[where] = opened = Opened(sock)
+            await self._accept(where, opened)
+
+    def close(self) -> None:
+        """Listen no more; connections stay."""
+        for opened in self._open.values():
+            opened.close()
+        self._open.clear()
+
+    def follow_settings(self) -> None:
+        """CONFIG SET of the port or of bind: close what is no longer asked for, open what is new; raises ConfigError.
+
+        Closed first, because an address and all addresses cannot be listened on together.
+        """
+        port = self._wanted_port
+        wanted = {(address.removeprefix("-"), port) for address in self._config.bind} if port else set()
+        is_new_port = port != self.port
+        closed = [where for where in self._open if where not in wanted]
+        for where in closed:
+            self._open.pop(where).close()
+        try:
+            missing = self._bind_missing() if port else {}
+        except ListenError as error:
+            self._serve({where: bind_tcp(any_host(where[0]), where[1], self._config.tcp_backlog) for where in closed})
+            if is_new_port:
+                raise ConfigError(self._setting, "Unable to listen on this port. Check server logs.") from error
+            raise ConfigError("bind", "Failed to bind to specified addresses.") from error
+        self._serve(missing)
+
+    def change_context(self, context: ssl.SSLContext) -> None:
+        """Accept connections in another way from now on. The sockets stay open: none is refused in between."""
+        self.context = context
+        for where, old in list(self._open.items()):
+            sock = old.sock.dup()
+            sock.setblocking(False)
+            old.close()
+            self._serve({where: sock})
+
+    def _bind_missing(self) -> dict[Where, socket.socket]:
+        """Bind what the settings ask for and is not open yet; raises ListenError, and then nothing is bound.
+
+        An address may be `*` (all of IPv4) or `::*` (all of IPv6); with a leading `-` it may be missing on this machine.
+        """
+        bound: dict[Where, socket.socket] = {}
+        port = self._wanted_port
+        for address in self._config.bind:
+            host = address.removeprefix("-")
+            if (host, port) in self._open:
+                continue
+            try:
+                sock = bind_tcp(any_host(host), port, self._config.tcp_backlog)
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+                log.warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", host, port, reason)
+                if address.startswith("-") and error.errno in NO_SUCH_ADDRESS:
+                    continue
+                for other in bound.values():
+                    other.close()
+                raise ListenError(f"cannot listen on {host}:{port}: {reason}", self._place) from error
+            port = sock.getsockname()[1]
+            bound[host, port] = sock
+        if not bound and not self._open:
+            raise ListenError(f"cannot listen on port {port}", self._place)
+        return bound
+
+    def _serve(self, bound: dict[Where, socket.socket]) -> None:
+        """Have the connections of these sockets accepted soon."""
+        for where, sock in bound.items():
+            self._open[where] = opened = Opened(sock)
+            self._tasks.add(task := self._loop.create_task(self._accept(where, opened)))
+            task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, where: Where, opened: Opened) -> None:
+        if self._open.get(where) is not opened:
+            return
+        server = await self._loop.create_server(
+            self._make_client, sock=opened.sock, backlog=self._config.tcp_backlog, ssl=self.context
+        )
+        if self._open.get(where) is opened:
+            opened.server = server
+        else:
+            server.close()
+
+
+def any_host(address: str) -> str:
+    """The host to bind for an address of the setting `bind`."""
+    return {"*": "0.0.0.0", "::*": "::"}.get(address, address)  # noqa: S104
+
+
+def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens on one address; port 0 is any free one. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
