@@ -141,11 +141,7 @@ class CommandIndex:
 
     def names_in(self, category: str) -> list[str]:
         """Names of the commands in a category, as ACL CAT lists them."""
-        return [
-            each.full_name
-            for each in self._named.values()
-            if each.handler is not None and category in each.acl_categories
-        ]
+        return [each.full_name for each in self._named.values() if category in each.acl_categories]
 
     def members(self, category: str) -> list[int]:
         """Numbers of the commands that a rule about a category is about: a container stands for its subcommands."""
@@ -639,7 +635,7 @@ class Acl:
 
     def find_refusal(self, client: Client, entry: Any, args: list[bytes], in_exec: bool) -> str | None:
         """The error with which a request of a client is refused, or None. Called for LIMITED clients."""
-        user = client.user
+        user: Any = client.user  # who is nobody is never LIMITED
         denial = user.permissions.find_denial(entry.index, args)
         return None if denial is None else self._refuse(client, user, entry.command, args, denial, in_exec)
 
@@ -731,7 +727,7 @@ class Acl:
             self._open_or_close_the_door()
         for client in self._clients_of(user):
             client.follow_user()
-            if not self._may_keep_subscriptions(client):
+            if client.is_subscribed and not may_keep_subscriptions(user, client):
                 self._server.kill(client)
 
     def _open_or_close_the_door(self) -> None:
@@ -742,12 +738,6 @@ class Acl:
         for client in self._server.clients.values():
             if not client.authenticated:
                 client.follow_user()
-
-    def _may_keep_subscriptions(self, client: Client) -> bool:
-        permissions = client.user.permissions
-        return all(permissions.allow_channel(name) for name in (*client.channels, *client.shard_channels)) and all(
-            permissions.allow_channel(name, True) for name in client.patterns
-        )
 
     # -- Files
 
@@ -826,6 +816,14 @@ class Acl:
         if self._config.aclfile:
             return []
         return [user.line.decode("utf-8", "surrogateescape") for user in self.in_order()]
+
+
+def may_keep_subscriptions(user: User, client: Client) -> bool:
+    """Whether a user may have all the subscriptions that a client has."""
+    allow = user.permissions.allow_channel
+    return all(allow(name) for name in (*client.channels, *client.shard_channels)) and all(
+        allow(name, True) for name in client.patterns
+    )
 
 
 class FileReader:

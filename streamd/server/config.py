@@ -246,10 +246,8 @@ class Config:
         lines: list[str] = []
         for line in old.removesuffix("\n").split("\n") if old else []:
             left = waiting.get(_directive_of(line))
-            if left is None:
-                new = line.strip(" \t\r\n")
-            else:
-                new = left.pop(0)[0] if left else ""
+            kept = line.strip(" \t\r\n") if left is None else ""
+            new = left.pop(0)[0] if left else kept
             if new or (lines and lines[-1]):
                 lines.append(new)
         added = [text for left in waiting.values() for text, is_news in left if is_news]

@@ -211,6 +211,9 @@ class InfoSource(Protocol):
         """The TCP port that is listened on; 0 when there is none."""
 
     @property
+    def tls_port(self) -> int: ...
+
+    @property
     def trash(self) -> TrashSource: ...
     @property
     def eviction(self) -> EvictionSource: ...

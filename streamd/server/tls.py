@@ -34,7 +34,12 @@ VERSIONS = {
     "tlsv1.3": ssl.TLSVersion.TLSv1_3,
 }
 """The words of tls-protocols, oldest first."""
-LEFT_OUT = {"tlsv1": ssl.OP_NO_TLSv1, "tlsv1.1": ssl.OP_NO_TLSv1_1, "tlsv1.2": ssl.OP_NO_TLSv1_2, "tlsv1.3": ssl.OP_NO_TLSv1_3}
+LEFT_OUT = {
+    "tlsv1": ssl.OP_NO_TLSv1,
+    "tlsv1.1": ssl.OP_NO_TLSv1_1,
+    "tlsv1.2": ssl.OP_NO_TLSv1_2,
+    "tlsv1.3": ssl.OP_NO_TLSv1_3,
+}
 USUAL_VERSIONS = {"tlsv1.2", "tlsv1.3"}
 VERIFICATION = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 """What is asked of clients, by the words of tls-auth-clients."""
