@@ -1,0 +1,146 @@
+"""Snapshots of streamd beside redis-server: how large they are, how long saving and loading take.
+
+    python -m benchmarks.persistence [--rounds N] [--entries N] [--only WORD]
+
+One stream of five million entries of two short fields is made once, in Redis; both servers then load the same file and
+save it, in turns, pinned to the same CPU. What a server does is timed by its own log (`DB loaded from disk: N seconds`)
+for loading, and by the client that waits for it for saving. The file is in the page cache when it is loaded, and saving
+ends with an fsync, as it always does. More than 1 is better than Redis in the ratios.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.support import Server, describe_machine, make_request, spread, start_server
+
+WIDTH = 116
+ENTRIES = 5_000_000
+SERVERS = ("streamd", "redis")
+LOADED = re.compile(r"DB loaded from disk: ([0-9.]+) seconds")
+SAVE_DEADLINE_S = 300
+
+
+@dataclass
+class Case:
+    """One row of the table: `run(name, folder)` gives a figure of a server over a folder that has the snapshot."""
+
+    name: str
+    unit: str
+    run: Callable[[str, Path], float]
+
+
+def fill(server: Server, key: str, number: int) -> None:
+    """Entries of two short fields, a few milliseconds apart, as they come from a sensor."""
+    first = 1_700_000_000_000
+    with server.connect() as sock:
+        for start in range(0, number, 2000):
+            ids = [b"%d-0" % (first + 3 * i) for i in range(start, min(start + 2000, number))]
+            sock.sendall(
+                b"".join(
+                    make_request("XADD", key, each, "a", at % 1000, "b", "xyz") for at, each in enumerate(ids, start)
+                )
+            )
+            expected = sum(len(each) + len(b"$%d\r\n\r\n" % len(each)) for each in ids)
+            while expected > 0:
+                expected -= len(sock.recv(1 << 16))
+
+
+def start(name: str, folder: Path) -> object:
+    """A server over the folder, with a log of its own there."""
+    return start_server(name, "--dir", str(folder), "--logfile", str(folder / "log"), "--enable-debug-command", "yes")
+
+
+def wait_for(server: Server, *request: str) -> float:
+    """Send a request that takes long; the seconds until its reply."""
+    with server.connect() as sock:
+        sock.settimeout(SAVE_DEADLINE_S)
+        began = time.monotonic()
+        sock.sendall(make_request(*request))
+        reply = sock.recv(1 << 16)
+        seconds = time.monotonic() - began
+    if reply != b"+OK\r\n":
+        raise RuntimeError(f"{server.name} answered {' '.join(request)} with {reply!r}")
+    return seconds
+
+
+# --- The cases -----------------------------------------------------------------------------------------------------------
+
+
+def load_seconds(name: str, folder: Path) -> float:
+    """How long a server says that it took to load the snapshot."""
+    (folder / "log").unlink(missing_ok=True)
+    with start(name, folder) as server:  # type: ignore[attr-defined]
+        deadline = time.monotonic() + SAVE_DEADLINE_S
+        while server.send("PING") != b"+PONG\r\n" and time.monotonic() < deadline:
+            time.sleep(0.02)
+    found = LOADED.search((folder / "log").read_text(errors="replace"))
+    if found is None:
+        raise RuntimeError(f"{name} has not loaded the snapshot")
+    return float(found[1])
+
+
+def save_seconds(name: str, folder: Path) -> float:
+    """How long SAVE takes. The file is not that of the other cases."""
+    own = folder / "saving"
+    own.mkdir(exist_ok=True)
+    shutil.copy(folder / "dump.rdb", own / "dump.rdb")
+    with start(name, own) as server:  # type: ignore[attr-defined]
+        return statistics.median(wait_for(server, "SAVE") for _ in range(3))
+
+
+def saved_bytes(name: str, folder: Path) -> float:
+    """Bytes of the snapshot that a server makes of what it has loaded."""
+    save_seconds(name, folder)
+    return float((folder / "saving" / "dump.rdb").stat().st_size)
+
+
+CASES = [
+    Case("load, by the server's log", "s", load_seconds),
+    Case("SAVE, fsync included", "s", save_seconds),
+    Case("size of the snapshot", "B", saved_bytes),
+]
+
+
+@click.command()
+@click.option("--rounds", default=5, show_default=True, help="Rounds per server and case.")
+@click.option("--entries", default=ENTRIES, show_default=True, help="Entries of the stream.")
+@click.option("--only", default="", help="Only the cases whose name contains this.")
+def main(rounds: int, entries: int, only: str) -> None:
+    """Print the table of streamd beside redis-server."""
+    console = Console(width=WIDTH)
+    table = Table(title=f"snapshots of {entries:,} entries, streamd beside Redis: more than 1 is better")
+    for heading in ("case", "streamd", "Redis", "ratio", "spread"):
+        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with start("streamd", folder) as ours, start("redis", folder) as theirs:  # type: ignore[attr-defined]
+            console.print(describe_machine(ours, theirs, rounds=rounds, entries=entries))
+            fill(theirs, "big", entries)
+            wait_for(theirs, "SAVE")
+        for case in (case for case in CASES if only in case.name):
+            results: dict[str, list[float]] = {server: [] for server in SERVERS}
+            for _ in range(1 if case.unit == "B" else rounds):
+                for server in SERVERS:
+                    results[server].append(case.run(server, folder))
+            mine, redis = (statistics.median(results[server]) for server in SERVERS)
+            shown = [f"{value:,.0f} B" if case.unit == "B" else f"{value:.3f} s" for value in (mine, redis)]
+            varies = max(spread(values) for values in results.values())
+            table.add_row(case.name, *shown, f"{redis / mine:.2f}", f"{varies:.0%}")
+            console.print(f"  {case.name}: done")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
