@@ -107,6 +107,7 @@ cdef class Database:
     cpdef int hint_encoding(self, bytes key, int hint) except -1
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
+    cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key
     cpdef long long memory(self) except -1          # bytes, without what streams count themselves
     cpdef long long expiry(self, bytes key) except? -3               # Unix ms; -1: never expires, -2: no such key
     cpdef bint set_expiry(self, bytes key, long long at_ms) except -1

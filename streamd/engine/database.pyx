@@ -99,6 +99,7 @@ cdef enum:
     SMALL_OBJECT = 512  # up to here the interpreter has blocks of its own, of whole 16 bytes
     SLOT_BYTES = 64
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
+    LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
     LIST_BYTES = 88     # an empty list, with what the collector needs
     STREAM_BYTES = 512  # what a stream has beside the blocks that it counts itself: Python objects of fixed size
 
@@ -210,6 +211,7 @@ cdef class Database:
         self.trash = LazyFree() if trash is None else trash
         self.touch_on_access = True
         self.listener = NOBODY
+        self.container_count = -1
         self.log_factor = 10
         self.decay_minutes = 1
         self.dice = <unsigned long long>randrange(1, 1 << 64)
@@ -906,6 +908,17 @@ cdef class Database:
             self.container_bytes += len(self.chunks) * LIST_BYTES
             self.container_count = self.count
         return self.object_bytes + self.container_bytes + self.count * <long long>sizeof(PyObject *)
+
+    cpdef long long key_memory(self, bytes key) except -2:
+        """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access."""
+        cdef Slot slot = self.lookup(key)
+        cdef long long size
+        if slot is None:
+            return -1
+        size = SLOT_BYTES + object_size(key) + LOOKUP_BYTES
+        if slot.deadline_at >= 0:
+            size += sizeof(Deadline)
+        return size + (object_size(<bytes>slot.value) if type(slot.value) is bytes else slot.value.memory_usage())
 
     @property
     def lookup_bytes(self):

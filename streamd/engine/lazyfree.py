@@ -18,6 +18,8 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Protocol
 
+from streamd.heap import trim
+
 __all__ = ["THRESHOLD", "Detachable", "LazyFree", "Sliced"]
 
 THRESHOLD = 64
@@ -52,6 +54,13 @@ class Sliced(Protocol):
         """Give up at most `budget` objects; how many they were."""
 
 
+class Trim:
+    """Stands for all free memory, on its way to the system."""
+
+    def free(self) -> None:
+        trim()
+
+
 class LazyFree:
     """What is unlinked and waits to be freed.
 
@@ -72,11 +81,18 @@ class LazyFree:
     def release(self, value: Detachable) -> None:
         """Free a value that nobody can reach any more: at once when it is small, else on the thread."""
         if value.free_effort() > THRESHOLD:
-            self._handed_over += 1
-            self._queue.put(value.detach())
-            if self._thread is None or not self._thread.is_alive():  # a forked child has lost its thread
-                self._thread = threading.Thread(target=self._run, name="lazyfree", daemon=True)
-                self._thread.start()
+            self._hand_over(value.detach())
+
+    def trim_later(self) -> None:
+        """Have the thread give free memory back to the system, when it has freed what it has been given."""
+        self._hand_over(Trim())
+
+    def _hand_over(self, piece: Remains) -> None:
+        self._handed_over += 1
+        self._queue.put(piece)
+        if self._thread is None or not self._thread.is_alive():  # a forked child has lost its thread
+            self._thread = threading.Thread(target=self._run, name="lazyfree", daemon=True)
+            self._thread.start()
 
     def add(self, remains: Sliced) -> None:
         """Take what is to be released in slices."""

@@ -38,6 +38,7 @@ from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.listening import ListenError, PortListener
 from streamd.server.log import VERBOSE
+from streamd.server.memory import Memory
 from streamd.server.tracking import ClientTracking
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
@@ -128,6 +129,7 @@ class Server:
         self.dispatcher: Dispatcher
         self.acl: Acl
         self.eviction: Eviction
+        self.memory: Memory
         self.persistence: Persistence
         self._loop: asyncio.AbstractEventLoop
         self._tcp: PortListener
@@ -159,6 +161,7 @@ class Server:
         self.dispatcher.context.config = self.config
         self._load_users()
         self.eviction = Eviction(self, self.dispatcher)
+        self.memory = Memory(self)
         self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
         self.config.callbacks |= {"listen-tls": self._relisten_tls, "tls": self._reload_tls}

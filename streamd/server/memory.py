@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from streamd.heap import allocated
+from streamd.heap import allocated, describe, trim
 
 __all__ = [
-    "DatabaseMemory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",
+    "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",
     "system_memory",
 ]  # fmt: skip
 
@@ -250,3 +250,29 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
         yield f"Limit: more is used than maxmemory, {maxmemory} bytes, allows, and nothing more can be evicted."
     if report.used > 0.9 * system_memory() > 0:
         yield "System: the data take more than nine tenths of the memory of this machine."
+
+
+# --- For commands ----------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """What the commands of MEMORY ask of a server."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def statistics(self) -> list[tuple[str, Value]]:
+        """Names and numbers, or maps of numbers, in Redis's order."""
+        return list(statistics(measure(self._server)))
+
+    def diagnosis(self) -> str:
+        """What there is to say about the memory, as sentences."""
+        return diagnose(self._server, measure(self._server))
+
+    def purge(self) -> None:
+        """Give what is free back to the system; large heaps take a while, so another thread does it."""
+        self._server.trash.trim_later()
+
+    def allocator(self) -> str:
+        """What the C library and the interpreter say about their memory, as text."""
+        return describe()
