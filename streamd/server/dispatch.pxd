@@ -81,6 +81,7 @@ cdef class Dispatcher:
     cdef list writers                 # clients with output
     cdef list resumed                 # clients that have been served after a wait and may have more requests
     cdef list put_off                 # clients that have used up their share of a turn
+    cdef long long share_us           # how long that is now
     cdef long long ended_us           # monotonic: when the last request had been run or refused
     cdef long long output_hard[3]     # limits of unsent replies by OutputClass, bytes; 0: none
     cdef long long output_soft[3]

@@ -11,7 +11,8 @@ One turn: the loop hands received bytes to clients, each runs what is complete (
 
 A client with a long pipeline gets SHARE_US of a turn and goes on in the next one, so that others need not wait until it
 has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100
-ms.
+ms. Where the end of a turn takes longer (a message to a thousand subscribers is a thousand writes, and there may be a
+disk to wait for), the share is as long as that was: else most of the time would go into ending turns.
 
 A request passes these stations: `execute` (is there such a command, the right number of arguments), `gate` (only for
 clients and times out of the ordinary: not authenticated, in a transaction, paused, ...), `run` (one unit: a command, or
@@ -51,7 +52,8 @@ __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    SHARE_US = 300              # how long a client may run requests before it is the others' turn
+    SHARE_US = 300              # how long a client may run requests before it is the others' turn, at least
+    SHARE_MAX_US = 20000        # ... and at most
     REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
@@ -183,6 +185,7 @@ cdef class Dispatcher:
         self.context.databases = server.databases
         self.context.registry = self.blocked = server.blocked
         self.context.dispatcher = self
+        self.share_us = SHARE_US
         self.ready = {}
         self.hub = self.context.hub = Hub()
         self.tracking = Tracking(self)
@@ -258,6 +261,7 @@ cdef class Dispatcher:
         """The end of a turn; see the head of this file."""
         cdef Client client
         cdef list resumed, put_off, writers, doomed
+        cdef long long ending_us
         self.is_scheduled = False
         while self.resumed:
             resumed = self.resumed
@@ -271,6 +275,7 @@ cdef class Dispatcher:
             self.process(client)
             if not client.is_put_off:
                 client.go_on()
+        ending_us = monotonic_us()
         if (<Tracking>self.tracking).has_news:
             (<Tracking>self.tracking).broadcast()
         if self.has_effects:
@@ -281,6 +286,8 @@ cdef class Dispatcher:
         self.writers = []
         for client in writers:
             client.flush()
+        self.share_us = (monotonic_us() - ending_us) // (len(self.put_off) or 1)
+        self.share_us = min(max(self.share_us, SHARE_US), SHARE_MAX_US)
         if self.limits_clients:
             for client in writers:
                 self.server.eviction.weigh(client)
@@ -299,9 +306,9 @@ cdef class Dispatcher:
     cdef int process(self, Client client) except -1:
         """Run every complete request of a client, until it has to wait or has had its share of the turn."""
         cdef list args
-        cdef long long limit_us = monotonic_us() + SHARE_US
+        cdef long long limit_us = monotonic_us() + self.share_us
         if self.turn_started_us == 0:
-            self.turn_started_us = limit_us - SHARE_US
+            self.turn_started_us = limit_us - self.share_us
         while client.can_run():
             try:
                 args = client.parser.next_request()
