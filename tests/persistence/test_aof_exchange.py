@@ -222,13 +222,13 @@ def check_flip(tmp_path: Path, bit: int) -> None:
     whole = bytes_of(HEAD + TAIL)
     data = bytearray(whole)
     data[bit // 8] ^= 1 << bit % 8
+    if b"ZADD" in data:
+        return  # a command of Redis, which streamd does not have and refuses
     theirs, ours = both(tmp_path, bytes(data))
-    is_open = b"MULTI" in theirs[2] and b"EXEC" not in theirs[2].upper()
-    if theirs[0] and is_open:
+    if theirs[0] and b"MULTI" in theirs[2] and b"EXEC" not in theirs[2].upper():
+        # Redis has kept an open MULTI; see the head of aof_load.
         assert ours[0]
         assert theirs[2].startswith(ours[2])
-    elif b"E\x00" in bytes(data) or not ours[0]:
-        assert theirs[0] == ours[0], (bit, theirs, ours)
     else:
         assert theirs == ours, bit
 
