@@ -156,32 +156,59 @@ cdef size_t lzf_compress(
     return put_literals(out, literals, count) - start
 
 
-cdef inline bint copy_back(uint8_t *out, size_t back, size_t length, size_t room) noexcept nogil:
-    """Copy `length` bytes, which fit, from `back` before `out`, byte after byte: it may repeat what it has written."""
+cdef inline void copy_back(uint8_t *out, size_t back, size_t length, size_t room) noexcept nogil:
+    """Copy `length` bytes, which fit, from `back` before `out`, byte after byte: it may repeat what it has written.
+
+    room  bytes that may be written, whatever they are: what is behind `length` of them is not wanted
+    """
     cdef const uint8_t *source = out - back
     cdef size_t done = 0
     if back >= 16 and length + 16 <= room:
         while done < length:
             memcpy(out + done, source + done, 16)
             done += 16
-        return True
+        return
     if back >= 8 and length + 8 <= room:
         while done < length:
             memcpy(out + done, source + done, 8)
             done += 8
-        return True
+        return
     while done < length:
         out[done] = source[done]
         done += 1
-    return True
 
 
 cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expected) noexcept nogil:
     cdef const uint8_t *end = data + size
     cdef uint8_t *start = out
     cdef uint8_t *stop = out + expected
-    cdef unsigned int control
-    cdef size_t length, back
+    cdef size_t control, length, back
+    # As long as neither end is near, literals and matches are copied by whole words, and what is too much is written
+    # over by what comes next.
+    while end - data >= MOST_LITERALS + 1 and stop - out >= MOST_MATCHED + 16:
+        control = data[0]
+        if control < MOST_LITERALS:
+            if control < 8:
+                memcpy(out, data + 1, 8)
+            else:
+                memcpy(out, data + 1, MOST_LITERALS)
+            data += control + 2
+            out += control + 1
+            continue
+        length = control >> 5
+        if length == 7:
+            length += data[1]
+            data += 1
+        length += 2
+        back = ((control & 31) << 8 | data[1]) + 1
+        data += 2
+        if back > <size_t>(out - start):
+            return False
+        if back >= 16 and length <= 16:
+            memcpy(out, out - back, 16)
+        else:
+            copy_back(out, back, length, MOST_MATCHED + 16)
+        out += length
     while data < end:
         control = data[0]
         data += 1
@@ -189,10 +216,7 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
             length = control + 1
             if length > <size_t>(end - data) or length > <size_t>(stop - out):
                 return False
-            if length <= 16 and end - data >= 16 and stop - out >= 16:
-                memcpy(out, data, 16)
-            else:
-                memcpy(out, data, length)
+            memcpy(out, data, length)
             data += length
         else:
             length = control >> 5
@@ -204,7 +228,7 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
             length += 2
             if data == end:
                 return False
-            back = (<size_t>(control & 31) << 8 | data[0]) + 1
+            back = ((control & 31) << 8 | data[0]) + 1
             data += 1
             if back > <size_t>(out - start) or length > <size_t>(stop - out):
                 return False
