@@ -101,10 +101,21 @@ class Server:
         self.port = port
         self.folder = folder
         self.log_path = folder / "output.log"
+        self._argv = list(argv)
+        self._env = dict(env)
+        self._start()
+
+    def _start(self) -> None:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                list(argv), cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                self._argv, cwd=self.folder, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
+
+    def restart(self) -> None:
+        """Stop it, and start it again on the same port."""
+        self.stop()
+        self._start()
+        self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
