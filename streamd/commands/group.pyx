@@ -11,9 +11,9 @@ from libc.string cimport memcpy, memmove
 from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in, new_stream,
-    parse_bound, parse_delete, parse_loose_id, propagate_pending, propagate_position, reach_consumer, require_ids,
-    room_for_ids,
+    DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in,
+    new_stream, parse_bound, parse_delete, parse_loose_id, propagate_pending, propagate_position,
+    reach_consumer, require_ids, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
@@ -510,8 +510,8 @@ def xclaim(Context ctx not None, list args not None):
     finder_init(&finder)
     for i in range(n):
         outcome = claim_and_tell(
-            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]), consumer,
-            &rule
+            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]),
+            consumer, &rule
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
@@ -526,7 +526,7 @@ def xclaim(Context ctx not None, list args not None):
 
 
 cdef int claim_and_tell(
-    Context ctx, bytes key, Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer,
+    Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer,
     const ClaimRule *rule,
 ) except -1:
     """Claim one entry, see claim_one, and propagate what became of it."""
@@ -544,7 +544,8 @@ cdef int claim_and_tell(
                 owner = consumer
                 told = pel_find(&group.pel, id)[0]
             propagate_pending(
-                ctx, key, group, owner.name, id, b"%d" % told.delivery_ms, told.delivery_count, id_text(group.last_id)
+                ctx, stream_key, group, owner.name, id, b"%d" % told.delivery_ms, told.delivery_count,
+                id_text(group.last_id)
             )
     return outcome
 
@@ -592,7 +593,7 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef Stream stream
     cdef Group group
     cdef Consumer consumer
-    # Looked up before the options are read, so that a miss is told of whatever is wrong with them; its type matters later.
+    # Looked up before the options are read, so that a miss is told of whatever is wrong with them; the type is not.
     cdef object value = ctx.db.find(<bytes>args[1])
     claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
     parse_bound(<bytes>args[5], &start, False)
@@ -618,8 +619,8 @@ def xautoclaim(Context ctx not None, list args not None):
 
 
 cdef int reply_autoclaimed(
-    Context ctx, bytes key, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count, bint just_id,
-    const ClaimRule *rule,
+    Context ctx, bytes stream_key, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count,
+    bint just_id, const ClaimRule *rule,
 ) except -1:
     """Claim from `start` on, at most `count`, and write where to go on, what was claimed, and what had been deleted."""
     cdef ReplyWriter reply = ctx.reply
@@ -643,7 +644,7 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
-        outcome = claim_and_tell(ctx, key, group, record, id, find_entry(&finder, stream, id), consumer, rule)
+        outcome = claim_and_tell(ctx, stream_key, group, record, id, find_entry(&finder, stream, id), consumer, rule)
         if outcome == CLAIM_MOVED:
             claimed += 1
             write_claimed(reply, &finder, just_id)

@@ -16,13 +16,14 @@ What a stream has for a request:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc
 
 from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    find_group, find_stream, hold_effects, id_text, ids_in, propagate_pending, propagate_position, reach_consumer, room_for_ids,
+    find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_pending, propagate_position,
+    reach_consumer, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry, write_fields, write_range
 from streamd.engine.database cimport EVENT_KEY_MISS
@@ -445,7 +446,7 @@ cdef int reply_new(
     Propagated are each entry that is pending now, and how far the group has read, if it has read anything new.
     """
     cdef ReplyWriter reply = ctx.reply
-    cdef bytes now = b"%d" % read.now_ms if ctx.is_propagating else None
+    cdef bytes now = number_text(<uint64_t>read.now_ms) if ctx.is_propagating else None
     cdef bytes last_id = id_text(group.last_id) if ctx.is_propagating else None      # before anything is read
     cdef StreamCursor cursor
     cdef StreamID after = group.last_id
@@ -524,8 +525,8 @@ cdef int64_t reply_claimed(
             consumer.active_ms = read.now_ms
             if ctx.is_propagating:
                 propagate_pending(
-                    ctx, name, group, consumer.name, claimed[i].id, b"%d" % read.now_ms, claimed[i].delivery_count,
-                    id_text(group.last_id)
+                    ctx, name, group, consumer.name, claimed[i].id, number_text(<uint64_t>read.now_ms),
+                    claimed[i].delivery_count, id_text(group.last_id)
                 )
     finally:
         free(claimed)

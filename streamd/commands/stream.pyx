@@ -15,7 +15,8 @@ from libc.string cimport memset
 from streamd.commands.args cimport is_word, parse_id, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, parse_bound, parse_delete, require_ids,
+    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, number_text, parse_bound,
+    parse_delete, require_ids,
 )
 from streamd.commands.stream_reply cimport write_range
 from streamd.engine.database cimport EVENT_STREAM
@@ -71,8 +72,8 @@ cdef struct AddOptions:
 cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *out) except -1:
     """Read the options from argument 2 on, of XADD up to and with the ID; `out` is zeros before.
 
-    is_replaying  the request has been run before, and its ID and threshold are what came of it: options that would not go
-                  with them in a new request are accepted
+    is_replaying  the request has been run before, and its ID and threshold are what came of it: options that would not
+                  go with them in a new request are accepted
     """
     cdef Py_ssize_t argc = PyList_GET_SIZE(args)
     cdef Py_ssize_t i = 2, left
@@ -194,7 +195,7 @@ cdef int check_limit(const AddOptions *options, bint is_xadd, bint is_replaying)
 
 
 cdef inline void set_limit(Context ctx, AddOptions *options) noexcept:
-    """Without LIMIT, an approximate trim takes no more than about a hundred nodes. What was trimmed before knows no limit."""
+    """Without LIMIT, an approximate trim takes no more than about a hundred nodes; when replayed, it knows no limit."""
     cdef uint64_t entries = ctx.stream_node_max_entries
     if ctx.is_replaying:
         options.trim.limit = 0
@@ -352,7 +353,7 @@ cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
     cdef StreamCursor cursor
     cdef const StreamNode *first
     if rule.strategy == TRIM_MAXLEN:
-        return b"%d" % stream.length
+        return number_text(stream.length)
     if rule.policy == KEEPREF:
         # Whole nodes went: up to the first entry of the first node, be it a tombstone.
         first = <const StreamNode *>rax_first(&stream.nodes)
@@ -361,8 +362,8 @@ cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
     if stream.length == 0:
         return LAST_ID
     if rule.policy == ACKED and id_cmp(stream.first_id, rule.min_id) < 0:
-        # Those that groups still need were passed over, so the first entry does not say how far the trim went. It went up
-        # to the first one that it could have removed.
+        # Those that groups still need were passed over, so the first entry does not say how far the trim went. It went
+        # up to the first one that it could have removed.
         cursor_seek(stream, &cursor, stream.first_id, rule.min_id, False)
         while cursor_next(&cursor) and id_cmp(cursor.id, rule.min_id) < 0:
             if not stream.is_referenced(cursor.id):
@@ -554,7 +555,7 @@ def xdelex(Context ctx not None, list args not None):
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
     elif forgot:
-        # Entries that had been trimmed away stopped being pending: no change as Redis counts, which does not propagate it.
+        # Entries that had been trimmed away stopped being pending. Redis counts no change, and does not propagate it.
         ctx.propagate(args)
 
 

@@ -40,6 +40,7 @@ cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1
 
 # Effects. To be built only when ctx.is_propagating.
 cdef bytes id_text(StreamID id)
+cdef bytes number_text(uint64_t number)
 cdef inline int hold_effects(Context ctx) except -1:
     """From now on the command is propagated as the effects that are added, not as it was received."""
     if ctx.is_propagating:

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What stream commands have in common: streams, groups and consumers by name, IDs, policies, and the effects that say how a
-group stands.
+"""What stream commands have in common: streams, groups and consumers by name, IDs, policies, and the effects that say
+how a group stands.
 
 Used by the compiled handlers; nothing for Python.
 """
@@ -22,7 +22,7 @@ __all__ = []
 
 # --- Streams and groups ---------------------------------------------------------------------------------------------
 
-cdef inline Stream as_stream(object value):
+cdef Stream as_stream(object value):
     """A value of a database, or None, as the stream that it must be."""
     if value is not None and type(value) is not Stream:
         raise WrongTypeError()
@@ -177,6 +177,13 @@ cdef bytes id_text(StreamID id):
     return PyBytes_FromStringAndSize(p, end - p)
 
 
+cdef bytes number_text(uint64_t number):
+    cdef char text[NUMBER_SIZE]
+    cdef char *end = text + sizeof(text)
+    cdef char *p = put_before(end, number)
+    return PyBytes_FromStringAndSize(p, end - p)
+
+
 cdef int propagate_pending(
     Context ctx, bytes key, Group group, bytes consumer, StreamID id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id,
@@ -189,7 +196,7 @@ cdef int propagate_pending(
     """
     ctx.effects.append([
         b"XCLAIM", key, group.name, consumer, b"0", id_text(id), b"TIME", delivery_ms,
-        b"RETRYCOUNT", b"1" if delivery_count == 1 else b"%d" % delivery_count, b"FORCE", b"JUSTID", b"LASTID", last_id,
+        b"RETRYCOUNT", number_text(delivery_count), b"FORCE", b"JUSTID", b"LASTID", last_id,
     ])
     return 0
 
