@@ -3,7 +3,7 @@
 
 cimport cython
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport Client
@@ -20,9 +20,12 @@ cdef class Pattern:
 
 
 cdef struct Slot:
-    # What is looked at first in a pattern, so that most of them need not be touched.
-    uint64_t prefix               # its first bytes, as far as they stand for themselves; at most eight, the rest zero
-    uint64_t mask                 # which of the eight these are
+    # What is looked at first in a pattern, so that most of them need not be touched: the last eight of the bytes that
+    # it begins with and that stand for themselves. When there are fewer than eight, those, and zeros.
+    uint64_t word
+    uint64_t mask                 # which of the eight bytes these are
+    uint32_t offset               # where they are in the pattern, and in a channel that matches
+    uint32_t need                 # a shorter channel cannot match
     PyObject *pattern             # Pattern; borrowed: `Patterns.names` owns it
 
 

@@ -11,8 +11,10 @@ A message is encoded once. RESP2 and RESP3 differ in its first byte only, `*` or
     *3 $7 message     $n channel $n payload          the first byte is set for each client, the rest is copied
     *4 $8 pmessage $n pattern | tail                 the head is kept with the pattern, the tail is that of above
 
-Patterns are tried one after the other, in one loop over an array that needs no Python object: its elements hold up to
-eight bytes of what a pattern begins with, and only where these are those of the channel is the pattern looked at.
+Patterns are tried one after the other, in one loop over an array that needs no Python object. Most are done with at a
+glance: of the bytes that a pattern begins with and that stand for themselves, an element holds the last eight, and only
+where the channel has the same in that place is the pattern itself looked at. The last, because the first ones are often
+the same in all patterns (`orders:...`).
 
 What must hold: a name is in a namespace exactly as long as a client is subscribed to it; a client has the state
 SUBSCRIBED, and the output class of subscribers, exactly as long as it has a subscription of any kind.
@@ -22,7 +24,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -41,8 +43,15 @@ MESSAGE_HEAD = b"*3\r\n$7\r\nmessage\r\n"
 SHARD_MESSAGE_HEAD = b"*3\r\n$8\r\nsmessage\r\n"
 
 
+cdef inline uint64_t load_word(const char *p) noexcept nogil:
+    """Eight bytes as one number; which byte of it is which does not matter here."""
+    cdef uint64_t value
+    memcpy(&value, p, 8)
+    return value
+
+
 cdef uint64_t first_bytes(const char *p, Py_ssize_t n) noexcept nogil:
-    """The first eight bytes, or what there is of them and zeros, as one number."""
+    """The first eight of n bytes, or what there is of them and zeros, as one number."""
     cdef uint64_t value = 0
     memcpy(&value, p, <size_t>(n if n < 8 else 8))
     return value
@@ -190,7 +199,9 @@ cdef class Patterns(Namespace):
         self.names[name] = pattern
         pattern.at = self.count
         slots = self.slots + self.count
-        slots.prefix = first_bytes(PyBytes_AS_STRING(name), literal)
+        slots.need = <uint32_t>literal
+        slots.offset = <uint32_t>(literal - 8 if literal > 8 else 0)
+        slots.word = first_bytes(PyBytes_AS_STRING(name) + slots.offset, literal)
         slots.mask = first_bytes(b"\xff\xff\xff\xff\xff\xff\xff\xff", literal)
         slots.pattern = <PyObject *>pattern
         self.count += 1
@@ -211,13 +222,15 @@ cdef class Patterns(Namespace):
         """Push a message to the subscribers of each pattern that matches; return how many they are."""
         cdef const char *text = PyBytes_AS_STRING(channel)
         cdef Py_ssize_t length = PyBytes_GET_SIZE(channel)
-        cdef uint64_t prefix = first_bytes(text, length)
+        # Words may be loaded from the channel itself when it has eight bytes; else only from the beginning are they.
+        cdef uint64_t beginning = first_bytes(text, length)
+        cdef const char *words = text if length >= 8 else <const char *>&beginning
         cdef Slot *slot = self.slots
         cdef Slot *end = self.slots + self.count
         cdef long long receivers = 0
         cdef Pattern pattern
         while slot < end:
-            if (prefix & slot.mask) == slot.prefix:
+            if slot.need <= length and (load_word(words + slot.offset) & slot.mask) == slot.word:
                 pattern = <Pattern>slot.pattern
                 if glob_match(PyBytes_AS_STRING(pattern.text), PyBytes_GET_SIZE(pattern.text), text, length, False):
                     receivers += push_to_all(pattern, tail, tail_length)
@@ -231,7 +244,9 @@ cdef class Patterns(Namespace):
         for at in range(self.count):
             pattern = <Pattern>self.slots[at].pattern
             assert pattern.at == at and self.names[pattern.text] is pattern
-            assert self.slots[at].prefix & ~self.slots[at].mask == 0
+            assert self.slots[at].word & ~self.slots[at].mask == 0
+            assert self.slots[at].need <= len(pattern.text)
+            assert self.slots[at].offset == max(0, <Py_ssize_t>self.slots[at].need - 8)
 
 
 cdef Py_ssize_t push_to_all(Pattern pattern, const char *tail, size_t tail_length) except -1:
