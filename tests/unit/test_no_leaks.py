@@ -103,8 +103,43 @@ def play():
             stream.detach()
 """
 
+RDB = """
+import io
 
-@pytest.mark.parametrize("script", [RAX, PEL, STREAM], ids=["rax", "pel", "stream"])
+from streamd.engine.database import Database
+from streamd.engine.group import Group
+from streamd.engine.stream import Stream
+from streamd.errors import CorruptFileError
+from streamd.persistence.rdb_read import RdbReader
+from streamd.persistence.rdb_write import RdbWriter
+
+stream = Stream(node_max_entries=10)
+group = stream.groups[b"g"] = Group(b"g")
+group.create_consumer(b"c", now_ms=5)
+for n in range(300):
+    group.restore_pending(stream.append([(b"f", b"value" * 9)], id=(5, n)), b"c", delivery_ms=5, delivery_count=1)
+db = Database(0)
+db.add(b"s", stream)
+db.add(b"t", b"text" * 1000)
+
+def play():
+    file = io.BytesIO()
+    for _ in range(20):
+        file = io.BytesIO()
+        RdbWriter(file).write([db], now_ms=5)
+    data = file.getvalue()
+    for size in range(0, len(data), 61):
+        reader = RdbReader(io.BytesIO(data[:size]), [Database(0)])
+        try:
+            reader.load()
+        except CorruptFileError:
+            pass
+    steps = RdbReader(data, [Database(0)]).steps(1000)
+    next(steps)
+"""
+
+
+@pytest.mark.parametrize("script", [RAX, PEL, STREAM, RDB], ids=["rax", "pel", "stream", "rdb"])
 def test_memory_does_not_grow(script: str) -> None:
     harness = HARNESS.format(warm_up=WARM_UP, rounds=ROUNDS)
     done = subprocess.run(
