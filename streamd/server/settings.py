@@ -888,7 +888,7 @@ PERSISTENCE = (
     boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
     choice(
         "sanitize-dump-payload", "no", ("no", "yes", "clients"),
-        doc="Whether data from snapshots and RESTORE is verified thoroughly.",
+        doc="Accepted; data from snapshots and RESTORE is always verified thoroughly.",
     ),
     boolean("appendonly", False, apply="append-only", doc="Write every change to a log that survives a crash."),
     choice(
