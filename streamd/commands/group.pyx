@@ -510,8 +510,8 @@ def xclaim(Context ctx not None, list args not None):
     finder_init(&finder)
     for i in range(n):
         outcome = claim_and_tell(
-            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], find_entry(&finder, stream, ids[i]),
-            consumer, &rule
+            ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], <bytes>args[5 + i],
+            find_entry(&finder, stream, ids[i]), consumer, &rule
         )
         if outcome == CLAIM_MOVED:
             claimed += 1
@@ -526,10 +526,13 @@ def xclaim(Context ctx not None, list args not None):
 
 
 cdef int claim_and_tell(
-    Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer,
-    const ClaimRule *rule,
+    Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bytes id_given, bint exists,
+    Consumer consumer, const ClaimRule *rule,
 ) except -1:
-    """Claim one entry, see claim_one, and propagate what became of it."""
+    """Claim one entry, see claim_one, and propagate what became of it.
+
+    id_given  the ID as the request has it, which goes on like that; None: the request has it not
+    """
     cdef Consumer owner = None
     cdef PelRecord told
     cdef int outcome
@@ -544,8 +547,8 @@ cdef int claim_and_tell(
                 owner = consumer
                 told = pel_find(&group.pel, id)[0]
             propagate_pending(
-                ctx, stream_key, group, owner.name, id, b"%d" % told.delivery_ms, told.delivery_count,
-                id_text(group.last_id)
+                ctx, stream_key, group, owner.name, id_text(id) if id_given is None else id_given,
+                b"%d" % told.delivery_ms, told.delivery_count, id_text(group.last_id)
             )
     return outcome
 
@@ -644,7 +647,9 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
-        outcome = claim_and_tell(ctx, stream_key, group, record, id, find_entry(&finder, stream, id), consumer, rule)
+        outcome = claim_and_tell(
+            ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule
+        )
         if outcome == CLAIM_MOVED:
             claimed += 1
             write_claimed(reply, &finder, just_id)

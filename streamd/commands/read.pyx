@@ -469,7 +469,7 @@ cdef int reply_new(
                 group.deliver(cursor.id, consumer, read.now_ms)
                 consumer.active_ms = read.now_ms
                 if now is not None:
-                    propagate_pending(ctx, name, group, consumer.name, cursor.id, now, 1, last_id)
+                    propagate_pending(ctx, name, group, consumer.name, id_text(cursor.id), now, 1, last_id)
             n += 1
             if n == read.count:
                 break
@@ -525,7 +525,7 @@ cdef int64_t reply_claimed(
             consumer.active_ms = read.now_ms
             if ctx.is_propagating:
                 propagate_pending(
-                    ctx, name, group, consumer.name, claimed[i].id, number_text(<uint64_t>read.now_ms),
+                    ctx, name, group, consumer.name, id_text(claimed[i].id), number_text(<uint64_t>read.now_ms),
                     claimed[i].delivery_count, id_text(group.last_id)
                 )
     finally:

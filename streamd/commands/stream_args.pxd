@@ -47,6 +47,6 @@ cdef inline int hold_effects(Context ctx) except -1:
         ctx.effects = []
     return 0
 cdef int propagate_pending(
-    Context ctx, bytes key, Group group, bytes consumer, StreamID id, bytes delivery_ms, uint64_t delivery_count,
+    Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id) except -1
 cdef int propagate_position(Context ctx, bytes key, Group group) except -1

@@ -185,7 +185,7 @@ cdef bytes number_text(uint64_t number):
 
 
 cdef int propagate_pending(
-    Context ctx, bytes key, Group group, bytes consumer, StreamID id, bytes delivery_ms, uint64_t delivery_count,
+    Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id,
 ) except -1:
     """Propagate that an entry is pending: for whom, since when, delivered how often.
@@ -195,7 +195,7 @@ cdef int propagate_pending(
     being pending because they are gone.
     """
     ctx.effects.append([
-        b"XCLAIM", key, group.name, consumer, b"0", id_text(id), b"TIME", delivery_ms,
+        b"XCLAIM", key, group.name, consumer, b"0", id, b"TIME", delivery_ms,
         b"RETRYCOUNT", number_text(delivery_count), b"FORCE", b"JUSTID", b"LASTID", last_id,
     ])
     return 0

@@ -248,6 +248,9 @@ STORIES = {
         XCLAIM s g c 0 1-1 TIME -1
         XCLAIM s g c 0 1-1 TIME 99999999999999 RETRYCOUNT 0
         XCLAIM s g c 0 1-6 1-6 FORCE RETRYCOUNT 5
+        XADD s 10 f v
+        XCLAIM s g c 0 10 010-00 FORCE LASTID 12
+        XAUTOCLAIM s g c 0 10
     """,
     "claiming automatically": FILL
     + """
@@ -426,14 +429,14 @@ def state_of(ctx: HandlerContext) -> dict[bytes, Any]:
 def is_propagated_in_full(request: Request) -> bool:
     """Not what Redis propagates in part only.
 
-    Reading what is pending counts as a delivery, but is not propagated. And a group that is said to have read more than
-    was added counts on from there, while a receiver of that count takes no more than was added.
+    Reading what is pending counts as a delivery, but is not propagated. And a group that has read more than was added,
+    because somebody said so, counts on from there, while a receiver of that count takes no more than was added.
     """
     words = [word.upper() for word in request]
     if words[0] == b"XREADGROUP" and b"STREAMS" in words:
         names = words[words.index(b"STREAMS") + 1 :]
         return all(word == b">" for word in names[len(names) // 2 :])
-    return b"ENTRIESREAD" not in words or words[-1] in (b"0", b"-1")
+    return b"ENTRIESADDED" not in words and (b"ENTRIESREAD" not in words or words[-1] in (b"0", b"-1"))
 
 
 def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> HandlerContext:
@@ -461,3 +464,99 @@ def test_effects_make_the_same_state(script: Script) -> None:
         else:
             log += run_observed(ctx, request)
     assert state_of(replayed(log, ctx.now_ms, **sizes_of(script))) == state_of(ctx), log
+
+
+class Twins:
+    """A context that propagates, and one in which what it propagates is replayed."""
+
+    def __init__(self, **sizes: int) -> None:
+        load_all()
+        self.sizes = sizes
+        self.ctx = make_context(**sizes)
+        self.ctx.is_propagating = True
+        self.log: list[list[bytes]] = []
+
+    def do(self, line: str) -> list[list[bytes]]:
+        """Run a line; its effects."""
+        effects = run_observed(self.ctx, line.encode().split())
+        self.log += effects
+        return effects
+
+    def check(self) -> HandlerContext:
+        """The replayed context, which must be in the same state."""
+        replica = replayed(self.log, self.ctx.now_ms, **self.sizes)
+        assert state_of(replica) == state_of(self.ctx)
+        return replica
+
+
+def test_an_iid_that_is_used_again_after_it_has_expired_is_no_duplicate_when_replayed() -> None:
+    twins = Twins()
+    twins.do("XADD s IDMP p i * f 1")
+    twins.do("XADD s IDMP p i * f again")
+    twins.do("XADD s IDMP p j * f 2")
+    set_time(twins.ctx, twins.ctx.now_ms + 200_000)
+    twins.ctx.idempotency.expire(twins.ctx.now_ms)
+    twins.do("XADD s IDMP p i * f 3")
+    replica = replayed(twins.log, twins.ctx.now_ms)
+    assert run(replica, "XLEN", "s") == 3
+    replica.idempotency.expire(replica.now_ms)
+    assert state_of(replica) == state_of(twins.ctx)
+
+
+def test_a_duplicate_is_one_when_replayed_even_after_it_has_expired_there() -> None:
+    twins = Twins()
+    twins.do("XADD s IDMP p i * f 1")
+    assert twins.do("XADD s IDMP p i MAXLEN ~ 0 LIMIT 5 * f 1") == [b"XADD s IDMP p i MAXLEN ~ 0 LIMIT 5 * f 1".split()]
+    replica = replayed(twins.log[:1], twins.ctx.now_ms + 200_000)
+    replica.idempotency.expire(replica.now_ms)
+    assert run(replica, *twins.log[1]) == b"0-0"
+    assert run(replica, "XLEN", "s") == 1
+    twins.check()
+
+
+@pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
+@pytest.mark.parametrize("limit", ["", " LIMIT 2", " LIMIT 0"])
+@pytest.mark.parametrize("threshold", ["MINID ~ 1-4", "MINID ~ 1-5", "MINID ~ 9", "MAXLEN ~ 2", "MAXLEN ~ 0"])
+@pytest.mark.parametrize("command", ["XTRIM s {}", "XADD s {} 8-8 f v"])
+def test_an_approximate_trim_removes_the_same_when_replayed(
+    command: str, threshold: str, limit: str, policy: str
+) -> None:
+    twins = Twins(stream_node_max_entries=2)
+    for seq in range(1, 8):
+        twins.do(f"XADD s 1-{seq} f v")
+    twins.do("XGROUP CREATE s g 1-6")
+    twins.do("XCLAIM s g a 0 1-1 1-4 FORCE")
+    twins.do(command.format(f"{threshold}{limit} {policy}"))
+    twins.check()
+
+
+def test_deleting_what_was_trimmed_away_is_propagated_when_it_was_pending() -> None:
+    twins = Twins()
+    twins.do("XADD s 1-1 f v")
+    twins.do("XGROUP CREATE s g 0")
+    twins.do("XREADGROUP GROUP g a STREAMS s >")
+    twins.do("XTRIM s MAXLEN 0")
+    assert twins.do("XDELEX s KEEPREF IDS 1 1-1") == []
+    assert twins.do("XDELEX s DELREF IDS 1 1-1") == [b"XDELEX s DELREF IDS 1 1-1".split()]
+    assert twins.do("XDELEX s DELREF IDS 1 1-1") == []
+    twins.check()
+
+
+def test_effects_are_not_built_when_nobody_wants_them() -> None:
+    load_all()
+    ctx = make_context()
+    for line in (
+        "XADD s MAXLEN ~ 5 * f v",
+        "XGROUP CREATE s g 0",
+        "XREADGROUP GROUP g a NOACK STREAMS s >",
+        "XGROUP SETID s g 0",
+        "XREADGROUP GROUP g b CLAIM 0 STREAMS s >",
+        "XCLAIM s g a 0 1-1 LASTID 9999999999999-9",
+        "XAUTOCLAIM s g a 0 0",
+        "XTRIM s MAXLEN ~ 0",
+    ):
+        ctx.effects = None
+        dirty = ctx.dirty
+        run(ctx, *line.split())
+        assert ctx.effects is None, line
+        assert ctx.dirty > dirty or line.startswith("XTRIM"), line
