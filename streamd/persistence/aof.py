@@ -411,7 +411,7 @@ class AppendOnlyFile:
         self._postponed_since = None
         done = 0
         error: OSError | None = None
-        with memoryview(self.buffer) as view:
+        with self.buffer.view() as view:
             total = len(view)
             while done < total and error is None:
                 try:

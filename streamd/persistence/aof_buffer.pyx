@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""AofBuffer: commands become bytes of the append-only file, and wait here until they are written at the end of the turn.
+"""AofBuffer: commands become bytes of the append-only file, and wait here until they are written.
 
-    append(3, [b"XADD", b"s", b"1-1", b"f", b"v"])   ->   *2 $6 SELECT $1 3      when the last command was for another database
-                                                         *5 $4 XADD $1 s ...    each word followed by CR LF
+    append(3, [b"XADD", b"s", b"1-1", b"f", b"v"])   ->   *2 $6 SELECT $1 3     when the last command was for
+                                                                               another database
+                                                          *5 $4 XADD $1 s ...   each word followed by CR LF
 
-This runs once for every change, so it is one walk over the arguments into memory that is kept from turn to turn. What is
-appended is an effect, that is, already what has to be done again (an ID instead of `*`); nothing is interpreted here.
+This runs once for every change, so it is one walk over the arguments into memory that is kept from turn to turn. What
+is appended is an effect, that is, already what has to be done again (an ID instead of `*`); nothing is interpreted.
 
 Effects that belong together stand between MULTI and EXEC, and a change of database stands inside: when the group is
 dropped, because its end is missing, nothing of it is left behind. Behaviour: Redis, as seen in its files.
@@ -27,7 +28,7 @@ cdef enum:
     KEPT_CAPACITY = 1024 * 1024     # an empty buffer that is larger gives its memory back
 
 
-# --- Bytes -------------------------------------------------------------------------------------------------------------
+# --- Bytes ----------------------------------------------------------------------------------------------------------
 
 cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
     """A place for n more bytes; they count only when the caller adds them to `size`. May move."""
@@ -128,7 +129,7 @@ def encode_command(list args not None):
         free(buffer.data)
 
 
-# --- The buffer ----------------------------------------------------------------------------------------------------------
+# --- The buffer -----------------------------------------------------------------------------------------------------
 
 @cython.final
 cdef class AofBuffer:
@@ -226,6 +227,10 @@ cdef class AofBuffer:
     def begin_file(self):
         """Another file begins: the next command names its database again."""
         self.selected = -1
+
+    def view(self):
+        """The bytes that have not been written; to be released before anything is appended."""
+        return memoryview(self)
 
     def drop(self, Py_ssize_t n):
         """Forget the first n bytes: they have been written."""

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, final
 
 from streamd.engine.database import Database
 
@@ -8,8 +8,11 @@ __all__ = ["CommandWriter"]
 class _Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
+@final
 class CommandWriter:
-    def __init__(self, sink: _Sink, *, idmp: tuple[int, int] = (100, 100), timestamp_s: int | None = None) -> None: ...
+    def __new__(
+        cls, sink: _Sink, *, idmp: tuple[int, int] = (100, 100), timestamp_s: int | None = None
+    ) -> CommandWriter: ...
     @property
     def bytes_written(self) -> int: ...
     @property

@@ -23,6 +23,7 @@ things are kept here that Redis loses in this form:
 Not kept, as in Redis: tombstones and the borders of nodes; they are laid out anew.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
@@ -48,6 +49,7 @@ cdef enum:
     DEFAULT_IDMP_MAXSIZE = 100
 
 
+@cython.final
 cdef class CommandWriter:
     """Writes databases to a sink.
 
@@ -261,8 +263,8 @@ cdef class CommandWriter:
 
     cdef StreamID delete_placeholders(self, bytes key, Stream stream, list missing) except *:
         """Delete them again; the greatest deleted ID that the stream can then have at least."""
-        # Trimming leaves no trace, so what stands before the first entry is trimmed. The others have been deleted one by
-        # one, when they were, so the stream has a deleted ID above them; but for what Redis 6 and older did not note.
+        # Trimming leaves no trace, so what stands before the first entry is trimmed. The others have been deleted one
+        # by one, so the stream has a deleted ID above them; but for what Redis 6 and older did not note.
         cdef StreamID max_deleted = stream.max_deleted_id
         cdef StreamID id
         cdef list within

@@ -5,15 +5,15 @@
     *1 MULTI  *5 XADD s 1-1 f v  *3 XACK s g 1-1  *1 EXEC     a group: run when its EXEC has been read, or not at all
     *5 XADD s 1-2 f v                                     a command
 
-`replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and words that repeat are
-the same objects again. `next_command` gives them one by one, with MULTI and EXEC, to whoever wants to look.
+`replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and words that repeat
+are the same objects again. `next_command` gives them one by one, with MULTI and EXEC, to whoever wants to look.
 
-Two faults are told apart (AofFault.is_cut): the file ends where more was announced, as after a crash in the middle of a
-write; or it has other bytes than a command could have. `whole` and `valid` say what is before: up to `whole` every
+Two faults are told apart (AofFault.is_cut): the file ends where more was announced, as after a crash in the middle of
+a write; or it has other bytes than a command could have. `whole` and `valid` say what is before: up to `whole` every
 command is complete, and `valid` is the place to cut the file off, before a MULTI whose EXEC is missing.
 
-What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and nobody
-looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside MULTI
+What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and
+nobody looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside MULTI
 and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it then
 appends becomes part of that line.
 """
@@ -68,7 +68,7 @@ class AofFault(StreamdError):
 
 
 class UnknownCommandError(CommandError):
-    """For `apply` to raise: there is no such command, so the file cannot be loaded. Other CommandErrors are passed over."""
+    """For `apply` to raise: no such command, so the file cannot be loaded. Other CommandErrors are passed over."""
 
 
 cdef inline bint is_word(list args, const char *word, Py_ssize_t n) noexcept:
@@ -184,7 +184,9 @@ cdef class AofReader:
     cdef bytes shown(self, Py_ssize_t at):
         """A few bytes at `at` (from `start`)."""
         cdef Py_ssize_t there = self.fill(at + 16) - at
-        return PyBytes_FromStringAndSize(self.buffer + self.start + at, min(there, <Py_ssize_t>16)) if there > 0 else b""
+        if there <= 0:
+            return b""
+        return PyBytes_FromStringAndSize(self.buffer + self.start + at, min(there, <Py_ssize_t>16))
 
     cdef int fail(self, Py_ssize_t at, str expected, bint is_cut=False) except -1:
         """Raise the fault of what stands at `at` (from `start`); is_cut: of the end of the file."""
@@ -319,8 +321,8 @@ cdef class AofReader:
     def replay(self, apply not None, long long limit, restore=None, failed=None):
         """Hand at most about `limit` commands to `apply`; False when the file has come to its end.
 
-        apply    is called with the arguments; a group is handed over when its EXEC has been read, without MULTI and EXEC.
-                 CommandErrors are passed over, as Redis does, except UnknownCommandError
+        apply    is called with the arguments; a group is handed over when its EXEC has been read, without MULTI and
+                 EXEC. CommandErrors are passed over, as Redis does, except UnknownCommandError
         restore  is called for annotations with state of ours, with the text behind the prefix and the last command
         failed   is called with the arguments and the CommandError when a command fails
         Raises AofFault, OSError, UnknownCommandError and whatever else `apply` raises. After AofFault `whole` and
