@@ -13,9 +13,9 @@ a write; or it has other bytes than a command could have. `whole` and `valid` sa
 command is complete, and `valid` is the place to cut the file off, before a MULTI whose EXEC is missing.
 
 What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and
-nobody looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside MULTI
-and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it then
-appends becomes part of that line.
+nobody looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside
+MULTI and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it
+then appends becomes part of that line.
 """
 
 cimport cython
