@@ -43,6 +43,6 @@ class Payloads:
             return restore_value(payload, options)
         except PayloadError as error:
             raise CommandError("ERR DUMP payload version or checksum are wrong") from error
-        except CorruptFileError as error:
+        except (CorruptFileError, MemoryError) as error:  # a few bytes may say that they are many, compressed
             log.debug("RESTORE of a payload that is damaged: %s", error)
             raise CommandError("ERR Bad data format") from error
