@@ -28,6 +28,9 @@ cdef extern from *:
         if (block != NULL)
             __atomic_fetch_add(counter, sign * (long long)(streamd_block_size(block) + STREAMD_BLOCK_HEAD), __ATOMIC_RELAXED);
     }
+    static inline void streamd_add(long long *counter, long long size) {
+        __atomic_fetch_add(counter, size, __ATOMIC_RELAXED);
+    }
     static inline long long streamd_counted(long long *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
     static inline void *streamd_malloc(long long *counter, size_t size) {
         void *block = malloc(size);
@@ -56,6 +59,7 @@ cdef extern from *:
     void *streamd_calloc(long long *counter, size_t count, size_t size) noexcept nogil
     void *streamd_realloc(long long *counter, void *block, size_t size) noexcept nogil
     void streamd_free(long long *counter, void *block) noexcept nogil
+    void streamd_add(long long *counter, long long size) noexcept nogil
     long long streamd_counted(long long *counter) noexcept nogil
     size_t streamd_block_size(void *block) noexcept nogil
 
@@ -82,6 +86,15 @@ cdef inline void free(void *block) noexcept nogil:
 cdef inline size_t block_size(void *block) noexcept nogil:
     """Bytes of a block as it was handed out."""
     return streamd_block_size(block)
+
+
+cdef inline void count_object(long long size) noexcept nogil:
+    """Count an object of the interpreter that belongs to the data, in (its size) or out (minus that)."""
+    streamd_add(&counted, size)
+
+
+cdef void freed_aside(size_t size) noexcept nogil
+    # Another thread than the loop's has freed so much: give it back to the system piece by piece. See heap.pyx.
 
 
 cdef inline long long heap_bytes() noexcept nogil:

@@ -8,7 +8,9 @@ before every command, and the C library can only tell by looking at all its free
 The interpreter's own objects are not counted here. Databases count theirs (Database.memory).
 """
 
-__all__ = ["allocated", "describe", "settle", "trim"]
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+__all__ = ["allocated", "describe", "trim", "trim_freed"]
 
 cdef extern from *:
     """
@@ -27,20 +29,16 @@ cdef extern from *:
         return text;
     }
     static int streamd_trim(size_t kept) { return malloc_trim(kept); }
-    static int streamd_settle(void) { return mallopt(M_MMAP_THRESHOLD, 256 * 1024) && mallopt(M_ARENA_MAX, 2); }
     #elif defined(__APPLE__)
     static char *streamd_describe(size_t *length) { *length = 0; return NULL; }
     #include <malloc/malloc.h>
     static int streamd_trim(size_t kept) { (void)kept; return malloc_zone_pressure_relief(NULL, 0) != 0; }
-    static int streamd_settle(void) { return 0; }
     #else
     static char *streamd_describe(size_t *length) { *length = 0; return NULL; }
     static int streamd_trim(size_t kept) { (void)kept; return 0; }
-    static int streamd_settle(void) { return 0; }
     #endif
     """
     int streamd_trim(size_t kept) noexcept nogil
-    int streamd_settle() noexcept nogil
     char *streamd_describe(size_t *length) noexcept nogil
     void libc_free "free"(void *block) noexcept nogil
 
@@ -71,6 +69,50 @@ def trim():
     return done != 0
 
 
-def settle():
-    """Choose how the C library keeps free memory; once, when a server process starts. Whether it can be chosen."""
-    return streamd_settle() != 0
+# --- Giving back what another thread frees ---------------------------------------------------------------------------
+#
+# The C library keeps what is freed, and a process that has once held a large stream looks large ever after. To give pages
+# back takes about 0.1 ms per MB, during which nobody else gets new memory from the library: so it is done a piece at a
+# time, each short enough not to be noticed. Where free blocks are many and small, looking through them takes as long again,
+# however little there is to give back: then it is done less often.
+
+cdef enum:
+    LEAST_PIECE = 16 << 20
+    GREATEST_PIECE = 64 << 20
+    LONG_US = 4000              # a stall that might be noticed
+
+cdef long long untrimmed = 0            # bytes freed since the last time
+cdef long long piece = LEAST_PIECE      # bytes after which it is done
+
+
+cdef long long now_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
+cdef void trim_timed() noexcept nogil:
+    """Give back what is free; choose when to do it next."""
+    global untrimmed, piece
+    cdef long long started = now_us()
+    streamd_trim(0)
+    untrimmed = 0
+    if now_us() - started > LONG_US:
+        piece = piece * 2 if piece < GREATEST_PIECE else piece
+    elif piece > LEAST_PIECE:
+        piece //= 2
+
+
+cdef void freed_aside(size_t size) noexcept nogil:
+    """Called by a thread that frees for the loop's: `size` bytes more are free."""
+    global untrimmed
+    untrimmed += <long long>size
+    if untrimmed >= piece:
+        trim_timed()
+
+
+def trim_freed():
+    """Called by such a thread when it has nothing more to free: give back the rest, if it is worth it."""
+    if untrimmed >= piece // 4:
+        with nogil:
+            trim_timed()

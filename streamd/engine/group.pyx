@@ -23,10 +23,16 @@ from streamd.engine.pel cimport (
     PelCursor, PelRecord, pel_add_owner, pel_assign, pel_check, pel_clear, pel_drop_owner, pel_find,
     pel_init, pel_insert, pel_last, pel_memory, pel_next, pel_owner_size, pel_remove, pel_seek, pel_set_time,
 )
+from streamd.heap cimport count_object
 
 __all__ = ["Consumer", "Group", "GroupRemains"]
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
+
+cdef enum:
+    # About what the interpreter takes for an object with its name and its places in dictionaries and lists, in bytes.
+    GROUP_BYTES = 600
+    CONSUMER_BYTES = 350
 
 
 cdef inline StreamID as_id(object pair):
@@ -39,6 +45,12 @@ cdef inline StreamID as_id(object pair):
 @cython.no_gc
 cdef class Consumer:
     """One consumer of a group. Made by its group."""
+
+    def __cinit__(self):
+        count_object(CONSUMER_BYTES)
+
+    def __dealloc__(self):
+        count_object(-CONSUMER_BYTES)
 
     def __repr__(self):
         return f"<Consumer {self.name!r}>"
@@ -63,6 +75,7 @@ cdef class Group:
     """
 
     def __cinit__(self):
+        count_object(GROUP_BYTES)
         self.consumers = {}
         self.by_number = []
         self.ordered = []
@@ -75,6 +88,7 @@ cdef class Group:
         self.entries_read = entries_read
 
     def __dealloc__(self):
+        count_object(-GROUP_BYTES)
         pel_clear(&self.pel)
 
     def __repr__(self):

@@ -18,12 +18,16 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Protocol
 
-from streamd.heap import trim
+from streamd.heap import trim, trim_freed
 
 __all__ = ["THRESHOLD", "Detachable", "LazyFree", "Sliced"]
 
 THRESHOLD = 64
 """Values whose effort is at most this are freed at once: the hand-over would cost more."""
+
+
+WORTH_TRIMMING = 20_000
+"""Objects of flushed databases after which it is worth while to give memory back to the system: some megabytes."""
 
 
 class Remains(Protocol):
@@ -75,6 +79,7 @@ class LazyFree:
         self._done = 0  # pieces that the thread has freed; written by the thread only
         self._done_at_reset = 0
         self._sliced = 0
+        self._untrimmed = 0  # objects released in slices whose memory has not been given back to the system
 
     # --- For the databases ---------------------------------------------------------------------------------------
 
@@ -115,6 +120,10 @@ class LazyFree:
             if not remains.count:
                 self._slices.popleft()
         self._sliced += released
+        self._untrimmed += released
+        if not self._slices and self._untrimmed > WORTH_TRIMMING:
+            self._untrimmed = 0
+            self.trim_later()
         return released
 
     @property
@@ -136,3 +145,5 @@ class LazyFree:
         while True:
             self._queue.get().free()
             self._done += 1
+            if self._queue.empty():
+                trim_freed()

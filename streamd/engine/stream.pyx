@@ -38,7 +38,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport INT64_MAX, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from streamd.heap cimport free, malloc, realloc
+from streamd.heap cimport freed_aside, free, malloc, realloc
 from libc.string cimport memcpy
 
 from streamd.engine.group cimport Group
@@ -613,6 +613,13 @@ cdef inline uint8_t *put_entry(
     for i in range(first, stop):
         p = lp_put(p, text_of(args, i), size_of(args, i))
     return lp_put_int(p, 2 * pairs + 4)
+
+
+cdef void free_node_aside(void *record) noexcept nogil:
+    """As free_node, on the thread that frees large streams."""
+    cdef size_t size = sizeof(StreamNode) + (<StreamNode *>record).capacity
+    free_node(record)
+    freed_aside(size)
 
 
 cdef void free_node(void *record) noexcept nogil:
@@ -1346,7 +1353,7 @@ cdef class StreamRemains:
     def free(self):
         """Free it all, without the interpreter's lock."""
         with nogil:
-            rax_drain(&self.nodes, free_node)
+            rax_drain(&self.nodes, free_node_aside)
         for remains in self.groups:
             remains.free()
         self.groups.clear()
