@@ -583,6 +583,7 @@ cdef class Dispatcher:
         """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
         cdef size_t mark = client.reply.length
         self.executing = client
+        client.last_command = entry.command
         self.perform(client, entry, args)
         self.executing = None
         if self.has_run_transaction:
@@ -605,7 +606,6 @@ cdef class Dispatcher:
     cdef int perform(self, Client client, Entry entry, list args) except -1:
         """Run one command, count what it took, and show it to those who watch."""
         cdef long long started = monotonic_us()
-        client.last_command = entry.command
         self.call(client, entry, args)
         self.ended_us = monotonic_us()
         if client.blocked is None:

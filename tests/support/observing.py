@@ -52,9 +52,10 @@ def masked(line: bytes) -> str:
 def same_story(story: Callable[[Server], object], *servers: Server) -> None:
     """Tell the same story to all servers; what it returns must not differ."""
     first, *others = servers
-    told = story(first)
+    ours = story(first)
     for other in others:
-        assert told == story(other), f"{first.name} and {other.name} differ"
+        theirs = story(other)
+        assert ours == theirs, f"{first.name} says {ours}\n{other.name} says {theirs}"
 
 
 def client_fields(wire: Wire, client_id: int | None = None) -> dict[str, str]:
