@@ -37,10 +37,19 @@ cdef enum:
     DENIED_CHANNEL = 4
 
 
-cdef int access_of(str flags):
+cdef dict known_flags = {}
+"""What access_of has found; there are as many as declarations spell."""
+
+
+cdef int access_of(str flags) except -1:
     """What the flags of a key specification ask for: a set of READ and WRITE."""
-    cdef set words = set(flags.split())
-    return (READ if "access" in words else 0) | (WRITE if words & {"insert", "update", "delete"} else 0)
+    cdef object known = known_flags.get(flags)
+    cdef set words
+    if known is None:
+        words = set(flags.split())
+        known = (READ if "access" in words else 0) | (WRITE if words & {"insert", "update", "delete"} else 0)
+        known_flags[flags] = known
+    return known
 
 
 # --- Where keys and channels are -----------------------------------------------------------------------------------
