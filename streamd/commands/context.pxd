@@ -25,4 +25,5 @@ cdef class Context:
     cdef public unsigned long long stream_idmp_maxsize
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)
+    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1
     cpdef int propagate(self, list args) except -1

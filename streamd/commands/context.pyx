@@ -41,6 +41,10 @@ cdef class Context:
         """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
         raise NotImplementedError
 
+    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1:
+        """Deliver a message to the subscribers of a channel, or of a shard channel; return how many they are."""
+        raise NotImplementedError
+
     cpdef int propagate(self, list args) except -1:
         """Add a command to those that are propagated instead of the one received.
 

@@ -1,7 +1,7 @@
-"""Publish/subscribe: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB.
+"""Subscriptions: SUBSCRIBE and its kin, and PUBSUB. Messages are sent by publish.pyx.
 
-Who is subscribed to what is kept by the server's hub, which delivers the messages too. What is left to say here is what
-each command asks of it, and how its answer looks: a push for each name, which is the whole answer. Behaviour: Redis 8.6.
+Who is subscribed to what is kept by the server's hub. What is left to say here is what each command asks of it, and how
+its answer looks: a push for each name, which is the whole answer. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ __all__ = ["Hub", "Namespace", "PubSubContext"]
 
 SUBSCRIBE_FLAGS = "denyoom pubsub noscript loading stale"
 UNSUBSCRIBE_FLAGS = "pubsub noscript loading stale"
-PUBLISH_FLAGS = "pubsub loading stale fast may_replicate"
 LOOK_FLAGS = "pubsub loading stale"
 SHARD_CHANNELS = KeysAt(1, -1, flags="not_key")
 
@@ -48,24 +47,18 @@ class Hub(Protocol):
     @property
     def shard_channels(self) -> Namespace: ...
 
-    def publish(self, channel: bytes, payload: bytes, is_sharded: bool = ...) -> int:
-        """Deliver a message; the number of subscriptions that it met."""
-
 
 class PubSubContext(Protocol):
     """What these commands ask of the server."""
 
     reply: ReplyWriter
     client: Any
-    is_propagating: bool
     in_transaction: bool
 
     @property
     def hub(self) -> Hub: ...
     def confirmations(self) -> ReplyWriter:
         """Where (un)subscriptions are told of: CLIENT REPLY silences replies, but not pushes."""
-
-    def propagate_to_replicas(self, args: list[bytes]) -> None: ...
 
 
 # --- Subscribing ---------------------------------------------------------------------------------------------------
@@ -153,31 +146,6 @@ def ssubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
 )  # fmt: skip
 def sunsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     _unsubscribe(ctx, ctx.hub.shard_channels, b"sunsubscribe", args[1:])
-
-
-# --- Publishing ----------------------------------------------------------------------------------------------------
-
-
-@command(
-    "PUBLISH", arity=3, group="pubsub", flags=PUBLISH_FLAGS, channels=ChannelsAt(1, 1), since="2.0.0",
-    complexity="O(N+M) with N being the number of the channel's subscribers and M that of all patterns",
-    summary="Sends a message to the subscribers of a channel.", args=(string("channel"), string("message")),
-)  # fmt: skip
-def publish(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.reply.integer(ctx.hub.publish(args[1], args[2]))
-    if ctx.is_propagating:
-        ctx.propagate_to_replicas(args)
-
-
-@command(
-    "SPUBLISH", arity=3, group="pubsub", flags=PUBLISH_FLAGS, keys=KeysAt(1, flags="not_key"), channels=ChannelsAt(1, 1),
-    since="7.0.0", complexity="O(N) with N being the number of the shard channel's subscribers",
-    summary="Sends a message to the subscribers of a shard channel.", args=(string("shardchannel"), string("message")),
-)  # fmt: skip
-def spublish(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.reply.integer(ctx.hub.publish(args[1], args[2], True))
-    if ctx.is_propagating:
-        ctx.propagate_to_replicas(args)
 
 
 # --- PUBSUB --------------------------------------------------------------------------------------------------------

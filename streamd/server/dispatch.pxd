@@ -3,6 +3,7 @@
 
 from streamd.commands.context cimport Context
 from streamd.server.client cimport Client
+from streamd.server.pubsub cimport Hub
 from streamd.server.histogram cimport Histogram
 from streamd.server.monitor cimport Monitors
 
@@ -57,7 +58,7 @@ cdef class Dispatcher
 cdef class ServerContext(Context):
     cdef object registry              # BlockedClients
     cdef Dispatcher dispatcher
-    cdef readonly object hub          # Hub
+    cdef readonly Hub hub
 
 
 cdef class Transaction:
@@ -110,7 +111,7 @@ cdef class Dispatcher:
     cdef Py_ssize_t peak_input        # bytes of the longest query buffer since take_peaks
     cdef size_t peak_output           # bytes of the longest unsent replies since take_peaks
     cdef readonly object tracking     # Tracking: client-side caching
-    cdef readonly object hub          # Hub: publish/subscribe
+    cdef readonly Hub hub             # publish/subscribe
     cdef list effects                 # (database index, args) to be propagated when the command is over
     cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
     cdef bint has_effects             # some have been taken since the last flush

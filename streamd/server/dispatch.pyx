@@ -43,8 +43,8 @@ from streamd.server.clock cimport monotonic_us, wall_ms
 from streamd.server.histogram cimport Histogram
 from streamd.server.keyspace import Keyspace
 from streamd.server.monitor cimport Monitors
+from streamd.server.pubsub cimport Hub
 from streamd.server.tracking cimport Tracking
-from streamd.server.pubsub import Hub
 from streamd.server.redaction import redacted
 
 __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
@@ -159,6 +159,9 @@ cdef class ServerContext(Context):
         self.dispatcher.keyspace.unwatch(self.client)
 
     # --- Subscriptions --------------------------------------------------------------------------------------------
+
+    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1:
+        return self.hub.publish(channel, payload, is_sharded)
 
     def confirmations(self):
         """Where a command tells of (un)subscriptions: in its reply, but CLIENT REPLY does not silence them."""
