@@ -72,7 +72,8 @@ def play(modules: Path, library: str, story: str, server: Server) -> None:
     )  # fmt: skip
     try:
         if story == "restart":
-            assert process.stdout is not None and process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdin is not None
             if process.stdout.readline() == "restart the server\n":
                 server.restart()
                 process.stdin.write("restarted\n")
@@ -81,7 +82,7 @@ def play(modules: Path, library: str, story: str, server: Server) -> None:
     finally:
         process.kill()
         process.communicate()
-    assert process.returncode == 0 and said == "done\n", f"{library}, {story}:\n{said}{complaints}"
+    assert (process.returncode, said) == (0, "done\n"), f"{library}, {story}:\n{said}{complaints}"
 
 
 @pytest.mark.parametrize("story", ["streams", "transactions", "patterns", "events", "killed"])

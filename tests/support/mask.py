@@ -151,7 +151,8 @@ def _exec(args: Sequence[bytes], reply: Reply) -> Reply:
         return reply
     hello = (Reply("$", b"server"), Reply("$", b"redis"))
     return Reply(
-        "*", tuple(_hello(args, part) if part.kind in NESTED and part.value[:2] == hello else part for part in reply.value)
+        "*",
+        tuple(_hello(args, part) if part.kind in NESTED and part.value[:2] == hello else part for part in reply.value),
     )
 
 

@@ -108,7 +108,12 @@ class Server:
     def _start(self) -> None:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                self._argv, cwd=self.folder, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                self._argv,
+                cwd=self.folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def restart(self) -> None:
