@@ -360,7 +360,9 @@ def _swap_index(text: bytes, which: str) -> int:
 )  # fmt: skip
 def swapdb(ctx: Context, args: list[bytes]) -> None:
     first, second = _swap_index(args[1], "first"), _swap_index(args[2], "second")
-    database_at(ctx, first).swap_with(database_at(ctx, second))
+    one, other = database_at(ctx, first), database_at(ctx, second)
+    if one is not other:
+        one.swap_with(other)
     ctx.dirty += 1
     ctx.reply.ok()
 

@@ -25,7 +25,7 @@ class Client(asyncio.Protocol):
     is_congested: bool
     authenticated: bool
     transaction: Transaction | None
-    watched: dict[tuple[Database, bytes], None] | None
+    watched: dict[tuple[Database, bytes], bool] | None
     is_dirty: bool
     output_class: int
     tracking: ClientTracking | None

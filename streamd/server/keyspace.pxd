@@ -17,4 +17,4 @@ cdef class Keyspace(KeyspaceListener):
     cdef readonly int watching_clients    # clients that watch at least one key
 
     cpdef int refresh(self) except -1
-    cdef int watched_changed(self, dict clients) except -1
+    cdef int watched_changed(self, tuple place, dict clients, replacement) except -1

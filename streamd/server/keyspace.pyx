@@ -17,6 +17,7 @@ from streamd.engine.database cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM, EVENT_STRING,
     EVENT_TYPE_CHANGED,
 )
+from streamd.engine.database import Database
 from streamd.server.client cimport Client
 from streamd.server.dispatch cimport Dispatcher
 from streamd.server.tracking cimport Tracking
@@ -30,6 +31,15 @@ EVENT_LETTERS = {
 """Classes of events by their letters in the setting; those of other data types never happen here."""
 APART = frozenset("mnoc")
 """Letters that `A` does not stand for."""
+
+
+EMPTY = Database()
+"""What stands in the place of a flushed database."""
+
+
+cdef bint holds(db, bytes key) except -1:
+    """Whether a key is there, expired or not; it is neither removed nor told of."""
+    return db.is_overdue(key) or db.peek(key) is not None
 
 
 cdef class Keyspace(KeyspaceListener):
@@ -56,14 +66,13 @@ cdef class Keyspace(KeyspaceListener):
     def watch(self, Client client not None, db, bytes key not None):
         """Let changes of a key from now on stop the client's next transaction."""
         place = (db, key)
-        # An expired key is missing from the beginning: that it is removed later is no change.
-        db.peek(key)
         if client.watched is None:
             client.watched = {}
             self.watching_clients += 1
         if place in client.watched:
             return
-        client.watched[place] = None
+        # A key that has expired already is missing from the beginning: that it is removed later is no change.
+        client.watched[place] = db.is_overdue(key)
         self.watched.setdefault(place, {})[client] = None
         self.refresh()
 
@@ -85,9 +94,10 @@ cdef class Keyspace(KeyspaceListener):
     def is_stale(self, Client client not None):
         """Whether something that a client watches has changed, or has expired without anybody having met it."""
         if client.watched is not None and not client.is_dirty:
-            for db, key in client.watched:
+            for (db, key), was_overdue in client.watched.items():
                 db.now_ms = (<Dispatcher>self.dispatcher).context.now_ms
-                db.peek(key)  # an expired key is removed, and told of
+                if not was_overdue and db.is_overdue(key):
+                    return True
         return client.is_dirty
 
     # --- Events --------------------------------------------------------------------------------------------------
@@ -113,10 +123,24 @@ cdef class Keyspace(KeyspaceListener):
             self.hub.publish(b"__keyevent@%d__:%b" % (db.index, event), key)
         return 0
 
-    cdef int watched_changed(self, dict clients) except -1:
-        """Something that these clients watch has changed."""
+    cdef int watched_changed(self, tuple place, dict clients, replacement) except -1:
+        """A key has changed, or all keys of its database are about to be replaced: tell those that watch it.
+
+        replacement  the database whose keys will stand there; None when the key is as it is
+        """
         cdef Client client
+        db, key = place
         for client in clients:
+            if client.watched[place]:
+                # It had expired when the watching began, so it was missing; and missing it stays.
+                if not holds(db if replacement is None else replacement, key):
+                    client.watched[place] = False
+                    continue
+                if replacement is not None and replacement.is_overdue(key):
+                    continue
+            elif replacement is not None and replacement.is_overdue(key) and not holds(db, key):
+                client.watched[place] = True
+                continue
             client.is_dirty = True
         return 0
 
@@ -124,9 +148,10 @@ cdef class Keyspace(KeyspaceListener):
 
     cpdef int key_touched(self, object db, bytes key) except -1:
         if self.watched:
-            clients = self.watched.get((db, key))
+            place = (db, key)
+            clients = self.watched.get(place)
             if clients is not None:
-                self.watched_changed(clients)
+                self.watched_changed(place, clients, None)
         if self.tracking.is_used():
             self.tracking.touched(key, key is self.removed)
         self.removed = None
@@ -140,14 +165,13 @@ cdef class Keyspace(KeyspaceListener):
 
     cpdef int flushing(self, object db) except -1:
         for place, clients in self.watched.items():
-            if place[0] is db and db.peek(place[1]) is not None:
-                self.watched_changed(clients)
+            if place[0] is db and holds(db, place[1]):
+                self.watched_changed(place, clients, EMPTY)
         self.tracking.flushed(db.index)
         return 0
 
     cpdef int swapping(self, object db, object other) except -1:
         for place, clients in self.watched.items():
-            if place[0] is db or place[0] is other:
-                if db.peek(place[1]) is not None or other.peek(place[1]) is not None:
-                    self.watched_changed(clients)
+            if (place[0] is db or place[0] is other) and (holds(db, place[1]) or holds(other, place[1])):
+                self.watched_changed(place, clients, other if place[0] is db else db)
         return 0
