@@ -27,7 +27,9 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT64_MAX, UINT32_MAX, UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT64_MAX, UINT32_MAX, UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
+)
 from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
