@@ -15,6 +15,7 @@ from streamd.commands.help import write_help
 from streamd.commands.spec import block, command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, UnknownSettingError, printable
 from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.request import forget_words
 
 __all__ = ["Client", "Config", "Server", "ServerContext", "is_local", "parse_shutdown"]
 
@@ -123,6 +124,7 @@ def config_get(ctx: ServerContext, args: list[bytes]) -> None:
 def config_set(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) % 2:
         raise OptionSyntaxError
+    forget_words(args[2:])
     words = decoded(args[2:])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     try:

@@ -298,7 +298,8 @@ cdef class Client:
 
     @property
     def fileno(self):
-        return self.fd
+        sock = None if self.transport is None else self.transport.get_extra_info("socket")
+        return self.fd if sock is None else sock.fileno()
 
     @property
     def query_buffer_size(self):
