@@ -113,6 +113,8 @@ cdef class Dispatcher:
     cdef readonly object tracking     # Tracking: client-side caching
     cdef readonly Hub hub             # publish/subscribe
     cdef list effects                 # (database index, args) to be propagated when the command is over
+    cdef bint has_replica_effects     # some of them are for replicas only
+    cdef public bint has_replicas     # whether replicas want effects
     cdef public object propagation    # takes effects: append_effects(effects, now_ms); None: nobody wants them
     cdef bint has_effects             # some have been taken since the last flush
     cdef public bint limits_clients   # maxmemory-clients: what clients take is looked at

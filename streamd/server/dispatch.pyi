@@ -70,6 +70,7 @@ class Dispatcher:
     keyspace: Keyspace
     tracking: Tracking
     hub: Hub
+    has_replicas: bool
     propagation: Any
     tracks_latency: bool
     total_reads: int

@@ -174,7 +174,9 @@ cdef class ServerContext(Context):
 
     def propagate_to_replicas(self, list args not None):
         """Let replicas, but no file, have a command that changed nothing here."""
-        self.dispatcher.propagate(~self.db.index, args)
+        if self.dispatcher.has_replicas:
+            self.dispatcher.has_replica_effects = True
+            self.dispatcher.propagate(~self.db.index, args)
 
 
 cdef class Dispatcher:
@@ -711,7 +713,10 @@ cdef class Dispatcher:
         cdef list effects = self.effects
         if effects:
             self.effects = []
-            if self.propagation is not None:
+            if self.has_replica_effects:
+                self.has_replica_effects = False
+                effects = [effect for effect in effects if effect[0] >= 0]
+            if self.propagation is not None and effects:
                 self.propagation.append_effects(effects, self.context.now_ms)
                 self.has_effects = True
                 self.schedule()
