@@ -20,7 +20,7 @@ cdef class ClientTracking:
 cdef class Audience:
     # Who is told of the keys under one prefix, and what they have not been told yet.
     cdef dict clients                     # id -> Client
-    cdef dict keys                        # changed key -> the Client that changed it, or None when nobody is spared the news
+    cdef dict keys                        # changed key -> the Client that changed it; None: nobody is spared the news
 
 
 cdef class Tracking:
@@ -29,7 +29,7 @@ cdef class Tracking:
     cdef dict prefixes                    # prefix -> Audience
     cdef list lengths                     # of the prefixes, each once, ascending
     cdef list pending                     # keys to be told to the running client after its reply; None: all keys
-    cdef dict ranges                      # spec.Command -> (first key, last key, step), or None: ask the key specifications
+    cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
     cdef readonly int client_count        # clients with CLIENT TRACKING ON
     cdef readonly long long total_items   # client IDs in `table`
     cdef long long _max_keys
@@ -47,7 +47,7 @@ cdef class Tracking:
     cdef int broadcast(self) except -1
     cdef int shrink(self) except -1
     cdef int add_item(self, bytes key, long long client_id) except -1
-    cdef list keys_of(self, object command, list args)
+    cdef list request_keys(self, object command, list args)
     cdef int invalidate(self, bytes key, object ids) except -1
     cdef int tell(self, Client client, bytes key) except -1
     cdef int note(self, bytes key, bint by_server) except -1

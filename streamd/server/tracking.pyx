@@ -3,21 +3,22 @@
 
 There are two ways to be told, chosen by CLIENT TRACKING:
 
-    by default   what a client reads is remembered in `table`; the first change of a key is told to all that have read it,
-                 and the key is forgotten until somebody reads it again
-    BCAST        nothing is remembered; all changes of keys under some prefixes are told, together at the end of the turn
+    by default   what a client reads is remembered in `table`; the first change of a key is told to all that have read
+                 it, and the key is forgotten until somebody reads it again
+    BCAST        nothing is remembered; all changes of keys under some prefixes are told, together at the end of the
+                 turn
 
 The table holds IDs, not clients: one that has gone, or does not track any more, leaves its IDs behind, and they go with
-the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each request
-some are told of as if they had changed, those first that have not been read for the longest time.
+the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each
+request some are told of as if they had changed, those first that have not been read for the longest time.
 
 Keys are known by name alone: a key of one database stands for its namesakes in the others.
 
-The running client is told after its reply (of a transaction: after EXEC's), others at once. A client may have another one
-told in its place (REDIRECT); in RESP2 that is the only way, and the other one must have subscribed to something.
+The running client is told after its reply (of a transaction: after EXEC's), others at once. A client may have another
+one told in its place (REDIRECT); in RESP2 that is the only way, and the other one must have subscribed to something.
 
-What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks with
-BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes.
+What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks
+with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes.
 
 Behaviour: Redis 8.6.
 """
@@ -32,18 +33,19 @@ from streamd.server.dispatch cimport TRACKING_FULL, Dispatcher, Entry
 __all__ = ["ClientTracking", "Tracking"]
 
 cdef enum:
-    EFFORT = 100    # keys that are forgotten before a request when there are too many; more each time that is not enough
+    EFFORT = 100    # keys that are forgotten before a request when there are too many; more when that is not enough
 
+# What stands before the keys: of a push, and of a message to a subscriber in RESP2.
 cdef bytes PUSH = b">2\r\n$10\r\ninvalidate\r\n"
 cdef bytes MESSAGE = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"
-"""What stands before the keys: of a push, and of a message to a subscriber in RESP2."""
 
 
 cdef class ClientTracking:
     """What one client has asked for with CLIENT TRACKING."""
 
     def __init__(
-        self, *, long long redirect=0, bint is_bcast=False, bint is_optin=False, bint is_optout=False, bint is_noloop=False
+        self, *, long long redirect=0, bint is_bcast=False, bint is_optin=False, bint is_optout=False,
+        bint is_noloop=False,
     ):
         self.redirect = redirect
         self.is_bcast = is_bcast
@@ -72,7 +74,7 @@ cdef class Tracking:
         self.effort = EFFORT
         self.flush_command = -1
 
-    # --- CLIENT TRACKING, CLIENT CACHING -----------------------------------------------------------------------------
+    # --- CLIENT TRACKING, CLIENT CACHING -------------------------------------------------------------------------
 
     def enable(self, Client client not None, ClientTracking wanted not None, list prefixes not None):
         """CLIENT TRACKING ON. `prefixes` are added to those that the client has; with BCAST, none means all keys."""
@@ -150,20 +152,20 @@ cdef class Tracking:
         self.effort = EFFORT
         self.dispatcher.change_state(TRACKING_FULL, 0 < limit < len(self.table))
 
-    # --- What clients read -------------------------------------------------------------------------------------------
+    # --- What clients read ---------------------------------------------------------------------------------------
 
     cdef int remember(self, Client client, Entry entry, list args) except -1:
         """Remember the keys of a command that a tracking client has run, and that changes nothing."""
         cdef ClientTracking record = client.tracking
         if record.is_bcast or (record.is_optin and not record.is_caching) or (record.is_optout and record.is_caching):
             return 0
-        for key in self.keys_of(entry.command, args):
+        for key in self.request_keys(entry.command, args):
             self.add_item(key, client.id)
         if 0 < self._max_keys < len(self.table):
             self.dispatcher.change_state(TRACKING_FULL, True)
         return 0
 
-    cdef list keys_of(self, object command, list args):
+    cdef list request_keys(self, object command, list args):
         """The keys of a request."""
         cdef Py_ssize_t first, last, step
         found = self.ranges.get(command, command)
@@ -215,7 +217,7 @@ cdef class Tracking:
             self.dispatcher.change_state(TRACKING_FULL, False)
         return 0
 
-    # --- What changes --------------------------------------------------------------------------------------------------
+    # --- What changes --------------------------------------------------------------------------------------------
 
     cdef int touched(self, bytes key, bint by_server) except -1:
         """A key has changed; `by_server`: not by the running command, but because it has expired or must make room."""
@@ -247,7 +249,7 @@ cdef class Tracking:
         return 0
 
     cdef int flushed(self, int db_index) except -1:
-        """All keys of a database, or of several in one command, are going: everybody forgets everything, and is told once."""
+        """All keys of a database, or of several in one command, are going: all is forgotten, and that is told once."""
         cdef Client client
         cdef Client executing = self.dispatcher.executing
         cdef bint is_told = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
@@ -257,8 +259,8 @@ cdef class Tracking:
             return 0
         self.table.clear()
         self.total_items = 0
-        # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of FLUSHALL
-        # ASYNC, after it: that handler replies first).
+        # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
+        # FLUSHALL ASYNC, after it: that handler replies first).
         if executing is not None and not self.dispatcher.context.in_transaction and executing.reply_mode == REPLY_ON:
             self.dispatcher.executing = None
         try:
@@ -281,7 +283,7 @@ cdef class Tracking:
             self.send(client, None if key is None else one_key(key))
         return 0
 
-    # --- BCAST -----------------------------------------------------------------------------------------------------------
+    # --- BCAST ---------------------------------------------------------------------------------------------------
 
     cdef int note(self, bytes key, bint by_server) except -1:
         """Keep a changed key for those who are told at the end of the turn."""
@@ -322,7 +324,7 @@ cdef class Tracking:
                     self.send(client, everything)
         return 0
 
-    # --- Messages ----------------------------------------------------------------------------------------------------------
+    # --- Messages ------------------------------------------------------------------------------------------------
 
     cdef int send(self, Client client, bytes keys) except -1:
         """Send keys, an encoded array, to a client or to whom it named instead; None: all keys."""
@@ -345,7 +347,7 @@ cdef class Tracking:
             return 0
         return target.deliver(message, len(message))
 
-    # --- Self-check ----------------------------------------------------------------------------------------------------------
+    # --- Self-check ----------------------------------------------------------------------------------------------
 
     def check_invariants(self):
         """Walk everything and assert that it agrees."""

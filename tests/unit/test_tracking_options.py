@@ -1,0 +1,69 @@
+"""The options of CLIENT TRACKING, read and checked without a server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from streamd.commands.tracking import TrackingOptions
+from streamd.errors import CommandError
+
+NEW = SimpleNamespace(is_bcast=False, is_optin=False, is_optout=False, prefixes=[])
+
+
+def parse(text: str) -> TrackingOptions:
+    return TrackingOptions.parse([word.encode() for word in f"CLIENT TRACKING {text}".split()], {7})
+
+
+def test_all_options() -> None:
+    assert parse("on redirect 7 bcast prefix b PREFIX a noloop") == TrackingOptions(
+        is_on=True, redirect=7, is_bcast=True, is_noloop=True, prefixes=[b"b", b"a"]
+    )
+    assert parse("OFF OPTIN OPTOUT") == TrackingOptions(is_on=False, is_optin=True, is_optout=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("maybe", "ERR syntax error"),
+        ("on prefix", "ERR syntax error"),
+        ("on redirect", "ERR syntax error"),
+        ("on redirect x", "ERR value is not an integer or out of range"),
+        ("on redirect 8", "ERR The client ID you want redirect to does not exist"),
+        ("on redirect 7 redirect 7", "ERR A client can only redirect to a single other client"),
+    ],
+)
+def test_requests_that_cannot_be_read(text: str, error: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        parse(text)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "error"),
+    [
+        ("on prefix a", {}, "ERR PREFIX option requires BCAST"),
+        ("on bcast", {"is_optin": False}, "ERR You can't switch BCAST mode"),
+        ("on bcast optin", {"is_bcast": True}, "ERR OPTIN and OPTOUT are not compatible with BCAST"),
+        ("on optin optout", {}, "ERR You can't specify both OPTIN mode and OPTOUT mode"),
+        ("on optin", {"is_optout": True}, "ERR You can't switch OPTIN/OPTOUT mode"),
+        ("on optout", {"is_optin": True}, "ERR You can't switch OPTIN/OPTOUT mode"),
+        ("on bcast prefix ab", {"is_bcast": True, "prefixes": [b"a"]}, "ERR Prefix 'ab' overlaps with an existing"),
+        (
+            "on bcast prefix a prefix ab",
+            {"is_bcast": True},
+            "ERR Prefix 'a' overlaps with another provided prefix 'ab'",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(text: str, old: dict[str, object], error: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        parse(text).check(SimpleNamespace(**{**vars(NEW), **old}))
+    assert str(caught.value).startswith(error)
+
+
+def test_options_that_do() -> None:
+    parse("on bcast prefix a prefix b").check(None)
+    parse("on bcast prefix b").check(SimpleNamespace(**{**vars(NEW), "is_bcast": True, "prefixes": [b"a"]}))
+    parse("on optin").check(SimpleNamespace(**{**vars(NEW), "is_optin": True}))
