@@ -280,8 +280,8 @@ def test_help_at_the_terminal(terminal: Callable[..., Terminal]) -> None:
     screen = terminal()
     screen.wait_for(r"127\.0\.0\.1:\d+> ")
     screen.type("HELP XLEN\r")
-    screen.wait_for(r"XLEN\S* key")
-    screen.wait_for(r"since: 5\.0\.0")
+    screen.wait_for(r"XLEN\x1b\[0m \x1b\[90mkey")
+    screen.wait_for(r"since:\x1b\[0m 5\.0\.0")
 
 
 def test_a_terminal_tells_who_it_is(server: Server, terminal: Callable[..., Terminal]) -> None:
