@@ -303,6 +303,21 @@ class RuleSet:
             raise RuleError(SYNTAX)
         self.channels[pattern] = None
 
+    def check_invariants(self) -> None:
+        """Assert what must hold; for tests."""
+        assert len(self.commands) == self._index.count
+        assert not any(self.commands[number] for number in self.first_args), "allowed with any argument, and with some"
+        assert not (self.all_keys and self.keys)
+        assert not (self.all_channels and self.channels)
+        assert all(access in _KEY_SIGNS for access in self.keys.values())
+        parents = {name.rpartition("|")[0] for name in self.command_rules}
+        for name in parents & self.command_rules.keys():
+            assert all(
+                list(self.command_rules).index(name) < at
+                for at, part in enumerate(self.command_rules)
+                if part.startswith(f"{name}|")
+            ), "a rule stands before the one that made it void"
+
     # -- Writing it down
 
     @property
@@ -465,6 +480,15 @@ class User:
         self._set_enabled(False)
         self._set_sanitizes(True)
         self.rule_sets = [RuleSet(self._index, all_channels=self._all_channels)]
+
+    def check_invariants(self) -> None:
+        """Assert what must hold; for tests."""
+        assert self.rule_sets, "a user has rules of its own"
+        assert not (self.is_nopass and self.hashes)
+        assert all(len(digest) == 64 for digest in self.hashes)
+        for rules in self.rule_sets:
+            rules.check_invariants()
+        assert self.permissions.allow_everything == self.rule_sets[0].compile().allows_everything
 
     # -- Questions
 
@@ -630,6 +654,17 @@ class Acl:
     def in_order(self) -> list[User]:
         """All users, by name."""
         return [self.users[name] for name in sorted(self.users)]
+
+    def check_invariants(self) -> None:
+        """Assert what must hold; for tests."""
+        assert self.users[DEFAULT_USER] is self.default
+        assert self._server.dispatcher.default_user is self.default
+        assert self._server.dispatcher.needs_password == self.needs_password
+        for name, user in self.users.items():
+            assert user.name == name
+            user.check_invariants()
+        for client in self._server.clients.values():
+            assert client.user is None or client.close_after_reply or self.users[client.user.name] is client.user
 
     # -- Checking requests
 

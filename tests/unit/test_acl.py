@@ -225,6 +225,7 @@ def test_the_text_of_a_user_makes_the_same_user(rules: list[str]) -> None:
     for rule in rules:
         with suppress(RuleError):
             someone = someone.changed([rule.encode()])
+            someone.check_invariants()
     again = User(b"u", INDEX).changed(merge_selectors(someone.text.split(b" ")))
     assert again.text == someone.text
     for mine, other in zip(someone.rule_sets, again.rule_sets, strict=True):
@@ -500,6 +501,7 @@ def test_requirepass_is_the_password_of_the_default_user() -> None:
     assert not server.dispatcher.needs_password
     acl.set_user(b"default", [b"off"])
     assert server.dispatcher.needs_password
+    acl.check_invariants()
 
 
 def test_users_of_the_configuration_take_the_place_of_the_default_ones() -> None:
@@ -512,6 +514,7 @@ def test_users_of_the_configuration_take_the_place_of_the_default_ones() -> None
         b"user default on sanitize-payload resetchannels +@all",
     ]
     assert acl.config_lines() == [one.line.decode() for one in acl.in_order()]
+    acl.check_invariants()
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Any) -> None:
@@ -520,6 +523,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Any) -> None:
     acl = Acl(FakeServer(aclfile=str(path)))
     acl.load_at_start()
     assert set(acl.users) == {b"a", b"default"}
+    acl.check_invariants()
     assert acl.config_lines() == []
     acl.save_file()
     assert path.read_bytes() == b"".join(one.line + b"\n" for one in acl.in_order())
