@@ -15,7 +15,7 @@ from support.servers import eventually
 
 from streamd.errors import StreamdError
 from streamd.persistence.aof import AofState, AppendOnlyFile, CannotPersistError
-from streamd.persistence.aof_load import AofLoadError
+from streamd.persistence.aof_load import AofLoadError, LoadOptions
 
 NOW = 1_700_000_000_000
 ADD = commands("XADD s 1-1 f v")[0]
@@ -471,6 +471,48 @@ def test_no_rewrite_begins_while_changes_cannot_be_written(tmp_path: Path) -> No
     aof.close()
 
 
+def test_the_first_command_of_a_new_file_names_its_database(tmp_path: Path) -> None:
+    store = Store()
+    aof = open_aof(tmp_path, store)
+    aof.buffer.append(3, ADD, NOW)
+    rewrite(aof, store)
+    aof.buffer.append(3, ADD, NOW)
+    aof.close()
+    assert content(tmp_path, "appendonly.aof.2.incr.aof") == bytes_of([*commands("SELECT 3"), ADD])
+
+
+def test_a_sync_of_the_file_before_says_nothing_of_the_new_one(tmp_path: Path) -> None:
+    clock = Clock()
+    aof = open_aof(tmp_path, Store(), clock=clock)
+    aof.buffer.append(0, ADD, NOW)
+    clock.now += 1.1
+    aof.flush()
+    drain(aof)
+    aof.begin_rewrite()
+    aof.cron()
+    aof.check_invariants()
+    assert aof.synced == 0
+    aof.rewrite_started(7)
+    aof.finish_rewrite(False)
+    aof.close()
+
+
+def test_nothing_is_deleted_while_the_new_manifest_may_be_lost(tmp_path: Path) -> None:
+    store, files = Store(), FailingFiles()
+    aof = open_aof(tmp_path, store, files)
+    aof.begin_rewrite()
+    aof.rewrite_started(7)
+    store.write_base(aof.temporary_base(7))
+    files.fail("sync_directory")
+    assert aof.finish_rewrite(True)
+    files.heal()
+    aof.check_invariants()
+    assert {"appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"} < set(names(tmp_path))
+    rewrite(aof, store)
+    assert names(tmp_path) == ["appendonly.aof.3.base.rdb", "appendonly.aof.3.incr.aof", "appendonly.aof.manifest"]
+    aof.close()
+
+
 class Crash(BaseException):
     """The process dies."""
 
@@ -632,18 +674,17 @@ def test_a_rewrite_while_it_is_off_only_makes_a_base(tmp_path: Path) -> None:
 def test_numbers_that_files_without_a_manifest_have_are_not_used_again(tmp_path: Path) -> None:
     folder = tmp_path / "appendonlydir"
     folder.mkdir()
-    (folder / "appendonly.aof.4.base.rdb").write_bytes(b"precious")
-    (folder / "appendonly.aof.6.incr.aof").write_bytes(b"precious")
+    (folder / "appendonly.aof.1.base.rdb").write_bytes(b"precious")
+    (folder / "appendonly.aof.1.incr.aof").write_bytes(b"precious")
     store = Store()
     aof = make_aof(tmp_path)
     aof.enable()
     assert rewrite(aof, store)
-    assert {
-        name: content(tmp_path, name) for name in names(tmp_path) if content(tmp_path, name) == b"precious"
-    }.keys() == {
-        "appendonly.aof.4.base.rdb",
-        "appendonly.aof.6.incr.aof",
-    }
+    kept = [name for name in names(tmp_path) if content(tmp_path, name) == b"precious"]
+    assert kept == ["appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"]
+    assert manifest(tmp_path).startswith(
+        "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.2.incr.aof seq 2"
+    )
     aof.check_invariants()
     aof.close()
 
@@ -652,6 +693,9 @@ def test_files_without_a_manifest_refuse_the_start(tmp_path: Path) -> None:
     open_aof(tmp_path, Store()).close()
     (tmp_path / "appendonlydir" / "appendonly.aof.manifest").unlink()
     before = names(tmp_path)
+    store, aof = Store(), make_aof(tmp_path)
     with pytest.raises(AofLoadError, match=r"manifest .* is missing.*appendonly\.aof\.1\.base\.rdb"):
-        open_aof(tmp_path, Store())
+        list(aof.load(store.apply, LoadOptions(), load_rdb=store.load_rdb()))
+    with pytest.raises(AofLoadError):
+        aof.open(store.write_base)
     assert names(tmp_path) == before
