@@ -85,6 +85,7 @@ def load_seconds(name: str, folder: Path) -> float:
         deadline = time.monotonic() + SAVE_DEADLINE_S
         while server.send("PING") != b"+PONG\r\n" and time.monotonic() < deadline:
             time.sleep(0.02)
+        assert server.send("DBSIZE") == b":1\r\n"
     found = LOADED.search((folder / "log").read_text(errors="replace"))
     if found is None:
         raise RuntimeError(f"{name} has not loaded the snapshot")
@@ -97,6 +98,7 @@ def save_seconds(name: str, folder: Path) -> float:
     own.mkdir(exist_ok=True)
     shutil.copy(folder / "dump.rdb", own / "dump.rdb")
     with start(name, own) as server:  # type: ignore[attr-defined]
+        assert server.send("DBSIZE") == b":1\r\n"
         return statistics.median(wait_for(server, "SAVE") for _ in range(3))
 
 
