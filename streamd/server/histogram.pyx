@@ -20,15 +20,12 @@ What must hold: `count` is the sum of all counters. Called by the dispatcher for
 
 cimport cython
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport calloc, free
+
+from streamd.heap cimport calloc, free
 
 __all__ = ["Histogram"]
 
-cdef extern from *:
-    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
-
 cdef enum:
-    MOST_NS = 1000000000
     FIRST_BOUND = 1024        # ns: the first bound of `cumulative`; each next one is twice as far
     BOUNDS = 20
 
@@ -49,27 +46,17 @@ cdef inline uint64_t highest_beside(uint64_t ns) noexcept nogil:
     return ns if page == 0 else ns | ((<uint64_t>1 << (page - 1)) - 1)
 
 
-cdef inline int page_of(uint64_t ns) noexcept nogil:
-    return 64 - PAGE_BITS - leading_zeros(ns | (PAGE - 1))
-
-
 @cython.final
 cdef class Histogram:
     def __dealloc__(self):
         for page in range(PAGES):
             free(self.pages[page])
 
-    cdef int record(self, long long us) except -1:
-        """Count one duration, in microseconds."""
-        cdef uint64_t ns = 1 if us <= 0 else MOST_NS if us >= MOST_NS // 1000 else <uint64_t>us * 1000
-        cdef int page = page_of(ns)
-        cdef uint64_t *counters = self.pages[page]
-        if counters is NULL:
-            counters = self.pages[page] = <uint64_t *>calloc(PAGE, sizeof(uint64_t))
-            if counters is NULL:
-                raise MemoryError
-        counters[(ns if page == 0 else ns >> (page - 1)) & (PAGE - 1)] += 1
-        self.count += 1
+    cdef int add_page(self, int page) except -1:
+        """Make room for values of a page."""
+        self.pages[page] = <uint64_t *>calloc(PAGE, sizeof(uint64_t))
+        if self.pages[page] is NULL:
+            raise MemoryError
         return 0
 
     def add(self, long long us):
