@@ -228,7 +228,7 @@ def set_(ctx: Context, args: list[bytes]) -> None:
         is_stored = False
     else:
         if options.comparison is not None and not options.returns_old:
-            present = find_string(ctx, name)
+            present = find_string_for_write(ctx, name)
         is_stored = options.is_met(present)
     if is_stored and at_ms >= 0:
         store_expiring(ctx, name, value, at_ms)

@@ -126,6 +126,7 @@ cdef class Database:
 
     cpdef int event(self, int kind, bytes event, bytes key) except -1    # something happened to a key; EventClass, name
     cpdef int touched(self, bytes key) except -1                         # the value of a key changed in place
+    cdef Slot find_slot(self, bytes key)
     cdef Slot lookup(self, bytes key)
     cdef Slot slot_at(self, Py_ssize_t at)
     cdef Slot random_slot(self, bint is_expiring)

@@ -304,17 +304,20 @@ cdef class Database:
 
     # --- Slots -------------------------------------------------------------------------------------------------
 
-    cdef Slot lookup(self, bytes key):
-        """The slot of a key, or None; an expired key is removed."""
+    cdef Slot find_slot(self, bytes key):
+        """The slot of a key, or None; expired or not."""
         cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
         cdef PyObject *found
-        cdef Slot slot
         if <object>shard is None:
             return None
         found = PyDict_GetItemWithError(<dict>shard, key)
-        if found is NULL:
+        return None if found is NULL else <Slot>found
+
+    cdef Slot lookup(self, bytes key):
+        """The slot of a key, or None; an expired key is removed."""
+        cdef Slot slot = self.find_slot(key)
+        if slot is None:
             return None
-        slot = <Slot>found
         if 0 <= slot.expire_at_ms < self.now_ms and not self.keeps_expired:
             self.expire(slot)
             return None
@@ -563,12 +566,8 @@ cdef class Database:
 
     cpdef bint is_overdue(self, bytes key) except -1:
         """Whether a key has expired and is still there because nobody has met it; it stays."""
-        cdef PyObject *shard = PyList_GET_ITEM(self.shards, shard_of(key))
-        cdef PyObject *found
-        if <object>shard is None:
-            return False
-        found = PyDict_GetItemWithError(<dict>shard, key)
-        return found is not NULL and 0 <= (<Slot>found).expire_at_ms < self.now_ms
+        cdef Slot slot = self.find_slot(key)
+        return slot is not None and 0 <= slot.expire_at_ms < self.now_ms
 
     cpdef int add(self, bytes key, object value) except -1:
         """Store a value under a key that is missing (KeyError when it is not); it has no expiry."""
@@ -910,8 +909,11 @@ cdef class Database:
         return self.object_bytes + self.container_bytes + self.count * <long long>sizeof(PyObject *)
 
     cpdef long long key_memory(self, bytes key) except -2:
-        """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access."""
-        cdef Slot slot = self.lookup(key)
+        """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access.
+
+        An expired key that nobody has met takes memory too, and stays.
+        """
+        cdef Slot slot = self.find_slot(key)
         cdef long long size
         if slot is None:
             return -1

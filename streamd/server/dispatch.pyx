@@ -771,11 +771,11 @@ cdef class Dispatcher:
             self.answer_bug(client, mark, error)
         if client.state & TRACKING and entry.flags & READ_ONLY:
             (<Tracking>self.tracking).remember(client, entry, args)
-        if context.is_propagating:
+        if context.is_propagating and entry is not self.exec_entry:
             if context.effects is not None:
                 for effect in context.effects:
                     self.effects.append((db_index, effect))
-            elif context.dirty != dirty and entry is not self.exec_entry:
+            elif context.dirty != dirty:
                 self.effects.append((db_index, args))
         return 0
 

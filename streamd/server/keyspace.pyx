@@ -160,7 +160,10 @@ cdef class Keyspace(KeyspaceListener):
     cpdef int key_removed(self, object db, bytes key) except -1:
         if self.wants_touched:
             self.removed = key
-        (<Dispatcher>self.dispatcher).propagate(db.index, [b"DEL", key])
+        cdef Dispatcher dispatcher = self.dispatcher
+        dispatcher.propagate(db.index, [b"DEL", key])
+        if dispatcher.executing is None:
+            dispatcher.finish_effects()  # of no command: a unit of its own
         return 0
 
     cpdef int flushing(self, object db) except -1:
