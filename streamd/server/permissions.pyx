@@ -9,9 +9,9 @@ changed.
     Rules          one set of rules: the user's own, or those of a selector
     Permissions    all sets of a user; a request is allowed when one of them allows all of it
 
-What a command reads and writes follows from its key specifications: `access` is reading, `insert`, `update` and `delete`
-are writing. A key that is neither (XLEN tells how long a stream is, and nothing of what it holds) may be named by whoever
-has any pattern for it.
+What a command reads and writes follows from its key specifications: `access` is reading, `insert`, `update` and
+`delete` are writing. A key that is neither (XLEN tells how long a stream is, and nothing of what it holds) may be named
+by whoever has any pattern for it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -37,8 +37,7 @@ cdef enum:
     DENIED_CHANNEL = 4
 
 
-cdef dict known_flags = {}
-"""What access_of has found; there are as many as declarations spell."""
+cdef dict known_flags = {}       # what access_of has found: as many as declarations spell
 
 
 cdef int access_of(str flags) except -1:
@@ -230,7 +229,7 @@ cdef class Rules:
     """One set of rules.
 
     commands      a byte for each command by number: not zero when the command is allowed with whatever arguments
-    first_args    command's number -> first arguments, in small letters, with which it is allowed though its byte is zero
+    first_args    command's number -> first arguments, in small letters, with which it is allowed all the same
     keys          pairs of a pattern and what it allows: 1 reading, 2 writing, 3 both
     channels      patterns of channels
     """
@@ -240,7 +239,9 @@ cdef class Rules:
     cdef Patterns keys
     cdef Patterns channels
 
-    def __cinit__(self, bytes commands not None, dict first_args not None, keys, bint all_keys, channels, bint all_channels):
+    def __cinit__(
+        self, bytes commands not None, dict first_args not None, keys, bint all_keys, channels, bint all_channels
+    ):
         self.commands = commands
         self.first_args = {number: frozenset(words) for number, words in first_args.items() if words} or None
         self.keys = Patterns(list(keys), all_keys)
@@ -306,7 +307,7 @@ cdef class Permissions:
         self.allow_everything = self.sets[0].allows_everything
 
     def find_denial(self, Py_ssize_t number, list args not None):
-        """Why a request of the command `number` is denied: a pair of a reason and the position of what may not be touched.
+        """Why a request of the command `number` is denied: a reason, and the position of what may not be touched.
 
         None when it is allowed. Of several sets of rules the one that came furthest gives the reason.
         """
