@@ -177,8 +177,6 @@ class InfoSource(Protocol):
     expire_cycle_us: int
 
     @property
-    def persistence(self) -> Any: ...
-    @property
     def acl(self) -> Any: ...
     @property
     def recent_input(self) -> RecentSource:
