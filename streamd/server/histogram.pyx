@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Histogram: the durations of one command, counted in buckets that grow with the value.
 
-Values are nanoseconds from 1 to 1,000,000,000; what lies outside counts as the nearer end. A bucket is at most 1/128 of its
-value wide, so that two significant digits are kept:
+Values are nanoseconds from 1 to 1,000,000,000; what lies outside counts as the nearer end. A bucket is at most 1/128 of
+its value wide, so that two significant digits are kept:
 
     page     covers ns              a bucket is
     0        0 .. 127               1 ns
@@ -11,11 +11,12 @@ value wide, so that two significant digits are kept:
     p        128 << (p-1) ..        1 << (p-1) ns
     23       2**29 .. 2**30 - 1     4.2 ms
 
-A page is 128 counters, 1 KiB, and is allotted when the first value falls into it; durations of a command spread over three
-to six. Buckets, and with them the percentiles of INFO latencystats and the bounds of LATENCY HISTOGRAM, are those of the
-histograms of Redis.
+A page is 128 counters, 1 KiB, and is allotted when the first value falls into it; durations of a command spread over
+three to six. Buckets, and with them the percentiles of INFO latencystats and the bounds of LATENCY HISTOGRAM, are those
+of the histograms of Redis.
 
-What must hold: `count` is the sum of all counters. Called by the dispatcher for each command, and read by INFO and LATENCY.
+What must hold: `count` is the sum of all counters. Called by the dispatcher for each command, and read by INFO and
+LATENCY.
 """
 
 cimport cython

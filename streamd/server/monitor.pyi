@@ -1,8 +1,11 @@
+from typing_extensions import disjoint_base
+
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
 
 __all__ = ["Monitors"]
 
+@disjoint_base
 class Monitors:
     def __init__(self, dispatcher: Dispatcher) -> None: ...
     def __len__(self) -> int: ...

@@ -6,11 +6,10 @@ HAS_MONITORS): nobody else pays for them. A line is made once and added to the o
 
     +1700000000.123456 [0 127.0.0.1:50000] "XADD" "s" "*" "field" "a \"quoted\" value"
 
-What must hold: a client is in `clients` exactly when its state has MONITORING, and HAS_MONITORS is set exactly when there
-is one.
+What must hold: a client is in `clients` exactly when its state has MONITORING, and HAS_MONITORS is set exactly when
+there is one.
 """
 
-from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from streamd.protocol.reply cimport ReplyWriter, put_int64
@@ -54,11 +53,10 @@ cdef class Monitors:
         """Show all monitors a request that `source` has had run; secrets have been taken out."""
         cdef Client client
         cdef bytes arg
-        cdef bytes place = b" [%d %s] " % (
-            source.db.index, (("unix:" + source.address.removesuffix(":0")) if source.is_unix else source.address).encode(
-                "utf-8", "surrogateescape"
-            )
-        )
+        cdef str address = source.address
+        if source.is_unix:
+            address = "unix:" + address.removesuffix(":0")
+        cdef bytes place = b" [%d %s] " % (source.db.index, address.encode("utf-8", "surrogateescape"))
         self.line.release()
         write_head(self.line, place)
         for arg in args:
