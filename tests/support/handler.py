@@ -36,7 +36,12 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
     ctx.db = ctx.databases[0]
     ctx.reply = ReplyWriter(resp)
     ctx.config = SimpleNamespace(
-        **{"proto_max_bulk_len": 512 * 1024 * 1024, "stream_node_max_bytes": 4096, "stream_node_max_entries": 100}
+        **{
+            "proto_max_bulk_len": 512 * 1024 * 1024,
+            "stream_node_max_bytes": 4096,
+            "stream_node_max_entries": 100,
+            "lazyfree_lazy_user_flush": False,
+        }
         | config
     )
     ctx.stream_node_max_bytes = ctx.config.stream_node_max_bytes
