@@ -214,6 +214,7 @@ class AppendOnlyFile:
         options: LoadOptions,
         *,
         load_rdb: LoadRdb,
+        knows: Callable[[list[bytes]], object] | None = None,
         databases: Sequence[Database] = (),
     ) -> Iterator[int]:
         """Run everything in the files, a step at a time; yields the bytes read so far. See aof_load.load_files.
@@ -228,7 +229,7 @@ class AppendOnlyFile:
             return
         sizes = yield from load_files(
             self.directory, self.manifest.to_load, apply, options,
-            load_rdb=load_rdb, databases=databases, system=self.files,
+            load_rdb=load_rdb, knows=knows, databases=databases, system=self.files,
         )  # fmt: skip
         self.current_size = sum(sizes)
         self.base_size = sizes[0] if self.manifest.base is not None else 0

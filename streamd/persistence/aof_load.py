@@ -4,6 +4,8 @@ A file is a snapshot, commands, or a snapshot and then commands (the single file
 Everything goes through callables, so that this knows neither commands nor clients:
 
     apply(args)                 runs one command without a reply: no limits, no waiting, no propagation, `is_replaying`
+    knows(args)                 raises UnknownCommandError when there is no such command; for those of a group, which are
+                                run only when all of it has been read
     load_rdb(path, file)        loads a snapshot from an open file that stands at its beginning; yields bytes read, returns
                                 the offset behind it. `snapshot_loader` makes one
 
@@ -102,6 +104,7 @@ def load_files(
     options: LoadOptions,
     *,
     load_rdb: LoadRdb,
+    knows: Apply | None = None,
     databases: Sequence[Database] = (),
     system: Files | None = None,
 ) -> Generator[int, None, list[int]]:
@@ -120,7 +123,7 @@ def load_files(
         started = time.monotonic()
         loading = load_file(
             path, apply, options, is_last=at == len(paths) - 1,
-            load_rdb=load_rdb, databases=databases, system=system or Files(),
+            load_rdb=load_rdb, knows=knows, databases=databases, system=system or Files(),
         )  # fmt: skip
         sizes[at] = yield from _shifted(loading, done)
         done += sizes[at]
@@ -167,6 +170,7 @@ def load_file(
     *,
     is_last: bool,
     load_rdb: LoadRdb,
+    knows: Apply | None = None,
     databases: Sequence[Database] = (),
     system: Files | None = None,
 ) -> Generator[int, None, int]:
@@ -180,14 +184,16 @@ def load_file(
         size = os.fstat(file.fileno()).st_size
         reader = AofReader(file, size, start)
         try:
-            yield from _replay(reader, path, apply, databases)
+            yield from _replay(reader, path, apply, knows, databases)
         except AofFault as fault:
             _judge(fault, reader, path, options, is_last=is_last)
             return _cut(reader, fault, path, system or Files())
     return size
 
 
-def _replay(reader: AofReader, path: str, apply: Apply, databases: Sequence[Database]) -> Generator[int, None, None]:
+def _replay(
+    reader: AofReader, path: str, apply: Apply, knows: Apply | None, databases: Sequence[Database]
+) -> Generator[int, None, None]:
     failures = 0
 
     def failed(args: list[bytes], error: CommandError) -> None:
@@ -203,7 +209,7 @@ def _replay(reader: AofReader, path: str, apply: Apply, databases: Sequence[Data
         restore_state(databases, text, args)
 
     try:
-        while reader.replay(apply, STEP, restore if databases else None, failed):
+        while reader.replay(apply, STEP, restore if databases else None, failed, knows):
             yield reader.whole
     except UnknownCommandError as error:
         raise AofLoadError(f"{error}, reading the append only file {path} before offset {reader.whole}") from error

@@ -43,5 +43,6 @@ class AofReader:
         limit: int,
         restore: Callable[[bytes, list[bytes]], object] | None = None,
         failed: Callable[[list[bytes], CommandError], object] | None = None,
+        knows: Callable[[list[bytes]], object] | None = None,
     ) -> bool: ...
     def check_invariants(self) -> None: ...

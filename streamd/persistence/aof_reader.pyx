@@ -318,13 +318,15 @@ cdef class AofReader:
             self.valid = self.whole
         return args
 
-    def replay(self, apply not None, long long limit, restore=None, failed=None):
+    def replay(self, apply not None, long long limit, restore=None, failed=None, knows=None):
         """Hand at most about `limit` commands to `apply`; False when the file has come to its end.
 
         apply    is called with the arguments; a group is handed over when its EXEC has been read, without MULTI and
                  EXEC. CommandErrors are passed over, as Redis does, except UnknownCommandError
         restore  is called for annotations with state of ours, with the text behind the prefix and the last command
         failed   is called with the arguments and the CommandError when a command fails
+        knows    is called with the commands of a group, when they are read; it raises UnknownCommandError when there is
+                 no such command. Else damage there would pass for a group whose end is missing, when it is in its EXEC
         Raises AofFault, OSError, UnknownCommandError and whatever else `apply` raises. After AofFault `whole` and
         `valid` say where; nothing of an open group has been handed over.
         """
@@ -349,6 +351,8 @@ cdef class AofReader:
                 if self.group is None:
                     self.group = []
                 elif not is_word(args, b"MULTI", 5):
+                    if knows is not None:
+                        knows(args)
                     self.group.append(args)
                 continue
             limit -= 1

@@ -22,9 +22,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamd.errors import CommandError, ConfigError, StreamdError
+from streamd.errors import CommandError, ConfigError, StreamdError, printable
 from streamd.persistence.aof import AofOptions, AofState, AppendOnlyFile, CannotPersistError
 from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
+from streamd.persistence.aof_load import UnknownCommandError
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
@@ -442,12 +443,18 @@ class Persistence:
         try:
             yield from self.aof.load(
                 partial(server.dispatcher.replay, client), options,
-                load_rdb=self._load_base, databases=server.databases,
+                load_rdb=self._load_base, knows=self._require_known, databases=server.databases,
             )  # fmt: skip
         finally:
             server.dispatcher.context.is_propagating = is_propagating
             for db in server.databases:
                 db.keeps_expired = False
+
+    def _require_known(self, args: list[bytes]) -> None:
+        """Raise UnknownCommandError when there is no such command."""
+        command = self._server.commands.find(args)
+        if command is None or (command.subcommands and len(args) == 1):
+            raise UnknownCommandError(f"Unknown command '{printable(args[0][:128])}'")
 
     async def _load_snapshot(self) -> None:
         path = self.snapshot_path

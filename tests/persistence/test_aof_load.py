@@ -175,6 +175,14 @@ def test_an_unknown_command_refuses_the_start(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_an_unknown_command_in_a_group_refuses_the_start_before_the_group_is_whole(tmp_path: Path) -> None:
+    data = bytes_of(HEAD + GROUP[:3] + commands("DXEC") + TAIL)
+    path = write(tmp_path, data)
+    with pytest.raises(AofLoadError, match="Unknown command 'DXEC'"):
+        load(tmp_path)
+    assert path.read_bytes() == data
+
+
 def test_keys_whose_time_has_come_are_there_while_the_file_is_loaded(tmp_path: Path) -> None:
     store = Store()
     aof = open_aof(tmp_path, store)

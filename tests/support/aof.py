@@ -11,6 +11,7 @@ from typing import Any
 
 import hiredis
 
+from streamd.commands.spec import table
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
@@ -54,15 +55,26 @@ class Store:
         if args[0].upper() == b"SELECT":
             self.context.db = self.databases[int(args[1])]
             return
+        self.require_known(args)
+        command = table[args[0].decode("latin-1").upper()]
+        if command.subcommands:
+            command = command.subcommands[args[1].decode("latin-1").upper()]
+        if not command.accepts(len(args)):
+            raise CommandError(f"ERR wrong number of arguments for '{command.full_name}' command")
         self.context.is_replaying = True
         try:
             reply = run(self.context, *args)
-        except KeyError as error:
-            raise UnknownCommandError(f"Unknown command '{args[0].decode()}'") from error
         finally:
             self.context.is_replaying = False
         if isinstance(reply, hiredis.ReplyError):
             raise CommandError(str(reply))
+
+    def require_known(self, args: list[bytes]) -> None:
+        if args[0].upper() == b"SELECT":
+            return
+        command = table.find(args)
+        if command is None or (command.subcommands and len(args) == 1):
+            raise UnknownCommandError(f"Unknown command '{args[0].decode('latin-1')}'")
 
     def load_rdb(self) -> Callable[..., Any]:
         return snapshot_loader(self.databases, RdbOptions(registry=self.context.idempotency))
@@ -207,7 +219,13 @@ def open_aof(
 ) -> AppendOnlyFile:
     """As a server does it at start: what is there is loaded into `store`, and writing begins."""
     aof = make_aof(folder, files, **options)
-    for _ in aof.load(store.apply, load or LoadOptions(), load_rdb=store.load_rdb(), databases=store.databases):
+    for _ in aof.load(
+        store.apply,
+        load or LoadOptions(),
+        load_rdb=store.load_rdb(),
+        knows=store.require_known,
+        databases=store.databases,
+    ):
         pass
     aof.open(lambda path: store.write_base(path, use_rdb_preamble=aof.options.use_rdb_preamble))
     return aof
