@@ -465,7 +465,12 @@ cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int6
     if b < 0x80:
         out[0] = b
         return p + 2 if last - p >= 2 and p[1] == 1 else NULL
-    if b < 0xC0 or 0xE0 <= b <= 0xF0 or sound_element(p, last) is NULL:
+    if b & 0xE0 == 0xC0:
+        if last - p < 3 or p[2] != 2:
+            return NULL
+        out[0] = ((<int64_t>(b & 0x1F) << 8 | p[1]) ^ 4096) - 4096
+        return p + 3
+    if b < 0xF1 or sound_element(p, last) is NULL:
         return NULL
     return lp_get_int(p, out)
 
