@@ -197,6 +197,7 @@ cdef class Eviction:
                 self.wait_for_frees(until_us)
                 is_done = self.has_room()
                 self.note_excess(not is_done)
+                self.note_time(until_us - self.patience_us)
                 return is_done
             if self.has_room():
                 break
@@ -205,7 +206,13 @@ cdef class Eviction:
                 self.go_on_later()
                 break
         self.note_excess(not self.has_room())
+        self.note_time(until_us - self.patience_us)
         return True
+
+    cdef int note_time(self, long long started_us) except -1:
+        """Tell the latency monitor how long somebody had to wait for room."""
+        self.server.latency.add("eviction-cycle", (monotonic_us() - started_us) // 1000)
+        return 0
 
     cdef bint wait_for_frees(self, long long until_us) except -1:
         """Wait for what is being freed; True when there is room, False when all is freed or it takes too long."""

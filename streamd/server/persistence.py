@@ -268,6 +268,7 @@ class Persistence:
             self.is_last_save_ok = False
             self.refresh()
             return False
+        self._server.latency.add("fork", child.fork_us // 1000)
         log.info("Background saving started by pid %d", child.pid)
         return True
 
@@ -292,10 +293,13 @@ class Persistence:
 
     def flush(self) -> None:
         """Write the effects of this turn, before its replies leave."""
+        started = time.monotonic()
         try:
             self.aof.flush()
         except CannotPersistError as error:
             self._give_up(error)
+        event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
+        self._server.latency.add(event, int((time.monotonic() - started) * 1000))
         if self.aof.write_error or self._was_failing:
             self._look_at_errors()
 
@@ -349,6 +353,7 @@ class Persistence:
         except OSError as error:
             self.aof.rewrite_failed(f"fork: {error.strerror}")
             return False
+        self._server.latency.add("fork", child.fork_us // 1000)
         self.aof.rewrite_started(child.pid)
         return True
 
