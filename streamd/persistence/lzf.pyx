@@ -182,13 +182,16 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
     cdef const uint8_t *end = data + size
     cdef uint8_t *start = out
     cdef uint8_t *stop = out + expected
+    cdef const uint8_t *source
     cdef size_t control, length, back
     # As long as neither end is near, literals and matches are copied by whole words, and what is too much is written
     # over by what comes next.
     while end - data >= MOST_LITERALS + 1 and stop - out >= MOST_MATCHED + 16:
         control = data[0]
         if control < MOST_LITERALS:
-            if control < 8:
+            if control == 0:
+                out[0] = data[1]
+            elif control < 8:
                 memcpy(out, data + 1, 8)
             else:
                 memcpy(out, data + 1, MOST_LITERALS)
@@ -204,8 +207,22 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
         data += 2
         if back > <size_t>(out - start):
             return False
-        if back >= 16 and length <= 16:
-            memcpy(out, out - back, 16)
+        if length <= 8:
+            # Byte by byte: what is copied has mostly just been written, in pieces of other sizes, and a word that
+            # spans several pieces has to wait until all of them have left the processor's store buffer.
+            source = out - back
+            out[0] = source[0]
+            out[1] = source[1]
+            out[2] = source[2]
+            out[3] = source[3]
+            if length > 4:
+                out[4] = source[4]
+                out[5] = source[5]
+                out[6] = source[6]
+                out[7] = source[7]
+        elif back >= 8 and length <= 16:
+            memcpy(out, out - back, 8)
+            memcpy(out + 8, out + 8 - back, 8)
         else:
             copy_back(out, back, length, MOST_MATCHED + 16)
         out += length
