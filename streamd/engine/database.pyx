@@ -409,8 +409,6 @@ cdef class Database:
         self.weigh(slot, 1)
         slot.encoding_hint = HINT_BY_VALUE
         slot.accessed_ms = self.now_ms
-        if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
-            self.note_use(slot)
         self.signal_ready(slot.key)
         self.touched(slot.key)
         if old is not value:
@@ -589,6 +587,8 @@ cdef class Database:
         if slot.deadline_at >= 0 and not keep_expiry:
             self.drop_deadline(slot)
         old = slot.value
+        if self.access_mode == ACCESS_FREQUENCY and self.touch_on_access:
+            self.note_use(slot)
         self.overwrite(slot, value)
         return self.tell_overwritten(key, old, value)
 

@@ -1,0 +1,485 @@
+"""Limits of memory: which commands are refused, which keys and clients go, what is told of it. Marked `real`.
+
+Where the two servers must answer alike, they are compared. How much memory they use is their own affair, so which keys go
+is asked of streamd alone, with limits that are set from what it says it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.differential import Pair
+from support.events import Listener
+from support.observed import OBSERVING, ServerObserver
+from support.servers import Server, eventually
+from support.wire import ConnectionClosed, Reply, Wire
+
+pytestmark = pytest.mark.real
+
+MB = 1 << 20
+KB = 1 << 10
+OOM = b"OOM command not allowed when used memory > 'maxmemory'."
+
+
+@pytest.fixture(autouse=True)
+def no_limit_is_left(streamd_server: Server, redis_server: Server) -> Iterator[None]:
+    yield
+    for server in (streamd_server, redis_server):
+        with server.connect() as wire:
+            assert wire.line("CONFIG SET maxmemory 0 maxmemory-policy noeviction lfu-log-factor 10") == Reply("+", b"OK")
+
+
+def info(wire: Wire, field: str) -> str:
+    text: bytes = wire.call("INFO", "everything").value
+    return text.decode().split(f"\r\n{field}:")[1].split("\r")[0]
+
+
+def used(wire: Wire) -> int:
+    return int(info(wire, "used_memory"))
+
+
+def limit(wire: Wire, more: int, policy: str) -> None:
+    """Let no more memory be used than `more` bytes beyond what is used now."""
+    assert wire.line(f"CONFIG SET maxmemory-policy {policy} maxmemory {used(wire) + more}") == Reply("+", b"OK")
+
+
+# --- As Redis -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_needs_memory_is_refused_when_there_is_none(pair: Pair) -> None:
+    pair.run_text(
+        """
+        SET a 1
+        XADD s 1-1 f v
+        XGROUP CREATE s g 0
+        CONFIG SET maxmemory 1
+        SET a 2
+        SET b 2
+        GET a
+        SETNX b 1
+        MSET a 2
+        GETSET a 1
+        INCR a
+        APPEND a 1
+        SETRANGE a 0 x
+        COPY a b
+        XADD s * f v
+        XADD s NOMKSTREAM * f v
+        XGROUP CREATE s h 0
+        XGROUP CREATE t h 0 MKSTREAM
+        XGROUP CREATECONSUMER s g c
+        XREADGROUP GROUP g c STREAMS s >
+        XCLAIM s g c 0 1-1
+        XSETID s 5-5
+        XACK s g 1-1
+        XDEL s 1-1
+        XTRIM s MAXLEN 0
+        XLEN s
+        EXPIRE a 100
+        PERSIST a
+        GETEX a EX 10
+        RENAME a b
+        RENAME b a
+        MOVE a 1
+        GETDEL a
+        DEL a
+        PUBLISH c m
+        TOUCH a
+        PING
+        CONFIG SET maxmemory 0
+        SET a 2
+        """
+    )
+
+
+def test_transactions_are_refused_when_something_in_them_needs_memory(pair: Pair) -> None:
+    pair.run_text(
+        """
+        CONFIG SET maxmemory 1
+        MULTI
+        GET a
+        SET a 1
+        ECHO a
+        EXEC
+        MULTI
+        DISCARD
+        WATCH a
+        UNWATCH
+        MULTI
+        GET a
+        DEL a
+        EXEC
+        MULTI
+        CONFIG SET maxmemory 0
+        EXEC
+        MULTI
+        SET a 1
+        GET a
+        EXEC
+        """
+    )
+
+
+def test_a_transaction_that_was_queued_before_is_refused_as_a_whole(streamd_server: Server, redis_server: Server) -> None:
+    told = []
+    for server in (streamd_server, redis_server):
+        with server.connect() as wire, server.connect() as other:
+            wire.call("FLUSHALL")
+            replies = wire.pipeline([("MULTI",), ("SET", "a", "1")])
+            other.line("CONFIG SET maxmemory 1")
+            told.append([*replies, wire.call("EXEC"), wire.call("GET", "a")])
+    assert told[0] == told[1]
+    assert told[0][2].value.startswith(b"EXECABORT")
+
+
+POLICIES = (
+    "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-lrm", "allkeys-lru", "allkeys-lfu",
+    "allkeys-random", "allkeys-lrm", "noeviction",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_object_says_depends_on_the_policy(pair: Pair, policy: str) -> None:
+    pair.run_text(
+        f"""
+        CONFIG SET maxmemory-policy {policy} lfu-log-factor 0
+        SET a 1
+        XADD s 1-1 f v
+        OBJECT FREQ a
+        OBJECT IDLETIME a
+        GET a
+        GET a
+        SET a 2
+        INCR a
+        EXPIRE a 100
+        TOUCH a
+        TTL a
+        EXISTS a
+        TYPE a
+        STRLEN a
+        OBJECT FREQ a
+        OBJECT ENCODING a
+        XADD s 1-2 f v
+        XLEN s
+        XRANGE s - +
+        OBJECT FREQ s
+        RENAME a b
+        OBJECT FREQ b
+        COPY b c
+        OBJECT FREQ b
+        OBJECT FREQ c
+        MOVE b 1
+        SELECT 1
+        OBJECT FREQ b
+        SELECT 0
+        OBJECT FREQ none
+        OBJECT IDLETIME none
+        CLIENT NO-TOUCH on
+        GET c
+        STRLEN c
+        OBJECT FREQ c
+        TOUCH c
+        OBJECT FREQ c
+        CLIENT NO-TOUCH off
+        CONFIG SET maxmemory-policy noeviction
+        """
+    )
+
+
+def test_what_is_not_changed_grows_old_with_lrm(pair: Pair) -> None:
+    pair.run_text(
+        """
+        CONFIG SET maxmemory-policy allkeys-lrm
+        SET read 1
+        SET touched 1
+        SET changed 1
+        SET expiring 1
+        XADD s 1-1 f v
+        XADD t 1-1 f v
+        DEBUG SLEEP 1.1
+        GET read
+        TOUCH touched
+        APPEND changed 1
+        EXPIRE expiring 100
+        XADD s 1-2 f v
+        XLEN t
+        OBJECT IDLETIME read
+        OBJECT IDLETIME touched
+        OBJECT IDLETIME changed
+        OBJECT IDLETIME expiring
+        OBJECT IDLETIME s
+        OBJECT IDLETIME t
+        """
+    )
+
+
+def test_settings_are_refused_as_by_redis(pair: Pair) -> None:
+    pair.run_text(
+        """
+        CONFIG SET maxmemory-policy lru
+        CONFIG SET maxmemory -1
+        CONFIG SET maxmemory 1gb
+        CONFIG GET maxmemory
+        CONFIG SET maxmemory 0
+        CONFIG SET maxmemory-samples 0
+        CONFIG SET maxmemory-samples 65
+        CONFIG SET maxmemory-eviction-tenacity 101
+        CONFIG SET maxmemory-clients 200%
+        CONFIG SET maxmemory-clients 10%
+        CONFIG GET maxmemory-clients
+        CONFIG SET maxmemory-clients 0
+        CONFIG SET lfu-decay-time -1
+        """
+    )
+
+
+def test_memory_usage_reads_its_arguments_as_redis_does(pair: Pair) -> None:
+    pair.run_text(
+        """
+        MEMORY USAGE none
+        MEMORY USAGE none SAMPLES 5
+        MEMORY USAGE none SAMPLES -1
+        MEMORY USAGE none SAMPLES x
+        MEMORY USAGE none SAMPLES
+        MEMORY USAGE none FOO 1
+        MEMORY USAGE none SAMPLES 1 SAMPLES 2
+        MEMORY FOO
+        MEMORY
+        MEMORY PURGE
+        """
+    )
+
+
+def test_memory_stats_has_the_fields_of_redis(pair: Pair) -> None:
+    names = []
+    for wire in pair.wires:
+        wire.call("SET", "a", "1")
+        fields = wire.call("MEMORY", "STATS").value
+        # Of the interpreter of Lua, and of parts that there are only in Redis, nothing has to be said.
+        names.append([field.value for field in fields[::2]])
+        kinds = {field.value: value.kind for field, value in zip(fields[::2], fields[1::2], strict=True)}
+        assert kinds[b"db.0"] == ("%" if pair.protocol == 3 else "*")
+        assert kinds[b"dataset.percentage"] == ("," if pair.protocol == 3 else "$")
+    assert names[0] == names[1]
+
+
+# --- Keys that go -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wire(new_streamd: Callable[..., Server]) -> Iterator[Wire]:
+    """A connection to a streamd of one's own, which does not look for expired keys."""
+    server = new_streamd(**OBSERVING | {"notify-keyspace-events": "KEAe", "databases": "4"})
+    with server.connect() as wire:
+        wire.server = server  # type: ignore[attr-defined]
+        yield wire
+
+
+def fill(wire: Wire, names: list[str], *more: str, size: int = 1000) -> None:
+    # A few at a time: requests that have been received take memory too.
+    replies = []
+    for at in range(0, len(names), 20):
+        replies += wire.pipeline([("SET", name, f"{name}:{'x' * size}", *more) for name in names[at : at + 20]])
+    assert all(reply == Reply("+", b"OK") for reply in replies), next(r for r in replies if r != Reply("+", b"OK"))
+
+
+def there(wire: Wire, names: list[str]) -> int:
+    wire.call("CLIENT", "NO-TOUCH", "ON")
+    reply = wire.call("EXISTS", *names)
+    wire.call("CLIENT", "NO-TOUCH", "OFF")
+    return int(reply.value)
+
+
+def names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "allkeys-lrm"])
+def test_the_limit_is_kept_and_what_goes_is_told_of(wire: Wire, policy: str) -> None:
+    server = wire.server  # type: ignore[attr-defined]
+    listener = Listener(server)
+    observer = ServerObserver(server)
+    fill(wire, names("k", 200))
+    limit(wire, 300 * KB, policy)
+    observer.read_log()
+    fill(wire, names("more", 1000))
+    assert used(wire) <= int(info(wire, "maxmemory"))
+    assert wire.line("CONFIG SET maxmemory 0") == Reply("+", b"OK")
+    gone = int(info(wire, "evicted_keys"))
+    assert gone > 500
+    assert int(wire.call("DBSIZE").value) == 1200 - gone
+    log = observer.read_log()
+    assert sum(effect[0] == b"DEL" for effect in log) == gone
+    assert not any(effect[0] == b"MULTI" for effect in log), "each is a unit of its own"
+    wire.call("PUBLISH", "the-end-of-the-script", "1")
+    events = [event for event in listener.read_to_end(b"1") if event.event == b"evicted"]
+    assert [event.key for event in events] == [effect[1] for effect in log if effect[0] == b"DEL"]
+    observer.close()
+    listener.close()
+
+
+def test_what_is_used_stays_with_lru(wire: Wire) -> None:
+    old, hot = names("old", 300), names("hot", 300)
+    fill(wire, old + hot)
+    wire.line("DEBUG SLEEP 0.02")
+    wire.pipeline([("GET", name) for name in hot])
+    limit(wire, 0, "allkeys-lru")
+    wire.call("CONFIG", "SET", "maxmemory-samples", "10")
+    fill(wire, names("new", 150))
+    assert there(wire, hot) > 1.5 * there(wire, old)
+    assert there(wire, hot) > 270
+
+
+def test_what_is_used_often_stays_with_lfu(wire: Wire) -> None:
+    limit(wire, 2 * MB, "allkeys-lfu")
+    rare, hot = names("rare", 300), names("hot", 300)
+    fill(wire, rare + hot)
+    for _ in range(30):
+        wire.pipeline([("GET", name) for name in hot])
+    limit(wire, 0, "allkeys-lfu")
+    fill(wire, names("new", 150))
+    assert there(wire, hot) > 280
+
+
+def test_what_is_changed_stays_with_lrm_though_others_are_read(wire: Wire) -> None:
+    limit(wire, 2 * MB, "allkeys-lrm")
+    read, changed = names("read", 300), names("changed", 300)
+    fill(wire, read + changed)
+    wire.line("DEBUG SLEEP 0.02")
+    wire.pipeline([("APPEND", name, "x") for name in changed])
+    wire.line("DEBUG SLEEP 0.02")
+    wire.pipeline([("GET", name) for name in read])
+    limit(wire, 0, "allkeys-lrm")
+    fill(wire, names("new", 150))
+    assert there(wire, changed) > 270
+
+
+def test_what_expires_first_goes_first_with_ttl(wire: Wire) -> None:
+    keys = names("k", 300)
+    for number, name in enumerate(keys):
+        fill(wire, [name], "EX", str(10_000 + 37 * number % 300 * 10))
+    by_time = sorted(keys, key=lambda name: 37 * int(name[1:]) % 300)
+    stays = names("stays", 50)
+    fill(wire, stays)
+    limit(wire, 0, "volatile-ttl")
+    fill(wire, names("new", 100))
+    left = there(wire, keys)
+    assert 150 < left < 250
+    assert there(wire, by_time[:-left]) == 0
+    assert there(wire, stays) == 50
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-lrm", "volatile-ttl"])
+def test_only_keys_with_an_expiry_go_with_volatile_policies(wire: Wire, policy: str) -> None:
+    stays, goes = names("stays", 100), names("goes", 100)
+    fill(wire, stays)
+    fill(wire, goes, "EX", "1000")
+    limit(wire, 0, policy)
+    replies = wire.pipeline([("SET", f"n{number}", "x" * 1000) for number in range(300)])
+    assert Reply("+", b"OK") in replies
+    assert replies[-1] == Reply("-", OOM)
+    assert there(wire, stays) == 100
+    assert there(wire, goes) == 0
+
+
+def test_keys_of_all_databases_go(wire: Wire) -> None:
+    for index in range(4):
+        wire.call("SELECT", index)
+        fill(wire, names("k", 200))
+    limit(wire, 0, "allkeys-random")
+    fill(wire, names("more", 400))
+    sizes = []
+    for index in range(4):
+        wire.call("SELECT", index)
+        sizes.append(there(wire, names("k", 200)))
+    assert all(size < 200 for size in sizes), sizes
+
+
+def test_a_large_stream_takes_no_other_keys_with_it(wire: Wire) -> None:
+    wire.pipeline([("XADD", "large", "*", "f", f"{number}:{'v' * 1000}") for number in range(20_000)])
+    wire.call("EXPIRE", "large", "1000")
+    keys = names("k", 100)
+    fill(wire, keys, "EX", "2000")
+    wire.call("CONFIG", "SET", "maxmemory-eviction-tenacity", "100")
+    limit(wire, -MB, "volatile-ttl")
+    fill(wire, ["more"])
+    assert wire.call("EXISTS", "large") == Reply(":", 0)
+    assert there(wire, keys) == 100
+
+
+def test_what_there_was_no_time_for_is_evicted_between_turns(wire: Wire) -> None:
+    fill(wire, names("k", 20_000), size=200)
+    wire.call("CONFIG", "SET", "maxmemory-eviction-tenacity", "0")
+    wire.line(f"CONFIG SET maxmemory-policy allkeys-lru maxmemory {used(wire) // 4}")
+    assert wire.call("SET", "while", "it goes on") == Reply("+", b"OK")
+    eventually(lambda: used(wire) <= int(info(wire, "maxmemory")), what="the limit")
+    assert int(info(wire, "total_eviction_exceeded_time")) >= 0
+    assert int(info(wire, "current_eviction_exceeded_time")) == 0
+
+
+def test_a_lowered_limit_holds_without_any_command(wire: Wire) -> None:
+    fill(wire, names("k", 2000))
+    wire.line(f"CONFIG SET maxmemory-policy allkeys-random maxmemory {used(wire) // 2}")
+    eventually(lambda: used(wire) <= int(info(wire, "maxmemory")), what="the limit")
+
+
+def test_a_watched_key_that_goes_stops_the_transaction(wire: Wire) -> None:
+    fill(wire, ["only"], size=100_000)
+    with wire.server.connect() as other:  # type: ignore[attr-defined]
+        other.call("WATCH", "only")
+        wire.line(f"CONFIG SET maxmemory-policy allkeys-lru maxmemory {used(wire) - 50_000}")
+        eventually(lambda: wire.call("EXISTS", "only").value == 0, what="the end of the key")
+        other.call("MULTI")
+        assert other.call("EXEC").value is None
+
+
+# --- Used memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_used_memory_follows_the_data(wire: Wire) -> None:
+    before, resident = used(wire), int(info(wire, "used_memory_rss"))
+    fill(wire, names("k", 20_000), size=300)
+    wire.pipeline([("XADD", "s", "*", "f", f"{number}:{'v' * 100}") for number in range(50_000)])
+    grown = used(wire) - before
+    resident = int(info(wire, "used_memory_rss")) - resident
+    assert 0.8 * resident < grown < 1.25 * resident, (grown, resident)
+    assert int(wire.call("MEMORY", "USAGE", "s").value) + 20_000 * int(wire.call("MEMORY", "USAGE", "k1").value) < 1.1 * grown
+    wire.call("FLUSHALL")
+    eventually(lambda: used(wire) < before + 200 * KB, what="the end of the data")
+
+
+# --- Clients that go --------------------------------------------------------------------------------------------------------
+
+
+def is_closed(wire: Wire) -> bool:
+    try:
+        wire.drain()
+        wire.call("PING", timeout_s=1)
+    except (ConnectionClosed, OSError, TimeoutError):
+        return True
+    return False
+
+
+def test_the_client_that_takes_most_goes_and_no_evict_protects(wire: Wire) -> None:
+    server = wire.server  # type: ignore[attr-defined]
+    with server.connect() as greedy, server.connect() as small, server.connect() as spared:
+        assert spared.call("CLIENT", "NO-EVICT", "ON") == Reply("+", b"OK")
+        assert wire.call("CONFIG", "SET", "maxmemory-clients", str(4 * MB)) == Reply("+", b"OK")
+        # Requests that are not complete are kept.
+        spared.send_bytes(b"*2\r\n$3\r\nGET\r\n$3000000\r\n" + b"x" * 2_900_000)
+        greedy.send_bytes(b"*2\r\n$3\r\nGET\r\n$3000000\r\n" + b"x" * 2_900_000)
+        eventually(lambda: int(info(wire, "evicted_clients")) == 1, what="the end of a client")
+        assert is_closed(greedy)
+        assert not is_closed(small)
+        spared.send_bytes(b"x" * 100_000 + b"\r\n")
+        assert spared.read().kind == "$-1"
+
+
+def test_clients_may_have_a_part_of_maxmemory(wire: Wire) -> None:
+    server = wire.server  # type: ignore[attr-defined]
+    with server.connect() as greedy:
+        assert wire.line("CONFIG SET maxmemory 20mb maxmemory-clients 10%") == Reply("+", b"OK")
+        greedy.send_bytes(b"*2\r\n$3\r\nGET\r\n$3000000\r\n" + b"x" * 2_900_000)
+        eventually(lambda: int(info(wire, "evicted_clients")) == 1, what="the end of a client")
+        assert is_closed(greedy)
