@@ -86,15 +86,17 @@ class SubscriptionsAgainstSets(RuleBasedStateMachine):
         self.subscribed[client] = {kind: set() for kind in KINDS}
         return client
 
-    @rule(client=clients, kind=st.sampled_from(KINDS), name=st.sampled_from(PATTERNS))
-    def subscribe(self, client: Client, kind: str, name: bytes) -> None:
+    @rule(client=clients, kind=st.sampled_from(KINDS), wanted=st.lists(st.sampled_from(PATTERNS), min_size=1))
+    def subscribe(self, client: Client, kind: str, wanted: list[bytes]) -> None:
         names = self.subscribed[client][kind]
-        assert getattr(self.hub, kind).subscribe(client, name) == (name not in names)
-        names.add(name)
+        for name in wanted:
+            assert getattr(self.hub, kind).subscribe(client, name) == (name not in names)
+            names.add(name)
 
-    @rule(client=clients, kind=st.sampled_from(KINDS), name=st.sampled_from(PATTERNS))
-    def unsubscribe(self, client: Client, kind: str, name: bytes) -> None:
+    @rule(client=clients, kind=st.sampled_from(KINDS), data=st.data())
+    def unsubscribe(self, client: Client, kind: str, data: st.DataObject) -> None:
         names = self.subscribed[client][kind]
+        name = data.draw(st.sampled_from(sorted(names) or PATTERNS))
         assert getattr(self.hub, kind).unsubscribe(client, name) == (name in names)
         names.discard(name)
 
@@ -109,8 +111,14 @@ class SubscriptionsAgainstSets(RuleBasedStateMachine):
         del self.subscribed[client]
         return multiple()
 
-    @rule(channel=st.sampled_from(CHANNELS), payload=st.binary(max_size=20), is_sharded=st.booleans())
-    def publish(self, channel: bytes, payload: bytes, is_sharded: bool) -> None:
+    @rule(payload=st.binary(max_size=20), is_sharded=st.booleans())
+    def publish(self, payload: bytes, is_sharded: bool) -> None:
+        """To every channel that somebody has named, in whatever way, and to others."""
+        named = {name for names in self.subscribed.values() for kind in KINDS for name in names[kind]}
+        for channel in sorted({*named, *CHANNELS}):
+            self.publish_to(channel, payload, is_sharded)
+
+    def publish_to(self, channel: bytes, payload: bytes, is_sharded: bool) -> None:
         receivers = self.hub.publish(channel, payload, is_sharded)
         heard = 0
         for client, names in self.subscribed.items():
