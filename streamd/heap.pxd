@@ -26,7 +26,8 @@ cdef extern from *:
     static inline void streamd_count(long long *counter, void *block, int sign) {
         /* Blocks are freed by other threads too. */
         if (block != NULL)
-            __atomic_fetch_add(counter, sign * (long long)(streamd_block_size(block) + STREAMD_BLOCK_HEAD), __ATOMIC_RELAXED);
+            __atomic_fetch_add(
+                counter, sign * (long long)(streamd_block_size(block) + STREAMD_BLOCK_HEAD), __ATOMIC_RELAXED);
     }
     static inline void streamd_add(long long *counter, long long size) {
         __atomic_fetch_add(counter, size, __ATOMIC_RELAXED);

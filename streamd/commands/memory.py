@@ -32,9 +32,7 @@ def _memory(ctx: Context) -> MemorySource:
     return source
 
 
-container(
-    "MEMORY", group="server", since="4.0.0", summary="Tells what memory is used for. A container of subcommands."
-)
+container("MEMORY", group="server", since="4.0.0", summary="Tells what memory is used for. A container of subcommands.")
 
 
 @command(

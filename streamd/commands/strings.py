@@ -314,7 +314,7 @@ def getdel(ctx: Context, args: list[bytes]) -> None:
 @command(
     "GETSET", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
     summary="Stores a string under a key, and returns the string that was there.", deprecated_since="6.2.0",
-    replaced_by="`SET` with the `GET` argument", args=(key(), string("value")),
+    replaced_by="`SET` with the `!GET` argument", args=(key(), string("value")),
 )  # fmt: skip
 def getset(ctx: Context, args: list[bytes]) -> None:
     _, name, value = args

@@ -81,7 +81,7 @@ cdef class Database:
     cdef public long long evicted_keys    # keys removed to make room
     cdef readonly object trash            # LazyFree: takes what is too big to be freed on the spot
 
-    cdef public KeyspaceListener listener # told of what happens to keys; one for all databases of a server
+    cdef public KeyspaceListener listener  # told of what happens to keys; one for all databases of a server
 
     cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
     cdef list chunks                      # the dense list of slots, in lists of CHUNK
@@ -102,7 +102,7 @@ cdef class Database:
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
     cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1     # as set, and tells of `set`
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
-    cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something; large values are freed elsewhere
+    cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
     cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is told
     cpdef int hint_encoding(self, bytes key, int hint) except -1
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key

@@ -379,7 +379,7 @@ cdef class Database:
 
     @property
     def string_sizes(self):
-        """How many strings there are of which length: a list of (least length, strings), each up to the next power of two."""
+        """How many strings there are of which length: (least length, strings), each up to the next power of two."""
         return [
             (0 if size == 0 else 1 << (size - 1), self.sizes[size]) for size in range(SIZE_CLASSES) if self.sizes[size]
         ]
@@ -664,7 +664,7 @@ cdef class Database:
     # --- Whole keys: rename, move, copy --------------------------------------------------------------------------
 
     cdef int place(self, bytes key, Slot source, object value) except -1:
-        """Store `value` under `key` with expiry and encoding of `source`, whatever `key` held; it counts as a new key."""
+        """Store `value` under `key` with expiry and encoding of `source`, whatever `key` held; it counts as new."""
         cdef Slot slot = self.lookup(key)
         if slot is None:
             slot = Slot.__new__(Slot)

@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Eviction: keys go when the data needs more memory than `maxmemory`, clients when they need more than `maxmemory-clients`.
+"""Eviction: keys go when the data needs more memory than `maxmemory`, clients when they need more than
+`maxmemory-clients`.
 
-The dispatcher asks `make_room` before each request as long as there is a limit for the data. While too much is used, the
-key that is worth least goes, and so on:
+The dispatcher asks `make_room` before each request as long as there is a limit for the data. While too much is used,
+the key that is worth least goes, and so on:
 
     allkeys-lru, volatile-lru     the one not used for longest
     allkeys-lfu, volatile-lfu     the one used least often
@@ -10,13 +11,13 @@ key that is worth least goes, and so on:
     volatile-ttl                  the one that expires first
     allkeys-random, volatile-random     any
 
-`volatile` policies take only keys that have an expiry. The key that expires first is known (a heap); for the others a few
-keys are drawn at random, and the best candidates of earlier draws are kept in a pool, so that with each draw the pool
-comes nearer to the keys that are really worth least. A candidate that has been used since it was drawn is dropped.
+`volatile` policies take only keys that have an expiry. The key that expires first is known (a heap); for the others a
+few keys are drawn at random, and the best candidates of earlier draws are kept in a pool, so that with each draw the
+pool comes nearer to the keys that are really worth least. A candidate that has been used since it was drawn is dropped.
 
-Eviction may take a while, when much is to go. A request waits for no more than the time that maxmemory-eviction-tenacity
-grants; what is left to do is done between turns of the loop, while requests go on to be accepted. Only when nothing more
-can go is `make_room` False, and requests that need memory are refused.
+Eviction may take a while, when much is to go. A request waits for no more than the time that
+maxmemory-eviction-tenacity grants; what is left to do is done between turns of the loop, while requests go on to be
+accepted. Only when nothing more can go is `make_room` False, and requests that need memory are refused.
 
 A large stream is freed by another thread. Before another key has to go, what is on its way is waited for: otherwise one
 large stream would take many innocent keys with it.
@@ -270,8 +271,7 @@ cdef class Eviction:
     cdef object draw_any(self):
         """Any key that may go, of one database after the other."""
         cdef Database db
-        cdef int tried
-        for tried in range(<int>len(self.databases)):
+        for _ in range(<int>len(self.databases)):
             db = self.databases[self.next_db]
             self.next_db = (self.next_db + 1) % <int>len(self.databases)
             if self.eligible(db):
@@ -313,14 +313,13 @@ cdef class Eviction:
         cdef Slot slot
         cdef Py_ssize_t count
         cdef bint has_any = False
-        cdef int drawn
         cdef long long now_ms = wall_ms()
         for db in self.databases:
             count = self.eligible(db)
             if count:
                 has_any = True
                 db.now_ms = now_ms
-                for drawn in range(<int>min(count, self.samples)):
+                for _ in range(<int>min(count, self.samples)):
                     slot = db.random_slot(self.is_volatile)
                     self.offer(self.score(db, slot), db, slot.key)
         return has_any

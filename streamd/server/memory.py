@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from streamd.heap import allocated, describe, trim
+from streamd.heap import allocated, describe
 
 __all__ = [
     "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",

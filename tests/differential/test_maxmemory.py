@@ -27,7 +27,9 @@ def no_limit_is_left(streamd_server: Server, redis_server: Server) -> Iterator[N
     yield
     for server in (streamd_server, redis_server):
         with server.connect() as wire:
-            assert wire.line("CONFIG SET maxmemory 0 maxmemory-policy noeviction lfu-log-factor 10") == Reply("+", b"OK")
+            assert wire.line("CONFIG SET maxmemory 0 maxmemory-policy noeviction lfu-log-factor 10") == Reply(
+                "+", b"OK"
+            )
 
 
 def info(wire: Wire, field: str) -> str:
@@ -121,7 +123,9 @@ def test_transactions_are_refused_when_something_in_them_needs_memory(pair: Pair
     )
 
 
-def test_a_transaction_that_was_queued_before_is_refused_as_a_whole(streamd_server: Server, redis_server: Server) -> None:
+def test_a_transaction_that_was_queued_before_is_refused_as_a_whole(
+    streamd_server: Server, redis_server: Server
+) -> None:
     told = []
     for server in (streamd_server, redis_server):
         with server.connect() as wire, server.connect() as other:
@@ -444,7 +448,10 @@ def test_used_memory_follows_the_data(wire: Wire) -> None:
     grown = used(wire) - before
     resident = int(info(wire, "used_memory_rss")) - resident
     assert 0.8 * resident < grown < 1.25 * resident, (grown, resident)
-    assert int(wire.call("MEMORY", "USAGE", "s").value) + 20_000 * int(wire.call("MEMORY", "USAGE", "k1").value) < 1.1 * grown
+    assert (
+        int(wire.call("MEMORY", "USAGE", "s").value) + 20_000 * int(wire.call("MEMORY", "USAGE", "k1").value)
+        < 1.1 * grown
+    )
     wire.call("FLUSHALL")
     eventually(lambda: used(wire) < before + 200 * KB, what="the end of the data")
 

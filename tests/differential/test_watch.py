@@ -184,7 +184,9 @@ def test_a_missing_key_that_becomes_an_expired_one_stays_missing(pair: Pair, swa
     assert replies[-2].value is not None
 
 
-@pytest.mark.parametrize("restore", ["RESTORE k 0 {dump}", "RESTORE k 0 {dump} REPLACE", "RESTORE k 1 {dump} REPLACE ABSTTL"])
+@pytest.mark.parametrize(
+    "restore", ["RESTORE k 0 {dump}", "RESTORE k 0 {dump} REPLACE", "RESTORE k 1 {dump} REPLACE ABSTTL"]
+)
 def test_restoring_a_key_stops_the_transaction(pair: Pair, restore: str) -> None:
     wire = pair.wires[0]
     assert wire.call("SET", "source", "v") == Reply("+", b"OK")
