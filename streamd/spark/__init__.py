@@ -1,0 +1,1 @@
+"""Streams in Spark: a PySpark data source for streamd, Redis and Valkey, over the wire."""

@@ -1,0 +1,359 @@
+"""Connections of the data source to a server: streamd, Redis or Valkey, by TCP, TLS, unix socket or Sentinel.
+
+    connect(options)         a Connection, after as many attempts as the options allow
+    run(options, action)     call `action(connection)`, again on a new connection when the old one broke; for work that may
+                             be done twice (reading, transactions with a marker)
+    server_features(conn)    what the server is, and what it can do
+
+A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command` and
+`pipeline` decode replies to Python values; `socket_send` with `read_reply_bytes` moves raw bytes for the compiled coders.
+The socket is our own instead of a client library's because the raw way needs it, and everything around it is little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import hiredis
+
+from streamd.spark.errors import OptionError, ServerError, UnreachableError
+from streamd.spark.options import Address, ConnectionOptions
+
+__all__ = ["Connection", "Features", "connect", "pack_command", "run", "server_features"]
+
+Argument = bytes | str | int
+Reply = Any
+"""bytes, int, list of replies, None; in the list of `pipeline(..., raise_errors=False)` also ServerError."""
+
+T = TypeVar("T")
+
+RECEIVE_BYTES = 256 * 1024
+"""How much is asked of the socket at a time."""
+
+TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "UNBLOCKED"})
+"""Error codes after which the same request may succeed: a start, a fail-over, a script."""
+
+
+def pack_command(args: Sequence[Argument]) -> bytes:
+    """A request as bytes."""
+    return hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub means each, and says all
+
+
+class Connection:
+    """An open connection. Made by `connect`; closed by its end as a context manager, or by `close`."""
+
+    def __init__(self, options: ConnectionOptions, sock: socket.socket) -> None:
+        self.options = options
+        self.place = options.place
+        self._socket = sock
+        self._reader = hiredis.Reader(replyError=ServerError)
+        self._raw = bytearray()  # received, and not yet given out by read_reply_bytes
+
+    def command(self, *args: Argument) -> Reply:
+        """Send one request, return its reply. Raises ServerError, UnreachableError when the connection breaks."""
+        self.socket_send(pack_command(args))
+        return self._raised(self._read())
+
+    def pipeline(self, requests: Sequence[Sequence[Argument]], *, raise_errors: bool = True) -> list[Reply]:
+        """Send requests in one go, return their replies in order.
+
+        raise_errors  raise the first error reply (after all have been read); otherwise errors stand in the list
+        """
+        if not requests:
+            return []
+        self.socket_send(b"".join(map(pack_command, requests)))
+        replies = [self._read() for _ in requests]
+        if raise_errors:
+            for each in replies:
+                self._raised(each)
+        return replies
+
+    def transaction(self, requests: Sequence[Sequence[Argument]]) -> list[Reply] | None:
+        """MULTI, the requests, EXEC in one go: the replies, or None when a watched key was touched.
+
+        Raises ServerError for a request that is refused (nothing was done), or that failed (the others were done).
+        """
+        *queued, done = self.pipeline([("MULTI",), *requests, ("EXEC",)], raise_errors=False)
+        for each in queued:
+            self._raised(each)
+        self._raised(done)
+        for each in done or ():
+            self._raised(each)
+        return cast("list[Reply] | None", done)
+
+    def socket_send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send raw bytes. Raises UnreachableError."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def receive(self, buffer: bytearray | memoryview) -> int:
+        """Receive raw bytes into a buffer, at least one; return how many. Raises UnreachableError."""
+        try:
+            count = self._socket.recv_into(buffer)
+        except OSError as error:
+            raise self._lost(error) from None
+        if count == 0:
+            raise self._lost(None)
+        return count
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.place}>"
+
+    def _read(self) -> Reply:
+        while True:
+            reply = self._reader.gets()
+            if reply is not False:
+                return reply
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except OSError as error:
+                raise self._lost(error) from None
+            if not data:
+                raise self._lost(None)
+            self._reader.feed(data)
+
+    def _raised(self, reply: Reply) -> Reply:
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def _lost(self, error: OSError | None) -> UnreachableError:
+        """What to raise when the connection broke; it is closed, since replies may be outstanding."""
+        self.close()
+        if isinstance(error, TimeoutError):
+            return UnreachableError(f"no reply from {self.place} within {self.options.read_timeout_ms} ms")
+        reason = "it was closed by the server" if error is None else str(error)
+        return UnreachableError(f"the connection to {self.place} broke off: {reason}")
+
+
+# --- Opening --------------------------------------------------------------------------------------------------------------
+
+
+def connect(options: ConnectionOptions) -> Connection:
+    """Open a connection: socket, TLS, AUTH, CLIENT SETNAME, SELECT.
+
+    Attempts are repeated, with growing waits, while nobody listens, the server is loading, or no Sentinel knows of a
+    primary. Raises UnreachableError when the last one failed, ServerError at once for what stays wrong (a password).
+    """
+    return _repeated(options, lambda: _open(options))
+
+
+def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
+    """Return `action(connection)`, which is called again, on a new connection, when its connection broke or the server
+    was not ready (TEMPORARY_CODES). The action must bear being repeated from its start."""
+
+    def attempt() -> T:
+        with _open(options) as connection:
+            return action(connection)
+
+    return _repeated(options, attempt)
+
+
+def _repeated(options: ConnectionOptions, attempt: Callable[[], T]) -> T:
+    wait_ms = options.retry_backoff_ms
+    for left in range(options.retries, -1, -1):
+        try:
+            return attempt()
+        except ServerError as error:
+            if error.code not in TEMPORARY_CODES or left == 0:
+                raise
+        except UnreachableError:
+            if left == 0:
+                raise
+        # A part of chance, so that the tasks of a job do not come back all at once.
+        time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
+        wait_ms = min(wait_ms * 2, options.retry_max_backoff_ms)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _open(options: ConnectionOptions) -> Connection:
+    if options.sentinels:
+        return _open_primary(options)
+    return _greeted(options, options.username, options.find_password(), _socket_to(options, None), is_sentinel=False)
+
+
+def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.socket:
+    """A connected socket: to the address, or to where the options say; TLS when they say so."""
+    timeout_s = options.connect_timeout_ms / 1000
+    sock: socket.socket
+    try:
+        if options.unix_socket_path is not None:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(timeout_s)
+                sock.connect(options.unix_socket_path)
+            except BaseException:
+                sock.close()
+                raise
+        else:
+            target = address or Address(options.host, options.port)
+            sock = socket.create_connection((target.host, target.port), timeout_s)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if options.tls:
+                    sock = _tls_context(options).wrap_socket(
+                        sock, server_hostname=options.tls_server_name or target.host
+                    )
+            except BaseException:
+                sock.close()
+                raise
+    except ssl.SSLCertVerificationError as error:
+        # Trying again does not mend a certificate.
+        raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
+    except OSError as error:
+        raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
+    sock.settimeout(options.read_timeout_ms / 1000)
+    return sock
+
+
+def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError("tlsCaFile", str(error)) from None
+    if not options.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not options.tls_check_hostname:
+        context.check_hostname = False
+    if options.tls_cert_file is not None:
+        try:
+            context.load_cert_chain(options.tls_cert_file, options.tls_key_file, options.tls_key_password)
+        except (OSError, ssl.SSLError) as error:
+            raise OptionError("tlsCertFile", str(error)) from None
+    return context
+
+
+def _greeted(
+    options: ConnectionOptions, username: str | None, password: str | None, sock: socket.socket, *, is_sentinel: bool
+) -> Connection:
+    """A connection that is logged in and has its name and database."""
+    connection = Connection(options, sock)
+    try:
+        if password is not None:
+            connection.command("AUTH", *([username] if username else []), password)
+        if not is_sentinel:
+            # A name is a courtesy, which an access control list may forbid.
+            connection.pipeline([("CLIENT", "SETNAME", options.client_name)], raise_errors=False)
+            if options.db:
+                connection.command("SELECT", options.db)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_primary(options: ConnectionOptions) -> Connection:
+    """Ask the Sentinels, in order, for the primary, and connect to the first one that says of itself that it is one."""
+    name = options.sentinel_master or ""
+    failures = []
+    for sentinel in options.sentinels:
+        try:
+            sock = _socket_to(options, sentinel)
+            password = options.find_sentinel_password()
+            with _greeted(options, options.sentinel_username, password, sock, is_sentinel=True) as asked:
+                found = asked.command("SENTINEL", "get-master-addr-by-name", name)
+            if found is None:
+                failures.append(f"{sentinel} does not know {name}")
+                continue
+            primary = Address(found[0].decode(), int(found[1]))
+            sock = _socket_to(options, primary)
+            connection = _greeted(options, options.username, options.find_password(), sock, is_sentinel=False)
+            # During a fail-over a Sentinel may still name the old primary, which is a replica by now.
+            role = connection.pipeline([("ROLE",)], raise_errors=False)[0]
+            if isinstance(role, list) and role[0] != b"master":
+                connection.close()
+                failures.append(f"{primary}, named by {sentinel}, is no primary")
+                continue
+            connection.place = f"{name} at {primary}"
+            return connection
+        except UnreachableError as error:
+            failures.append(str(error))
+    raise UnreachableError(f"no primary {name}: {'; '.join(failures)}")
+
+
+# --- What the server is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a server is, and which of the things that differ between servers it has.
+
+    name            `streamd`, `redis` or `valkey`
+    version         its own version
+    redis_version   the Redis release that it claims to behave like
+    """
+
+    name: str
+    version: tuple[int, ...]
+    redis_version: tuple[int, ...]
+    has_idmp: bool
+    """XADD with IDMP and IDMPAUTO, XCFGSET (Redis 8.6)."""
+    has_acked_trim: bool
+    """KEEPREF, DELREF and ACKED for XADD and XTRIM, XDELEX, XACKDEL (Redis 8.2)."""
+    has_hashes: bool
+    """HSET and its family; streamd has strings only."""
+    has_streamd_helpers: bool
+    """Commands of streamd's own that Redis does not have, among them the cheap split of a stream."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}"
+
+
+SPLIT_COMMAND = "STREAMD.SPLIT"
+"""The IDs that cut a range of a stream into parts of equal length; where a server has it."""
+
+
+def server_features(connection: Connection) -> Features:
+    """Ask a server what it is: one round trip. A server that forbids the questions is taken for an old Redis."""
+    info, commands = connection.pipeline(
+        [("INFO", "server"), ("COMMAND", "INFO", "XCFGSET", "XDELEX", "HSET", SPLIT_COMMAND)], raise_errors=False
+    )
+    fields = {}
+    if isinstance(info, bytes):
+        lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+        fields = {name: value for name, colon, value in lines if colon}
+    known = [bool(each) for each in commands] if isinstance(commands, list) else [False] * 4
+    name = next((each for each in ("streamd", "valkey") if f"{each}_version" in fields), "redis")
+    return Features(
+        name=name,
+        version=_version(fields.get(f"{name}_version", "")),
+        redis_version=_version(fields.get("redis_version", "")),
+        has_idmp=known[0],
+        has_acked_trim=known[1],
+        has_hashes=known[2],
+        has_streamd_helpers=known[3],
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)

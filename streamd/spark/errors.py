@@ -1,0 +1,58 @@
+"""The errors of the data source.
+
+    StreamdError
+     +- OptionError       an option that cannot be taken; names it
+     +- ServerError       an error reply of the server; `code` is its first word
+     +- UnreachableError  no server, or the connection is lost, after all attempts
+     +- DataLossError     entries that were to be read are gone, or are not the ones they were
+     +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
+
+All of them survive pickling, since Spark carries them between processes, and none ever holds a password.
+"""
+
+from __future__ import annotations
+
+from streamd.errors import StreamdError
+
+__all__ = ["DataLossError", "MalformedError", "OptionError", "ServerError", "UnreachableError"]
+
+
+class OptionError(StreamdError, ValueError):
+    """An option that cannot be taken.
+
+    option  its name, as the documentation writes it
+    reason  what is wrong with it
+    """
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(option, reason)
+        self.option = option
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"option {self.option}: {self.reason}"
+
+
+class ServerError(StreamdError):
+    """An error reply. `str()` is the whole line without the `-`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    @property
+    def code(self) -> str:
+        """The first word: ERR, NOPERM, WRONGTYPE ..."""
+        return self.text.partition(" ")[0]
+
+
+class UnreachableError(StreamdError, ConnectionError):
+    """No server answers at the place given, or the connection broke off, after all attempts."""
+
+
+class DataLossError(StreamdError):
+    """Entries that were to be read have been trimmed, or the stream is another one than it was."""
+
+
+class MalformedError(StreamdError, ValueError):
+    """An entry that cannot be cast to the columns asked for, in mode FAILFAST."""

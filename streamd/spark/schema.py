@@ -1,0 +1,207 @@
+"""The tables that entries become: the default schema, and what a user's schema may ask for.
+
+    id      string      `ms-seq`, canonical
+    ms      bigint      null above 2^63-1, as are the next two when they cannot hold the value; `id` holds everything
+    seq     bigint
+    time    timestamp   of `ms`
+    stream  string      the key
+    fields  array<struct<field:binary,value:binary>>   in order, with duplicates
+
+A user's schema may have any of these columns, in any order, some in another type (`ms decimal(20,0)`, `fields
+map<string,string>`, see METADATA_TYPES); each other column is the value of the entry's field of that name, cast to the
+column's type; of several fields with one name the last counts; a missing one is null. One string column may
+take entries that do not fit (`columnNameOfCorruptRecord`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from streamd.spark.errors import OptionError
+from streamd.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "METADATA_NAMES",
+    "Column",
+    "TableLayout",
+    "arrow_schema",
+    "default_schema",
+    "table_layout",
+]
+
+FIELD_STRUCT = StructType([StructField("field", BinaryType()), StructField("value", BinaryType())])
+FIELDS_TYPE = ArrayType(FIELD_STRUCT)
+
+METADATA_NAMES = ("id", "ms", "seq", "time", "stream", "fields")
+
+DEFAULT_SCHEMA = StructType(
+    [
+        StructField("id", StringType()),
+        StructField("ms", LongType()),
+        StructField("seq", LongType()),
+        StructField("time", TimestampType()),
+        StructField("stream", StringType()),
+        StructField("fields", FIELDS_TYPE),
+    ]
+)
+
+DEFAULT_CORRUPT_COLUMN = "_corrupt_record"
+
+
+def default_schema(prefix: str = "") -> StructType:
+    """DEFAULT_SCHEMA, with `metadataPrefix` before its names."""
+    return StructType([StructField(prefix + each.name, each.dataType) for each in DEFAULT_SCHEMA.fields])
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, as the decoder wants it.
+
+    name    in the table
+    source  what fills it: one of METADATA_NAMES; `field`: the field `name` of the entry; `corrupt`
+    kind    how its values are made: see KINDS
+    """
+
+    name: str
+    source: str
+    kind: str
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """A schema, read: what the decoder fills, and what becomes of values that do not fit."""
+
+    columns: tuple[Column, ...]
+    mode: str
+    schema: StructType
+
+    @property
+    def is_lossless(self) -> bool:
+        """No value can fail to fit: nothing is cast."""
+        return all(each.source != "field" or each.kind in ("string", "binary") for each in self.columns)
+
+
+def _is_binary_or_string(kind: DataType) -> bool:
+    return isinstance(kind, BinaryType | StringType)
+
+
+def _metadata_kind(name: str, kind: DataType) -> str | None:
+    """How a metadata column of this type is made, or None when it cannot be of this type."""
+    if name in ("id", "stream") and _is_binary_or_string(kind):
+        return "binary" if isinstance(kind, BinaryType) else "string"
+    if name in ("ms", "seq"):
+        if isinstance(kind, LongType):
+            return "bigint"
+        if isinstance(kind, DecimalType) and kind.scale == 0 and kind.precision >= 20:
+            return "decimal"
+    if name == "time" and isinstance(kind, TimestampType | TimestampNTZType):
+        return "timestamp"
+    if name == "fields":
+        return _fields_kind(kind)
+    return None
+
+
+def _fields_kind(kind: DataType) -> str | None:
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
+        inner = kind.elementType
+        if inner.names == ["field", "value"] and all(_is_binary_or_string(each.dataType) for each in inner.fields):
+            return "pairs"
+    if isinstance(kind, MapType) and _is_binary_or_string(kind.keyType) and _is_binary_or_string(kind.valueType):
+        return "map"
+    return None
+
+
+_FIELD_KINDS: dict[type[DataType], str] = {
+    StringType: "string",
+    BinaryType: "binary",
+    ByteType: "tinyint",
+    ShortType: "smallint",
+    IntegerType: "int",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    BooleanType: "boolean",
+    DecimalType: "decimal",
+    TimestampType: "timestamp",
+    TimestampNTZType: "timestamp",
+    DateType: "date",
+}
+"""The types that the value of a field can be cast to."""
+
+
+def table_layout(schema: StructType, options: SourceOptions) -> TableLayout:
+    """Read a schema. Raises OptionError naming the column that cannot be made."""
+    corrupt = options.corrupt_record_column or (
+        DEFAULT_CORRUPT_COLUMN if DEFAULT_CORRUPT_COLUMN in schema.names else None
+    )
+    if options.corrupt_record_column and corrupt not in schema.names:
+        raise OptionError("columnNameOfCorruptRecord", f"the schema has no column {corrupt}")
+    columns = tuple(_column(each, options.metadata_prefix, corrupt) for each in schema.fields)
+    return TableLayout(columns, options.mode, schema)
+
+
+def _column(column: StructField, prefix: str, corrupt: str | None) -> Column:
+    name, kind = column.name, column.dataType
+    if name == corrupt:
+        if not isinstance(kind, StringType):
+            raise OptionError("columnNameOfCorruptRecord", f"column {name} must be a string")
+        return Column(name, "corrupt", "string")
+    bare = name.removeprefix(prefix)
+    if name.startswith(prefix) and bare in METADATA_NAMES:
+        made = _metadata_kind(bare, kind)
+        if made is None:
+            raise OptionError(
+                "schema",
+                f"column {name} cannot be {kind.simpleString()}; when a field of the entries is meant, "
+                "set metadataPrefix, so that the metadata get other names",
+            )
+        return Column(name, bare, made, *_digits(kind))
+    field_kind = _FIELD_KINDS.get(type(kind))
+    if field_kind is None:
+        raise OptionError("schema", f"column {name} cannot be {kind.simpleString()}: fields hold single values")
+    return Column(name, "field", field_kind, *_digits(kind))
+
+
+def _digits(kind: DataType) -> tuple[int, int]:
+    return (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (0, 0)
+
+
+def arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """The Arrow schema that Spark expects of a reader's record batches."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+@functools.cache
+def default_arrow_schema() -> pyarrow.Schema:
+    return arrow_schema(DEFAULT_SCHEMA)
