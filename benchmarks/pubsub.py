@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.support import LOAD_CPU, Server, describe_machine, make_request, spread, start_server
 
-WIDTH = 132
+WIDTH = 168
 """Columns of the table, whatever the terminal: the table goes into files."""
 PAYLOAD = 64
 """Bytes of a message; in the measurement of latency, they begin with the time of sending."""

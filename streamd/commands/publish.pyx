@@ -2,8 +2,8 @@
 """Messages: PUBLISH and SPUBLISH.
 
 Compiled, unlike their kin in pubsub.py: a message to one subscriber costs hardly more than what stands around it. Who
-receives it is the server's business (`Context.publish`). It is propagated to replicas, whose subscribers hear it too, and
-written to no file. Behaviour: Redis 8.6.
+receives it is the server's business (`Context.publish`). It is propagated to replicas, whose subscribers hear it too,
+and written to no file. Behaviour: Redis 8.6.
 """
 
 from streamd.commands.context cimport Context

@@ -2,9 +2,9 @@
 """Client: one connection, as the event loop's protocol object and as what commands see of it.
 
 Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once
-per turn of the event loop (`flush`), straight from that buffer with one `send`. Of what the kernel does not take, a piece is
-handed to the transport; until the transport has got rid of it the client is congested and its replies wait in `reply`,
-so that unsent bytes are held, and counted, in one place, and never copied as a whole.
+per turn of the event loop (`flush`), straight from that buffer with one `send`. Of what the kernel does not take, a
+piece is handed to the transport; until the transport has got rid of it the client is congested and its replies wait in
+`reply`, so that unsent bytes are held, and counted, in one place, and never copied as a whole.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -152,7 +152,7 @@ cdef class Client:
         return self.reply.consume(size)
 
     cdef int deliver(self, const char *data, size_t length) except -1:
-        """Add an encoded push to what is sent. A push to the client whose command runs waits until that has been answered."""
+        """Add an encoded push to what is sent; to the client whose command runs, after that has been answered."""
         return self.deliver_parts(data, length, NULL, 0)
 
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1:

@@ -703,7 +703,10 @@ cdef class Dispatcher:
     # --- Effects ----------------------------------------------------------------------------------------------------
 
     cpdef int propagate(self, int db_index, list args) except -1:
-        """Add an effect of the running command, for files and replicas; for replicas only when the index is negative, ~index."""
+        """Add an effect of the running command, for files and replicas.
+
+        A negative index is ~index, and the effect is for replicas only.
+        """
         if self.context.is_propagating:
             self.effects.append((db_index, args))
         return 0

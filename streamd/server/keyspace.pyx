@@ -14,8 +14,8 @@ What must hold: `watched` has a key exactly as long as a client watches it, and 
 """
 
 from streamd.engine.database cimport (
-    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM, EVENT_STRING,
-    EVENT_TYPE_CHANGED,
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
+    EVENT_STRING, EVENT_TYPE_CHANGED,
 )
 from streamd.engine.database import Database
 from streamd.server.client cimport Client
