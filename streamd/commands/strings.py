@@ -227,8 +227,8 @@ def set_(ctx: Context, args: list[bytes]) -> None:
     if is_there if options.only_missing else options.only_existing and not is_there:
         is_stored = False
     else:
-        if options.comparison is not None and not options.returns_old:
-            present = find_string_for_write(ctx, name)
+        if options.comparison is not None and is_there and not options.returns_old:
+            present = find_string(ctx, name)
         is_stored = options.is_met(present)
     if is_stored and at_ms >= 0:
         store_expiring(ctx, name, value, at_ms)
