@@ -1,3 +1,5 @@
+from typing import Any
+
 from typing_extensions import disjoint_base
 
 from streamd.server.client import Client
@@ -15,15 +17,7 @@ class ClientTracking:
     is_caching: bool
     is_broken: bool
     prefixes: list[bytes]
-    def __init__(
-        self,
-        *,
-        redirect: int = 0,
-        is_bcast: bool = False,
-        is_optin: bool = False,
-        is_optout: bool = False,
-        is_noloop: bool = False,
-    ) -> None: ...
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # redirect, is_bcast, is_optin, is_optout, is_noloop
 
 @disjoint_base
 class Tracking:

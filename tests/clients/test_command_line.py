@@ -256,9 +256,9 @@ def test_the_log_level_follows_config_set(start: StartRunning) -> None:
 
 
 def test_settings_without_effect_are_named_once_at_start(start: StartRunning) -> None:
-    running = start("--port", "PORT", "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes").wait()
+    running = start("--port", "PORT", "--bind", "127.0.0.1", "--save", "", "--hide-user-data-from-log", "yes").wait()
     assert running.said().count("no effect yet") == 1
-    assert "The setting appendonly has no effect yet" in running.said()
+    assert "The setting hide-user-data-from-log has no effect yet" in running.said()
     assert running.end() == 0
 
 

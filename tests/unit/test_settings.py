@@ -142,7 +142,6 @@ def test_a_value_is_read(name: str, text: str, value: Any) -> None:
         ("latency-tracking-info-percentiles", "x", "Invalid latency-tracking-info-percentiles parameters"),
         ("oom-score-adj-values", "1 2", "wrong number of arguments"),
         ("oom-score-adj-values", "1 2 2001", "Invalid oom-score-adj-values, elements must be between -2000 and 2000."),
-        ("tls-port", "7000", "this server does not speak TLS"),
         ("port", "65536", "argument must be between 0 and 65535 inclusive"),
     ],
 )  # fmt: skip
