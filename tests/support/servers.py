@@ -24,7 +24,7 @@ from pathlib import Path
 
 from .wire import ConnectionClosed, Reply, Wire
 
-__all__ = ["Oracle", "Server", "eventually", "find_oracle", "start_redis", "start_streamd"]
+__all__ = ["Oracle", "Server", "eventually", "find_oracle", "free_port", "server_arguments", "start_redis", "start_streamd"]
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -205,8 +205,12 @@ def start_streamd(folder: Path, directives: Mapping[str, str] | None = None, nam
     if target_is_redis():
         return start_redis(folder, directives, name)
     port = free_port()
-    argv = [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives or {})]
-    return _started(Server(name, argv, port, folder, python_environment()))
+    return _started(Server(name, server_arguments(port, directives or {}), port, folder, python_environment()))
+
+
+def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
+    """The command line of a streamd."""
+    return [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
 
 
 def _started(server: Server) -> Server:
