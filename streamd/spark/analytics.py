@@ -1,0 +1,159 @@
+"""Rates, gaps and windowed aggregates over event time, of batch and streaming frames alike.
+
+Takes any frame of `format("streamd")` (also of an archive with its stream): event time is its column `time`, or is made
+from `ms` or `id`, so that a frame with few columns does. Numeric fields are columns of the user's schema, or are taken out
+of the lossless `fields` by `with_numbers`.
+
+    frame = spark.readStream.format("streamd").option("stream", "readings").load()
+    by_minute = aggregates(with_numbers(frame, "celsius"), "celsius", window="1 minute", watermark="10 seconds")
+    by_minute.writeStream.format("streamd").option("stream", "readings:by-minute")...
+
+A result has a row for each window that has entries, with plain columns (`window_start`, `window_end`, then those of `by`,
+then the figures), so that it can be written to a stream or to Parquet as it is. On a streaming frame give a watermark: how
+late entries may come. In output mode `append` a window comes out once, when the watermark has passed its end; on a batch
+frame the watermark means nothing.
+
+What consumer groups do is in streamd.spark.groups, which needs no Spark; `tables.to_frame` makes frames of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from streamd.spark.numbers import NUMBER_PATTERN
+
+__all__ = ["FIGURES", "aggregates", "gaps", "number", "rates", "with_event_time", "with_numbers"]
+
+FIGURES = ("count", "min", "max", "avg", "sum", "stddev")
+"""What `aggregates` can tell of a column, beside percentiles written `p50`, `p99`, `p99.9` (approximate)."""
+
+TIME = "time"
+
+
+def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame:
+    """The frame with a column `time`, from `ms` or `id` when it has none, and with a watermark when one is given.
+
+    IDs whose milliseconds are no time that Spark can hold have null there, and fall out of all windows.
+    Raises ValueError when the frame has none of the three.
+    """
+    if TIME not in frame.columns:
+        if "ms" in frame.columns:
+            ms = F.col("ms").try_cast("bigint")
+        elif "id" in frame.columns:
+            ms = F.split_part(F.col("id"), F.lit("-"), F.lit(1)).try_cast("bigint")
+        else:
+            raise ValueError(f"no event time: there is no column time, ms or id among {', '.join(frame.columns)}")
+        # Timestamps are microseconds in 64 bits.
+        frame = frame.withColumn(TIME, F.when(ms <= (2**63 - 1) // 1000, F.timestamp_millis(ms)))
+    return frame if watermark is None else frame.withWatermark(TIME, watermark)
+
+
+def number(field: str, fields: str = "fields") -> Column:
+    """The value of a field of lossless entries as a double: of several with this name the last; null when it is no number.
+
+    fields  the column, array<struct<field:binary,value:binary>>
+    """
+    wanted = F.lit(bytearray(field.encode(errors="surrogateescape")))
+    found = F.filter(F.col(fields), lambda pair: pair["field"] == wanted)
+    value = F.try_element_at(found, F.lit(-1))["value"].cast("string")
+    read = value.try_cast("double")
+    # `\\z`, since `$` would let a line end pass, which casting trims away.
+    return F.when(value.rlike(f"^(?:{NUMBER_PATTERN})\\z") & (F.abs(read) < float("inf")), read)
+
+
+def with_numbers(frame: DataFrame, *names: str, fields: str = "fields") -> DataFrame:
+    """The frame with a column of numbers for each of these fields, see `number`."""
+    return frame.withColumns({name: number(name, fields) for name in names})
+
+
+def _windowed(
+    frame: DataFrame, window: str, slide: str | None, watermark: str | None, by: Sequence[str], figures: list[Column]
+) -> DataFrame:
+    timed = with_event_time(frame, watermark)
+    span = F.window(TIME, window, slide) if slide else F.window(TIME, window)
+    found = timed.groupBy(span.alias("window"), *by).agg(*figures)
+    return found.select(
+        F.col("window.start").alias("window_start"),
+        F.col("window.end").alias("window_end"),
+        *(_quoted(each) for each in found.columns if each != "window"),
+    )
+
+
+def _quoted(name: str) -> Column:
+    """A column by a name that may have dots in it: names of fields are the user's."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def rates(
+    frame: DataFrame,
+    window: str,
+    *,
+    slide: str | None = None,
+    watermark: str | None = None,
+    by: Sequence[str] = (),
+) -> DataFrame:
+    """Entries in each window: window_start, window_end, the columns of `by`, entries, per_second.
+
+    window     its length, `1 minute`; windows begin at multiples of it since 1970
+    slide      distance of their beginnings, when they overlap
+    watermark  how late entries may come, for streaming frames
+    by         columns to tell apart, such as `stream`
+    """
+    seconds = F.unix_millis(F.col("window_end")) - F.unix_millis(F.col("window_start"))
+    counted = _windowed(frame, window, slide, watermark, by, [F.count(F.lit(1)).alias("entries")])
+    return counted.withColumn("per_second", F.col("entries") * 1000 / seconds)
+
+
+def aggregates(
+    frame: DataFrame,
+    columns: str | Sequence[str],
+    window: str,
+    *,
+    figures: Sequence[str] = ("count", "min", "max", "avg"),
+    slide: str | None = None,
+    watermark: str | None = None,
+    by: Sequence[str] = (),
+) -> DataFrame:
+    """Figures of numeric columns in each window, in columns named `<column>_<figure>`; the rest as in `rates`.
+
+    figures  of FIGURES, or percentiles. Entries without a value, or with one that is no finite number, do not count.
+    Raises ValueError for a figure that there is not.
+    """
+    names = [columns] if isinstance(columns, str) else list(columns)
+    wanted = [_figure(name, figure).alias(f"{name}_{figure}") for name in names for figure in figures]
+    return _windowed(frame, window, slide, watermark, by, wanted)
+
+
+def _figure(name: str, figure: str) -> Column:
+    value = _quoted(name).cast("double")
+    # NaN and the infinities would swallow every mean they are part of; comparisons with NaN take it for the largest.
+    value = F.when(F.abs(value) < float("inf"), value)
+    if figure in FIGURES:
+        made: Column = getattr(F, figure)(value)
+        return made
+    try:
+        percent = float(figure.removeprefix("p")) if figure.startswith("p") else -1.0
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{figure!r} is no figure; there are {', '.join(FIGURES)} and percentiles written p50, p99.9")
+    return F.percentile_approx(value, percent / 100)
+
+
+def gaps(frame: DataFrame, *, by: Sequence[str] = ("stream",)) -> DataFrame:
+    """The frame with `gap_ms`: milliseconds since the entry before, null for the first. Batch frames only.
+
+    by  columns that tell streams apart; those that the frame does not have are left out
+    The entries of one stream are put in order in one task. Raises ValueError for a streaming frame or one without `ms`.
+    """
+    if frame.isStreaming:
+        raise ValueError("gaps are found between neighbours, which a streaming frame does not know; use a batch frame")
+    missing = {"ms", "seq"} - set(frame.columns)
+    if missing:
+        raise ValueError(f"gaps need the columns ms and seq; there is no {' and no '.join(sorted(missing))}")
+    keys = [each for each in by if each in frame.columns]
+    order = Window.partitionBy(*(_quoted(each) for each in keys)).orderBy("ms", "seq")
+    return frame.withColumn("gap_ms", F.col("ms") - F.lag("ms").over(order))
