@@ -5,6 +5,7 @@
      +- ServerError       an error reply of the server; `code` is its first word
      +- UnreachableError  no server, or the connection is lost, after all attempts
      +- DataLossError     entries that were to be read are gone, or are not the ones they were
+     +- DeliveryError     rows that cannot be written exactly once: they, or the marker, are not what they were
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
 
 All of them survive pickling, since Spark carries them between processes, and none ever holds a password.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from streamd.errors import StreamdError
 
-__all__ = ["DataLossError", "MalformedError", "OptionError", "ServerError", "UnreachableError"]
+__all__ = ["DataLossError", "DeliveryError", "MalformedError", "OptionError", "ServerError", "UnreachableError"]
 
 
 class OptionError(StreamdError, ValueError):
@@ -52,6 +53,10 @@ class UnreachableError(StreamdError, ConnectionError):
 
 class DataLossError(StreamdError):
     """Entries that were to be read have been trimmed, or the stream is another one than it was."""
+
+
+class DeliveryError(StreamdError):
+    """Rows that cannot be written exactly once: a batch that is repeated with other rows, or that a later one overtook."""
 
 
 class MalformedError(StreamdError, ValueError):

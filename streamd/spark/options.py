@@ -632,14 +632,31 @@ class SinkOptions:
     idmp_maxsize: int | None = option(
         "idempotencyMaxSize", whole_number(1, 10_000), None, "how many keys are remembered for each producer (XCFGSET)"
     )
+    idmp_producers: int = option(
+        "idempotencyProducers",
+        whole_number(1, 65_536),
+        256,
+        "how many producers the keys of a query are spread over: this times idempotencyMaxSize keys are remembered; "
+        "not to be changed while a batch is unfinished",
+    )
     run_id: str | None = option(
         "runId",
         text,
         None,
-        "name of a batch write, for exactly-once: the same name again is the same write. A streaming query brings its own",
+        "name of a batch write, for exactly-once: the same name again is the same write; without it only the tasks of one "
+        "write are told apart. A streaming query brings its own",
     )
     marker_prefix: str = option(
         "markerPrefix", text, "streamd:sink:", "beginning of the keys that hold the markers of exactly-once"
+    )
+    marker_ttl_ms: int | None = option(
+        "markerTtl", parse_duration_ms, None, "how long a marker is kept after the last write; default: for good"
+    )
+    verify_replay: bool = option(
+        "verifyReplay",
+        boolean,
+        True,
+        "whether rows that are skipped, since the marker says they are there, are compared with those that were written",
     )
     chunk_size: int = option(
         "chunkSize", whole_number(1, 100_000), 1_000, "rows of a transaction, or of one round trip"
