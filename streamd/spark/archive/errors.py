@@ -1,0 +1,47 @@
+"""What can go wrong with an archive.
+
+StreamdError
+ +- ArchiveError          the archive, or what was asked of it, is not in order
+     +- LockedError       another archiver is at work on this stream
+     +- LockLostError     another archiver has taken over: this one must not write any more
+     +- IncarnationError  the stream is not the one that was archived
+     +- VerifyError       what was written is not what the server holds
+     +- CorruptArchiveError   manifests or files that are not what they must be
+"""
+
+from __future__ import annotations
+
+from streamd.errors import StreamdError
+
+__all__ = [
+    "ArchiveError",
+    "CorruptArchiveError",
+    "IncarnationError",
+    "LockLostError",
+    "LockedError",
+    "VerifyError",
+]
+
+
+class ArchiveError(StreamdError):
+    """The archive, or what was asked of it, is not in order."""
+
+
+class LockedError(ArchiveError):
+    """Another archiver is at work on this stream."""
+
+
+class LockLostError(ArchiveError):
+    """Another archiver has taken over the stream: this one stops, and has committed nothing since."""
+
+
+class IncarnationError(ArchiveError):
+    """The stream was deleted and made anew, or had its IDs set back, since it was archived."""
+
+
+class VerifyError(ArchiveError):
+    """What was written is not what the server holds. Nothing has been committed or trimmed."""
+
+
+class CorruptArchiveError(ArchiveError):
+    """Manifests or files of an archive that are not what they must be."""

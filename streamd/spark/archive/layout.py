@@ -1,0 +1,226 @@
+"""Where things lie in an archive, and the one set of file operations that it needs.
+
+    <root>/
+        archive.json                                       format of the archive
+        data/stream=<name>/date=YYYY-MM-DD/<run>-<n>.parquet
+        _manifest/<name>/<sequence>.json                   what is archived; written by rename, read by everyone
+        _manifest/<name>/<sequence>.<run>.pending          a manifest that is not committed yet
+        _staging/<name>/<run>/...                          files that a run is writing
+
+`<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode such
+names, see the key in the column `stream`. The date is that of the entries' IDs, in UTC; entries of years that dates cannot
+hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what null is called there. Names with `_` in front are not seen by
+readers of Parquet folders.
+
+The root is a folder of a file system that all processes see under the same name, with atomic renames: a local disk, NFS. An
+object store has no atomic rename, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from streamd.spark.archive.errors import ArchiveError
+
+__all__ = ["Disk", "Layout", "date_of", "folder_name", "quote_key", "unquote_key"]
+
+FORMAT = 1
+MAX_NAME = 200
+"""Longest percent-encoded key that becomes a folder name as it is; file systems take 255 bytes."""
+
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+_LAST_DATED_MS = int(datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC).timestamp() * 1000)
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+
+
+def quote_key(stream: str) -> str:
+    """A key as it stands in manifests and in the names of keys beside it; percent-encoded, never empty, no dot alone."""
+    quoted = quote_from_bytes(stream.encode(errors="surrogateescape"), safe="")
+    # `~` separates the hash of long names, `.` and `..` are folders of their own, and nothing must not be a name.
+    return quoted.replace("~", "%7E").replace(".", "%2E") or "%"
+
+
+def unquote_key(quoted: str) -> str:
+    return "" if quoted == "%" else unquote_to_bytes(quoted).decode(errors="surrogateescape")
+
+
+def folder_name(stream: str) -> str:
+    """The name of a stream's folder. Long keys are cut, and told apart by a hash."""
+    quoted = quote_key(stream)
+    if len(quoted) <= MAX_NAME:
+        return quoted
+    return f"{quoted[: MAX_NAME - 40].rstrip('%')}~{hashlib.sha256(quoted.encode()).hexdigest()[:32]}"
+
+
+def date_of(ms: int) -> str:
+    """The folder's date of a millisecond."""
+    if ms > _LAST_DATED_MS:
+        return NO_DATE
+    return (date(1970, 1, 1) + timedelta(days=ms // 86_400_000)).isoformat()
+
+
+class Disk:
+    """The operating system. Derive from it to make an operation fail.
+
+    Everything raises OSError. A name is on the disk only when its folder has been synced.
+    """
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Write a file that must not be there yet (O_EXCL), and bring it to the disk."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            self.sync_fd(file.fileno())
+
+    def publish(self, temporary: Path, final: Path) -> None:
+        """Give a file its final name at once, never in place of another. FileExistsError when the name is taken."""
+        try:
+            os.link(temporary, final)
+        except FileExistsError:
+            raise
+        except OSError:
+            if not temporary.exists():
+                raise
+            # A file system without hard links. The lock, and that nobody else writes pending files of this run, must do.
+            if final.exists():
+                raise FileExistsError(str(final)) from None
+            os.rename(temporary, final)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def move(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, and bring their names to the disk."""
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self.sync_folder(each.parent)
+
+    def sync_file(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.sync_fd(fd)
+        finally:
+            os.close(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        self.sync_file(path)
+
+    def sync_fd(self, fd: int) -> None:
+        if sys.platform == "darwin":  # where fsync leaves the data in the disk's own memory
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(fd)
+
+
+class Layout:
+    """The paths of an archive."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        text = os.fspath(root)
+        if text.startswith("file:"):
+            text = text.removeprefix("file:")
+            text = "/" + text.lstrip("/")
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+            raise ArchiveError(
+                f"{text}: an archive lies in a folder of a file system with atomic renames, not in an object store"
+            )
+        self.root = Path(text).absolute()
+
+    def __repr__(self) -> str:
+        return f"Layout({str(self.root)!r})"
+
+    # --- The archive as a whole
+
+    @property
+    def marker(self) -> Path:
+        return self.root / "archive.json"
+
+    def create(self, disk: Disk) -> None:
+        """Make the archive's folder, or see that what is there is one."""
+        if self.marker.exists():
+            self.check()
+            return
+        if self.root.is_dir() and any(each.name not in ("_manifest", "_staging") for each in self.root.iterdir()):
+            raise ArchiveError(f"{self.root} holds files and is no archive; name an empty folder")
+        disk.make_folder(self.root)
+        text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"
+        with suppress(FileExistsError):  # another run was faster
+            disk.write_new(self.marker, text.encode())
+        disk.sync_folder(self.root)
+
+    def check(self) -> None:
+        """Raise ArchiveError unless this is an archive that this program can read."""
+        try:
+            found = json.loads(self.marker.read_bytes())
+        except FileNotFoundError:
+            raise ArchiveError(f"{self.root} is no archive: it has no {self.marker.name}") from None
+        except ValueError:
+            # Cut off by a crash while the archive was being made: then it is younger than any manifest.
+            found = {"format": FORMAT, "kind": "streamd-archive"} if not self.streams() else {}
+        if not isinstance(found, dict) or found.get("kind") != "streamd-archive":
+            raise ArchiveError(f"{self.marker} does not describe an archive")
+        if found.get("format") != FORMAT:
+            raise ArchiveError(f"{self.root} has format {found.get('format')!r}; this program reads format {FORMAT}")
+
+    def streams(self) -> list[str]:
+        """Names of the folders of all streams that have manifests."""
+        folder = self.root / "_manifest"
+        return sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+
+    # --- One stream
+
+    def manifests(self, stream: str) -> Path:
+        return self.root / "_manifest" / folder_name(stream)
+
+    def data(self, stream: str) -> Path:
+        return self.root / "data" / f"stream={folder_name(stream)}"
+
+    def data_file(self, stream: str, day: str, run: str, number: int) -> Path:
+        return self.data(stream) / f"date={day}" / f"{run}-{number}.parquet"
+
+    def staging(self, stream: str, run: str | None = None) -> Path:
+        folder = self.root / "_staging" / folder_name(stream)
+        return folder if run is None else folder / check_run(run)
+
+    def data_files(self, stream: str) -> Iterator[Path]:
+        """All files below a stream's data folder, whatever they are."""
+        folder = self.data(stream)
+        if folder.is_dir():
+            yield from sorted(each for each in folder.rglob("*") if each.is_file())
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+
+def check_run(run: str) -> str:
+    """A run's name becomes part of file names: see that it cannot lead elsewhere."""
+    if not _RUN.fullmatch(run):
+        raise ArchiveError(f"{run!r} is no name of a run")
+    return run

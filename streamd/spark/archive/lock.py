@@ -1,0 +1,215 @@
+"""The lock of a stream that is being archived, and everything that is done under it on the server.
+
+    streamd:archive:lock:<key>      string, expires: who archives this stream; set with NX
+    streamd:archive:token:<key>     string: a counter; each holder takes the next number, its fencing token
+    streamd:archive:trimmed:<key>   string: up to which ID archivers have trimmed, or are about to
+    streamd:archive:leases:<key>    string, expires: readers that hold trimming back (see leases.py)
+
+Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
+would trim what the other does not have yet.
+
+A lock that expires cannot stop its holder, who may have been asleep. So whatever the holder changes is tied to the lock:
+on the server by WATCH (`guarded`: done only if the lock is still this run's at that moment), in the archive by the order of
+what is done (see manifest.py), which is why an archiver that died on this machine can be taken over from at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from streamd.errors import StreamdError
+from streamd.spark.archive.errors import LockedError, LockLostError
+from streamd.spark.archive.layout import quote_key
+from streamd.spark.connect import Connection, connect
+from streamd.spark.errors import ServerError, UnreachableError
+from streamd.spark.options import ConnectionOptions
+
+__all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to"]
+
+PREFIX = "streamd:archive:"
+POLL_S = 0.05
+ATTEMPTS = 5
+"""How often a guarded change is tried when the lock's own renewal comes between."""
+
+
+def key_beside(kind: str, stream: str) -> str:
+    """The key that archivers keep beside a stream."""
+    return f"{PREFIX}{kind}:{quote_key(stream)}"
+
+
+def holder_of(connection: Connection, stream: str) -> dict[str, Any] | None:
+    """Who holds the lock of a stream: host, pid, run, archive; None when nobody does."""
+    return described(connection.command("GET", key_beside("lock", stream)))
+
+
+def described(value: bytes | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"run": value.decode(errors="replace")}
+
+
+def trimmed_to(connection: Connection, stream: str) -> str | None:
+    """Up to which ID archivers have trimmed, or None when none has."""
+    value = connection.command("GET", key_beside("trimmed", stream))
+    return None if value is None else value.decode(errors="replace")
+
+
+class ArchiveLock:
+    """The lock of one stream, held by one run. Made by `acquire`; a thread renews it until `release` or `stop_renewing`.
+
+    token  the fencing token
+    """
+
+    def __init__(self, connection: Connection, stream: str, run: str, archive: str, ttl_ms: int) -> None:
+        self.connection = connection
+        self.stream = stream
+        self.run = run
+        self.ttl_ms = ttl_ms
+        self.token = 0
+        self._key = key_beside("lock", stream)
+        self._value = json.dumps(
+            {"run": run, "host": host_identity(), "pid": os.getpid(), "archive": archive}, sort_keys=True
+        ).encode()
+        self._stop = threading.Event()
+        self._renewer: threading.Thread | None = None
+
+    @classmethod
+    def acquire(
+        cls, connection: Connection, stream: str, *, run: str, archive: str, ttl_ms: int = 60_000, wait_ms: int = 0
+    ) -> ArchiveLock:
+        """Take the lock. Raises LockedError when somebody else holds it and does not let go within `wait_ms`.
+
+        An archiver of this machine whose process is gone is not waited for.
+        """
+        lock = cls(connection, stream, run, archive, ttl_ms)
+        deadline = time.monotonic() + wait_ms / 1000
+        while connection.command("SET", lock._key, lock._value, "NX", "PX", ttl_ms) is None:
+            value = connection.command("GET", lock._key)
+            if value is None or lock._take_from_the_dead(value):
+                continue
+            if time.monotonic() >= deadline:
+                holder = described(value) or {}
+                raise LockedError(
+                    f"stream {stream!r} is being archived by process {holder.get('pid')} on {holder.get('host')} "
+                    f"into {holder.get('archive')}; its lock expires after {ttl_ms} ms without a sign of life"
+                )
+            time.sleep(POLL_S)
+        lock.token = int(connection.command("INCR", key_beside("token", stream)))
+        return lock
+
+    def _take_from_the_dead(self, value: bytes) -> bool:
+        """Remove the lock of a process of this machine that is gone; whether that was done."""
+        holder = described(value) or {}
+        if holder.get("host") != host_identity() or not is_gone(holder.get("pid")):
+            return False
+        self.connection.command("WATCH", self._key)
+        if self.connection.command("GET", self._key) != value:
+            self.connection.command("UNWATCH")
+            return True
+        self.connection.transaction([("DEL", self._key)])
+        return True
+
+    def raise_token(self, above: int) -> None:
+        """See that the token is higher than one that was used, though the server has lost its counter."""
+        if self.token <= above:
+            self.token = above + 1
+            self.guarded([("SET", key_beside("token", self.stream), self.token)])
+
+    def start_renewing(self, options: ConnectionOptions) -> None:
+        """Renew the lock from a thread, over a connection of its own."""
+        self._renewer = threading.Thread(
+            target=self._renew, args=(options,), name=f"archive lock of {self.stream}", daemon=True
+        )
+        self._renewer.start()
+
+    def _renew(self, options: ConnectionOptions) -> None:
+        connection: Connection | None = None
+        while not self._stop.wait(self.ttl_ms / 3000):
+            # A server that is away for a moment is no reason to stop: the run itself looks before it changes anything.
+            try:
+                connection = connection or connect(options)
+                if not extend(connection, self._key, self._value, self.ttl_ms):
+                    break
+            except (UnreachableError, ServerError):
+                if connection is not None:
+                    connection.close()
+                connection = None
+        if connection is not None:
+            connection.close()
+
+    def stop_renewing(self) -> None:
+        self._stop.set()
+        if self._renewer is not None:
+            self._renewer.join()
+            self._renewer = None
+
+    def check(self) -> None:
+        """Raise LockLostError unless the lock is still this run's; extend it."""
+        for _ in range(ATTEMPTS):
+            if extend(self.connection, self._key, self._value, self.ttl_ms):
+                return
+            if self.connection.command("GET", self._key) != self._value:
+                break
+        raise LockLostError(f"the lock of {self.stream!r} is lost: another archiver works on it, or it has expired")
+
+    def guarded(self, requests: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+        """Do all of the requests, and only if the lock is still this run's; return their replies.
+
+        Raises LockLostError when it is not; then nothing was done.
+        """
+        for _ in range(ATTEMPTS):
+            _, value = self.connection.pipeline([("WATCH", self._key), ("GET", self._key)])
+            if value != self._value:
+                self.connection.command("UNWATCH")
+                break
+            # None: the lock was touched since WATCH. By this run's own renewal, or it has expired: look again.
+            done = self.connection.transaction([*requests, ("PEXPIRE", self._key, self.ttl_ms)])
+            if done is not None:
+                return done[:-1]
+        raise LockLostError(f"the lock of {self.stream!r} is lost: another archiver works on it, or it has expired")
+
+    def release(self) -> None:
+        """Give the lock back. What goes wrong here is left to its expiry."""
+        self.stop_renewing()
+        with suppress(StreamdError):
+            self.guarded([("DEL", self._key)])
+
+
+def extend(connection: Connection, key: str, value: bytes, ttl_ms: int) -> bool:
+    """Set the expiry of a lock that has this value; whether it had. False too when it was touched meanwhile."""
+    _, found = connection.pipeline([("WATCH", key), ("GET", key)])
+    if found != value:
+        connection.command("UNWATCH")
+        return False
+    return connection.transaction([("PEXPIRE", key, ttl_ms)]) is not None
+
+
+def host_identity() -> str:
+    """This machine, or this container: process numbers mean the same where this is the same."""
+    with suppress(OSError):
+        return f"{platform.node()}/{os.readlink('/proc/self/ns/pid')}"
+    return platform.node()
+
+
+def is_gone(pid: object) -> bool:
+    """No process of this machine has this number."""
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,467 @@
+"""The archiver: moves what is older than the hot window from streams to Parquet, in an order that loses and doubles nothing.
+
+For each stream, under its lock, one step after the other; a crash between any two of them leaves what the next run mends:
+
+    locked      the lock is held, with a fencing token
+    recovered   pending manifests, staging files and data files that no manifest names are removed
+    retrimmed   what committed manifests allow to be trimmed is trimmed, if a run before did not come to it
+    bounded     the range: above the last manifest, up to the end of the hot window or the last-generated ID
+    staged      the range is read and written to files in a staging folder
+    verified    the files are held against the server, entry by entry
+    moving      the first file has its final name
+    moved       all files have; names and bytes are on the disk
+    pending     the manifest is written under a name that no reader looks at, and the lock is still held
+    committed   the manifest has its name: from here on the range is read from the archive
+    trimming    the first part of what may be trimmed is trimmed
+    trimmed     all of it is
+    released    the lock is given back
+
+`hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is given back;
+after anything else that ends a run it expires, or is taken from the dead process.
+
+What is trimmed is only what manifests older than `trim_delay` name, so that readers that planned with an older manifest
+find what they planned to read; never what a reader has a lease on; and never what a consumer group still needs: entries
+that are pending or not yet delivered stay on the server, and are trimmed by a later run. Readers do not see them twice.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from streamd.errors import StreamdError
+from streamd.spark.archive.boundary import (
+    GroupState,
+    StreamState,
+    check_incarnation,
+    choose_end,
+    holders,
+    trim_limit,
+)
+from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.leases import leased_boundary, server_ms
+from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
+from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
+from streamd.spark.archive.parquet import DatedFile, placed
+from streamd.spark.archive.server import find_entry_above, find_groups, find_state, has_entry, key_of
+from streamd.spark.archive.staging import Engine, LocalEngine, SparkEngine
+from streamd.spark.archive.verify import Depth, compare_with_server
+from streamd.spark.connect import Connection, Features, connect, server_features
+from streamd.spark.errors import OptionError, UnreachableError
+from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.options import ConnectionOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive", "find_streams"]
+
+STEPS = (
+    "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
+    "trimming", "trimmed", "released",
+)  # fmt: skip
+
+Hook = Callable[[str], None]
+Progress = Callable[[str, str, int, int], None]
+"""Called with stream, step, what is done of it, what there is to do."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    """How to archive. Times in milliseconds."""
+
+    hot_window_ms: int = 86_400_000  # what is younger stays on the server only
+    trim: bool = True  # whether to trim at all
+    trim_delay_ms: int = 900_000  # what a manifest names is trimmed when the manifest is so old
+    ignored_groups: frozenset[str] = frozenset()  # groups that need not have seen what is trimmed
+    allow_gaps: bool = False  # go on although entries were trimmed before they were archived
+    depth: Depth = "ids"  # how exactly files are held against the server before a commit
+    lock_ttl_ms: int = 60_000  # after so long without a sign of life another archiver may take over
+    lock_wait_ms: int = 0  # how long to wait for another archiver
+
+
+@dataclass
+class StreamReport:
+    """What a run did with one stream. IDs as text; None: there is none."""
+
+    stream: str
+    status: str = "failed"  # archived, nothing (to archive), or failed
+    low: str | None = None  # the boundary before
+    high: str | None = None  # the boundary now
+    rows: int = 0  # archived by this run
+    files: int = 0
+    bytes: int = 0
+    deleted_meanwhile: int = 0  # of those rows, gone from the server before they were compared with it
+    trimmed: int = 0  # entries taken off the server
+    trimmed_to: str | None = None
+    held_by: dict[str, str] = field(
+        default_factory=dict
+    )  # groups that still need archived entries, and up to where not
+    held_by_readers: str | None = None  # the boundary that readers hold
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    run: str
+    archive: str
+    server: str = ""
+    started: str = ""
+    seconds: float = 0.0
+    streams: list[StreamReport] = field(default_factory=list)
+
+    @property
+    def is_success(self) -> bool:
+        return all(each.status != "failed" for each in self.streams)
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.streams)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "is_success": self.is_success, "rows": self.rows}
+
+
+def archive(
+    path: str,
+    options: Mapping[str, str],
+    *,
+    spark: SparkSession | None = None,
+    settings: ArchiveSettings | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Archive streams into the folder `path`, made when it is missing.
+
+    options  those of format("streamd"): where the server is, and stream, streams or streamPattern
+    spark    the session whose tasks read and write; None: this process does, without Spark
+    A stream that cannot be archived does not keep the others from it: its report says why (`is_success` is False then).
+    Raises what concerns all of them: OptionError, UnreachableError, ArchiveError.
+    """
+    disk = Disk()
+    engine: Engine = LocalEngine(options, disk) if spark is None else SparkEngine(spark, engine_options(options))
+    return Archiver(path, options, engine, settings or ArchiveSettings(), disk=disk, progress=progress).run()
+
+
+SELECTION = frozenset({"stream", "streams", "streampattern", "archive"})
+
+
+def engine_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without those that select streams: the engine is told of each."""
+    return {name: value for name, value in options.items() if name.lower() not in SELECTION}
+
+
+def find_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
+    """The streams that the options name; those of a pattern in order. Raises OptionError when they name none."""
+    from streamd.spark.options import SourceOptions
+
+    source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
+    if source.stream_pattern is None:
+        return list(source.named_streams)
+    cursor, found = b"0", set()
+    while True:
+        cursor, keys = connection.command(
+            "SCAN", cursor, "MATCH", key_of(source.stream_pattern), "COUNT", 1000, "TYPE", "stream"
+        )
+        found.update(key.decode(errors="surrogateescape") for key in keys)
+        if cursor == b"0":
+            return sorted(found)
+
+
+def no_hook(step: str) -> None:
+    """A run that nobody disturbs."""
+
+
+def no_progress(stream: str, step: str, done: int, total: int) -> None:
+    """A run that nobody watches."""
+
+
+class Archiver:
+    """One run. What it needs of the world is handed in."""
+
+    def __init__(
+        self,
+        path: str,
+        options: Mapping[str, str],
+        engine: Engine,
+        settings: ArchiveSettings,
+        *,
+        disk: Disk | None = None,
+        hook: Hook = no_hook,
+        progress: Progress | None = None,
+    ) -> None:
+        self.layout = Layout(path)
+        self.options = dict(options)
+        self.connection_options = ConnectionOptions.parse(engine_options(options))
+        self.engine = engine
+        self.settings = settings
+        self.disk = disk or Disk()
+        self.hook = hook
+        self.progress = progress or no_progress
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        self.run_name = f"{stamp}-{uuid.uuid4().hex[:12]}"
+
+    def run(self) -> RunReport:
+        started = time.monotonic()
+        report = RunReport(
+            self.run_name, str(self.layout.root), started=datetime.now(UTC).isoformat(timespec="seconds")
+        )
+        with connect(self.connection_options) as connection:
+            features = server_features(connection)
+            report.server = str(features)
+            streams = find_streams(connection, self.options)
+            self.layout.create(self.disk)
+        for stream in streams:
+            report.streams.append(self.archive_stream(stream))
+        report.seconds = time.monotonic() - started
+        return report
+
+    def archive_stream(self, stream: str) -> StreamReport:
+        """Archive one stream; what goes wrong with it is in the report."""
+        report = StreamReport(stream)
+        started = time.monotonic()
+        try:
+            with connect(self.connection_options) as connection:
+                self._under_lock(connection, stream, report)
+        except OptionError:
+            raise
+        except (StreamdError, OSError) as error:
+            report.status, report.error = "failed", f"{type(error).__name__}: {error}"
+        report.seconds = time.monotonic() - started
+        return report
+
+    def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
+        settings = self.settings
+        lock = ArchiveLock.acquire(
+            connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
+            wait_ms=settings.lock_wait_ms,
+        )  # fmt: skip
+        try:
+            lock.start_renewing(self.connection_options)
+            self.hook("locked")
+            StreamRun(self, connection, stream, lock, report).run()
+            lock.release()
+            self.hook("released")
+        except (Exception, KeyboardInterrupt):
+            lock.release()
+            raise
+        except BaseException:
+            # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
+            lock.stop_renewing()
+            raise
+
+
+class StreamRun:
+    """What a run does with one stream while it holds the lock."""
+
+    def __init__(
+        self, archiver: Archiver, connection: Connection, stream: str, lock: ArchiveLock, report: StreamReport
+    ) -> None:
+        self.layout = archiver.layout
+        self.settings = archiver.settings
+        self.disk = archiver.disk
+        self.hook = archiver.hook
+        self.engine = archiver.engine
+        self.run_name = archiver.run_name
+        self._progress = archiver.progress
+        self.connection = connection
+        self.stream = stream
+        self.lock = lock
+        self.report = report
+        self.features: Features = server_features(connection)
+        self.log = ManifestLog(self.layout, stream)
+
+    def run(self) -> None:
+        self.step("recover")
+        self.recover()
+        self.hook("recovered")
+        state = find_state(self.connection, self.stream)
+        self.check(state)
+        if state is None:
+            raise ArchiveError(f"there is no stream {self.stream!r}")
+        self.step("trim")
+        self.trim(state)
+        self.hook("retrimmed")
+        low, high = self.log.boundary + 1, choose_end(state, server_ms(self.connection), self.settings.hot_window_ms)
+        self.report.low = self.report.high = format_entry_id(self.log.boundary)
+        self.hook("bounded")
+        self.report.status = "nothing"
+        if high >= low:
+            self.archive_range(state, low, high)
+
+    def step(self, name: str, done: int = 0, total: int = 1) -> None:
+        self._progress(self.stream, name, done, total)
+
+    # --- Before
+
+    def recover(self) -> None:
+        """Mend what a run that ended midway has left. The order matters: see manifest.py."""
+        self.log.remove_pending(self.disk)
+        self.log = ManifestLog.read(self.layout, self.stream)
+        self.disk.remove_tree(self.layout.staging(self.stream))
+        named = {file.path for file in self.log.files}
+        for path in list(self.layout.data_files(self.stream)):
+            if self.layout.relative(path) not in named:
+                self.disk.remove(path)
+        self.lock.raise_token(max((each.token for each in self.log.manifests), default=0))
+
+    def check(self, state: StreamState | None) -> None:
+        last = self.log.last
+        next_is_there = (
+            last is None
+            or last.next_id is None
+            or state is None
+            or has_entry(self.connection, self.stream, last.next_id)
+        )
+        check_incarnation(state, last, next_is_there=next_is_there, allow_gaps=self.settings.allow_gaps)
+        if last is not None and not next_is_there and last.next_id is not None:
+            self.report.warnings.append(
+                f"entry {format_entry_id(last.next_id)} was taken off the server before it was archived"
+            )
+
+    # --- Archiving
+
+    def archive_range(self, state: StreamState, low: int, high: int) -> None:
+        staging = self.layout.staging(self.stream, self.run_name)
+        self.step("copy")
+        files = self.engine.copy(
+            self.stream, low, high, staging, lambda done, total: self.step("copy", done, max(total, 1))
+        )
+        self.hook("staged")
+        self.refresh()
+        if not files:
+            # The range is empty. No manifest, then: runs of idle streams would pile them up.
+            self.disk.remove_tree(staging)
+            return
+        self.step("verify")
+        gone = compare_with_server(
+            self.connection.options, self.stream, low, high, [each.record for each in files], self.settings.depth
+        )
+        self.hook("verified")
+        self.step("commit")
+        records = self.move(files)
+        manifest = self.manifest(state, low - 1, high, records)
+        pending = self.log.write_pending(manifest, self.disk)
+        self.lock.check()
+        self.hook("pending")
+        self.log.commit(manifest, pending, self.disk)
+        self.hook("committed")
+        self.disk.remove_tree(staging)
+        self.note(manifest, gone)
+        self.step("trim")
+        state_now = find_state(self.connection, self.stream)
+        if state_now is not None:
+            self.trim(state_now)
+        self.hook("trimmed")
+
+    def refresh(self) -> None:
+        """After a copy that may have taken hours: connect again when the connection was closed meanwhile."""
+        try:
+            self.connection.command("PING")
+        except UnreachableError:
+            self.connection = self.lock.connection = connect(self.connection.options)
+
+    def move(self, files: list[DatedFile]) -> list[FileRecord]:
+        """Give files their final names, and bring those to the disk."""
+        self.lock.check()
+        records, folders = [], set()
+        for number, file in enumerate(files):
+            target = self.layout.data_file(self.stream, file.day, self.run_name, number)
+            self.disk.make_folder(target.parent)
+            self.disk.move(self.layout.root / file.record.path, target)
+            records.append(placed(file, self.layout.relative(target)))
+            folders.add(target.parent)
+            if number == 0:
+                self.hook("moving")
+        for folder in sorted(folders):
+            self.disk.sync_folder(folder)
+        self.hook("moved")
+        return records
+
+    def manifest(self, state: StreamState, low: int, high: int, files: list[FileRecord]) -> Manifest:
+        return Manifest(
+            stream=self.stream,
+            sequence=len(self.log.manifests) + 1,
+            low=low,
+            high=high,
+            rows=sum(each.rows for each in files),
+            files=tuple(files),
+            run=self.run_name,
+            token=self.lock.token,
+            created_ms=server_ms(self.connection),
+            entries_added=state.entries_added,
+            last_generated=state.last_generated,
+            next_id=find_entry_above(self.connection, self.stream, high),
+            server=str(self.features),
+        )
+
+    def note(self, manifest: Manifest, gone: int) -> None:
+        report = self.report
+        report.status = "archived"
+        report.high = format_entry_id(manifest.high)
+        report.rows, report.files = manifest.rows, len(manifest.files)
+        report.bytes = sum(each.size for each in manifest.files)
+        report.deleted_meanwhile = gone
+
+    # --- Trimming
+
+    def trim(self, state: StreamState) -> None:
+        """Trim what may be trimmed now: archived for long enough, held by no reader, needed by no group."""
+        if not self.settings.trim:
+            return
+        boundary = self.log.boundary_at(server_ms(self.connection) - self.settings.trim_delay_ms)
+        leased = leased_boundary(self.connection, self.stream)
+        groups = find_groups(self.connection, self.stream)
+        ignored = self.settings.ignored_groups
+        self.note_holders(groups, boundary, leased)
+        # ACKED knows every entry that a group needs; but it cannot leave a group out.
+        by_server = self.features.has_acked_trim and not any(group.name in ignored for group in groups)
+        limit = trim_limit(boundary, leased=leased, groups=() if by_server else groups, ignored=ignored)
+        if limit == 0 or state.first_entry is None or state.first_entry > limit:
+            return
+        noted = self.trimmed_to()
+        for cut in self.cuts(max(state.first_entry - 1, noted), limit):
+            # Noted before anything is gone, and in one go with it: readers look at the note after they have read.
+            threshold = format_entry_id(min(cut + 1, MAX_ID))
+            policy = ("ACKED",) if by_server else ()
+            _, trimmed = self.lock.guarded(
+                [
+                    ("SET", key_beside("trimmed", self.stream), format_entry_id(max(cut, noted))),
+                    ("XTRIM", key_of(self.stream), "MINID", "=", threshold, *policy),
+                ]
+            )
+            self.report.trimmed += trimmed
+            self.report.trimmed_to = format_entry_id(cut)
+            self.hook("trimming")
+
+    def trimmed_to(self) -> int:
+        noted = trimmed_to(self.connection, self.stream)
+        return 0 if noted is None else parse_entry_id(noted)
+
+    def cuts(self, done: int, limit: int) -> Iterator[int]:
+        """Where to trim to, one after the other: a row group at a time, so that the server is not kept from others."""
+        if done < limit:
+            last_manifests = (file for file in self.log.files if file.last > done)
+            for cut in (group.last for file in last_manifests for group in file.row_groups):
+                if done < cut < limit:
+                    yield cut
+        yield limit
+
+    def note_holders(self, groups: Iterable[GroupState], boundary: int, leased: int | None) -> None:
+        report, ignored = self.report, self.settings.ignored_groups
+        report.held_by = dict(holders((each for each in groups if each.name not in ignored), boundary))
+        report.held_by_readers = None if leased is None or leased >= boundary else format_entry_id(leased)
+        report.warnings = [each for each in report.warnings if not each.startswith("group ")]
+        for group in groups:
+            if group.name in report.held_by and group.last_delivered == 0:
+                report.warnings.append(
+                    f"group {group.name!r} has never read: nothing can be trimmed; ignore it, or destroy it"
+                )

@@ -1,0 +1,93 @@
+"""What archiver and history reader ask of the server, over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from streamd.spark.archive.boundary import GroupState, StreamState, pairs
+from streamd.spark.arrow_decode import EntryDecoder
+from streamd.spark.connect import Connection
+from streamd.spark.errors import ServerError
+from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.options import ConnectionOptions, SourceOptions
+from streamd.spark.ranges import read_range
+from streamd.spark.schema import DEFAULT_SCHEMA, TableLayout, arrow_schema, table_layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "lossless_layout", "read_entries"]
+
+FETCH = 2_000
+BATCH = 10_000
+
+
+def key_of(stream: str) -> bytes:
+    return stream.encode(errors="surrogateescape")
+
+
+def find_state(connection: Connection, stream: str) -> StreamState | None:
+    """What XINFO STREAM says, or None when there is no such stream."""
+    try:
+        return StreamState.from_reply(connection.command("XINFO", "STREAM", key_of(stream)))
+    except ServerError as error:
+        if "no such key" in str(error):
+            return None
+        raise
+
+
+def find_groups(connection: Connection, stream: str) -> list[GroupState]:
+    """The consumer groups of a stream, each with its first pending entry."""
+    key = key_of(stream)
+    while True:
+        try:
+            names = [pairs(each)["name"] for each in connection.command("XINFO", "GROUPS", key)]
+            # Read in one transaction, so that no entry goes from undelivered to pending in between.
+            done = connection.transaction([("XINFO", "GROUPS", key), *(("XPENDING", key, name) for name in names)])
+        except ServerError as error:
+            if "no such key" in str(error):
+                return []
+            if error.code == "NOGROUP":  # destroyed just now
+                continue
+            raise
+        assert done is not None, "nothing was watched"
+        infos, *pending = done
+        if [pairs(each)["name"] for each in infos] == names:
+            return [GroupState.from_replies(*each) for each in zip(infos, pending, strict=True)]
+
+
+def has_entry(connection: Connection, stream: str, number: int) -> bool:
+    text = format_entry_id(number)
+    return bool(connection.command("XRANGE", key_of(stream), text, text))
+
+
+def find_entry_above(connection: Connection, stream: str, number: int) -> int | None:
+    """The ID of the first entry above an ID."""
+    if number >= MAX_ID:
+        return None
+    found = connection.command("XRANGE", key_of(stream), format_entry_id(number + 1), "+", "COUNT", 1)
+    return parse_entry_id(found[0][0]) if found else None
+
+
+def lossless_layout(*names: str) -> TableLayout:
+    """The default table, or some of its columns."""
+    schema = DEFAULT_SCHEMA
+    if names:
+        schema = type(schema)([schema[name] for name in names])
+    return table_layout(schema, SourceOptions())
+
+
+def read_entries(
+    options: ConnectionOptions,
+    stream: str,
+    low: int,
+    high: int,
+    layout: TableLayout,
+    *,
+    fetch_size: int = FETCH,
+    batch_rows: int = BATCH,
+) -> Iterator[pa.RecordBatch]:
+    """The entries with IDs in [low, high] as record batches, in order, over a connection of its own."""
+    decoder = EntryDecoder(layout.columns, arrow_schema(layout.schema), key_of(stream), mode=layout.mode)
+    return read_range(options, decoder, key_of(stream), low, high, fetch_size=fetch_size, batch_rows=batch_rows)

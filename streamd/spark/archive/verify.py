@@ -1,0 +1,194 @@
+"""Is what was written what the server holds (before a commit), and is what is committed still what was written (any time)?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.manifest import FileRecord, ManifestLog, check_order
+from streamd.spark.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
+from streamd.spark.archive.server import lossless_layout, read_entries
+from streamd.spark.ids import MAX_ID, parse_entry_id
+from streamd.spark.options import ConnectionOptions
+
+__all__ = ["Depth", "StreamVerdict", "compare_with_server", "verify_archive"]
+
+Depth = Literal["ids", "content"]
+
+
+# --- Before a commit --------------------------------------------------------------------------------------------------------
+
+
+def compare_with_server(
+    options: ConnectionOptions, stream: str, low: int, high: int, files: list[FileRecord], depth: Depth = "ids"
+) -> int:
+    """Hold files, in order, against the entries with IDs in [low, high] on the server, every one of them.
+
+    depth  `ids`: which entries there are; `content`: their fields too
+    Returns how many entries of the files are not on the server any more: deleted or trimmed since they were read, which is
+    no fault of the files. Raises VerifyError for one that is missing in the files, or differs.
+    """
+    try:
+        check_order(files, low - 1, high)
+    except ValueError as error:
+        raise VerifyError(f"what was written is out of order: {error}") from error
+    columns = ("id",) if depth == "ids" else ("id", "fields")
+    written = (batch for file in files for batch in read_rows(Path("/"), file, low, high, columns))
+    held = read_entries(options, stream, low, high, lossless_layout(*columns))
+    return count_gone(written, held)
+
+
+def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch]) -> int:
+    """Walk through both, which rise by ID. Returns how many are in `written` only; raises VerifyError for any in `held`
+    only, or with other fields."""
+    ours, theirs = Walk(written), Walk(held)
+    gone = 0
+    while ours.count:
+        if not theirs.count:
+            return gone + ours.skip_all()
+        count = min(ours.count, theirs.count)
+        left, right = ours.peek(count), theirs.peek(count)
+        if same(left, right):
+            ours.skip(count)
+            theirs.skip(count)
+            continue
+        at = pc.index(pc.equal(left.column(0), right.column(0).cast(left.column(0).type)), False).as_py()
+        if at < 0:
+            raise VerifyError(f"the fields of an entry from {left.column(0)[0]} to {left.column(0)[-1]} differ")
+        if not same(left.slice(0, at), right.slice(0, at)):
+            raise VerifyError(f"the fields of an entry from {left.column(0)[0]} on differ")
+        ours.skip(at)
+        theirs.skip(at)
+        our_id, their_id = left.column(0)[at].as_py(), right.column(0)[at].as_py()
+        if parse_entry_id(our_id) > parse_entry_id(their_id):
+            raise VerifyError(f"entry {their_id} is on the server, and not in what was written")
+        # All of ours before theirs are gone; by bisection, for the case that a whole range was trimmed meanwhile.
+        below, _ = bounds_within(left.column(0), parse_entry_id(their_id), MAX_ID)
+        ours.skip(below - at)
+        gone += below - at
+    if theirs.count:
+        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is on the server, and not in what was written")
+    return gone
+
+
+def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    return all(a.equals(b.cast(a.type)) for a, b in zip(left.columns, right.columns, strict=True))
+
+
+class Walk:
+    """A walk through batches, a few rows at a time. `count`: rows that can be looked at now; 0 at the end."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches: Iterator[pa.RecordBatch] = iter(batches)
+        self._batch: pa.RecordBatch | None = None
+        self._at = 0
+        self.count = 0
+        self._next()
+
+    def _next(self) -> None:
+        self._batch, self._at, self.count = None, 0, 0
+        for batch in self._batches:
+            if batch.num_rows:
+                self._batch, self.count = batch, batch.num_rows
+                return
+
+    def peek(self, count: int) -> pa.RecordBatch:
+        assert self._batch is not None
+        return self._batch.slice(self._at, count)
+
+    def skip(self, count: int) -> None:
+        self._at += count
+        self.count -= count
+        if self.count == 0:
+            self._next()
+
+    def skip_all(self) -> int:
+        """Go to the end; how many rows there were."""
+        skipped = 0
+        while self.count:
+            skipped += self.count
+            self.skip(self.count)
+        return skipped
+
+
+# --- Any time -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StreamVerdict:
+    """What was found of one stream."""
+
+    stream: str
+    manifests: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    faults: list[str] = field(default_factory=list)
+    strangers: list[str] = field(
+        default_factory=list
+    )  # files that no manifest names; harmless, removed by the next run
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "is_whole": self.is_whole}
+
+
+def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> StreamVerdict:
+    """Look through everything that is archived of a stream.
+
+    quick  manifests, and sizes and row groups of files; otherwise also every byte (hash) and every ID (order, range)
+    """
+    verdict = StreamVerdict(stream)
+    try:
+        log = ManifestLog.read(layout, stream)
+    except CorruptArchiveError as error:
+        verdict.faults.append(str(error))
+        return verdict
+    files = log.files
+    verdict.manifests, verdict.files, verdict.rows = len(log.manifests), len(files), log.rows
+    verdict.bytes = sum(file.size for file in files)
+    last = 0
+    for file in files:
+        if file.first <= last:
+            verdict.faults.append(f"{file.path}: its IDs overlap those of the file before")
+        last = file.last
+        try:
+            verify_file(layout, file, quick=quick)
+        except (CorruptArchiveError, OSError, pa.ArrowException) as error:
+            verdict.faults.append(str(error))
+    # A replaced file may lie there for a while, for readers that have begun before.
+    named = {file.path for manifest in log.manifests for file in manifest.files}
+    verdict.strangers = [path for each in layout.data_files(stream) if (path := layout.relative(each)) not in named]
+    return verdict
+
+
+def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
+    open_file(layout.root, file).close()
+    if quick:
+        return
+    if file.sha256 and hash_of(layout.root / file.path) != file.sha256:
+        raise CorruptArchiveError(f"{file.path}: its bytes are not those that were written")
+    for at, group in enumerate(file.row_groups):
+        batches = read_rows(
+            layout.root, file, group.first, group.last, ("id", "ms", "seq"), groups=(at, at + 1), batch_rows=group.rows
+        )
+        found = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        ids = found[0].column("id")
+        if (
+            len(found) != 1
+            or found[0].num_rows != group.rows
+            or parse_entry_id(ids[0].as_py()) != group.first
+            or parse_entry_id(ids[-1].as_py()) != group.last
+            or first_disorder(found[0]) is not None
+        ):
+            raise CorruptArchiveError(f"{file.path}: the IDs of row group {at} are not those of its manifest")
