@@ -5,8 +5,8 @@
                              be done twice (reading, transactions with a marker)
     server_features(conn)    what the server is, and what it can do
 
-A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command` and
-`pipeline` decode replies to Python values; `socket_send` with `read_reply_bytes` moves raw bytes for the compiled coders.
+A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command`, `pipeline`
+and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled coders.
 The socket is our own instead of a client library's because the raw way needs it, and everything around it is little.
 """
 
@@ -55,7 +55,6 @@ class Connection:
         self.place = options.place
         self._socket = sock
         self._reader = hiredis.Reader(replyError=ServerError)
-        self._raw = bytearray()  # received, and not yet given out by read_reply_bytes
 
     def command(self, *args: Argument) -> Reply:
         """Send one request, return its reply. Raises ServerError, UnreachableError when the connection breaks."""
@@ -70,11 +69,15 @@ class Connection:
         if not requests:
             return []
         self.socket_send(b"".join(map(pack_command, requests)))
-        replies = [self._read() for _ in requests]
+        return self.replies(len(requests), raise_errors=raise_errors)
+
+    def replies(self, count: int, *, raise_errors: bool = True) -> list[Reply]:
+        """The next replies, to requests that were sent with `socket_send`; errors as in `pipeline`."""
+        found = [self._read() for _ in range(count)]
         if raise_errors:
-            for each in replies:
+            for each in found:
                 self._raised(each)
-        return replies
+        return found
 
     def transaction(self, requests: Sequence[Sequence[Argument]]) -> list[Reply] | None:
         """MULTI, the requests, EXEC in one go: the replies, or None when a watched key was touched.

@@ -1,0 +1,241 @@
+"""Reading and scanning a range of one stream: the loops around the compiled decoder.
+
+    read_range(...)   the entries as record batches, one XRANGE at a time, the next one asked for before a batch is given out
+    scan_range(...)   the same without rows: how many, how many bytes, and the IDs where it can be cut
+
+A connection that breaks is opened again, and reading goes on behind the last complete entry: nothing twice, nothing lost.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamd.spark.arrow_decode import EntryDecoder
+from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command
+from streamd.spark.errors import ServerError, UnreachableError
+from streamd.spark.ids import MAX_ID, format_entry_id
+from streamd.spark.options import ConnectionOptions
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["RangeScan", "read_range", "scan_range"]
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Bytes of replies after which a batch is given out, however few rows it has."""
+
+
+class RangeReader:
+    """Feeds a decoder with the entries of [start, end] of a stream, up to `limit` of them; owns its connection.
+
+    connection  an open one to begin with (it stays the caller's), or None
+    """
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        decoder: EntryDecoder,
+        stream: bytes,
+        start: int,
+        end: int,
+        *,
+        fetch_size: int,
+        limit: int | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.decoder = decoder
+        self._options = options
+        self._stream = stream
+        self._next = start
+        self._end = end
+        self._fetch_size = fetch_size
+        self._limit = limit
+        self._given = connection
+        self._connection = connection
+        self.is_at_end = start > end  # all of the range was seen
+        self._asked = 0  # COUNT of the request whose reply is awaited; 0: none is
+
+    def fill(self, is_enough: Callable[[], bool]) -> bool:
+        """Receive until the decoder has enough; False when the range is at its end. A broken connection is mended."""
+        failures, wait_ms = 0, self._options.retry_backoff_ms
+        entries = self.decoder.total_entries
+        while True:
+            try:
+                return self._fill(is_enough)
+            except UnreachableError:
+                pass
+            except ServerError as error:
+                if error.code not in TEMPORARY_CODES:
+                    raise
+                if failures == self._options.retries:
+                    raise
+            if self.decoder.total_entries != entries:
+                failures, wait_ms, entries = 0, self._options.retry_backoff_ms, self.decoder.total_entries
+            if failures == self._options.retries:
+                raise UnreachableError(f"the connection to {self._options.place} broke off again and again")
+            failures += 1
+            self._forget_connection()
+            time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
+            wait_ms = min(wait_ms * 2, self._options.retry_max_backoff_ms)
+
+    def _fill(self, is_enough: Callable[[], bool]) -> bool:
+        decoder = self.decoder
+        while True:
+            if not self._asked and (self.is_at_end or not self._ask()):
+                return False
+            connection = self._connection
+            if connection is None:
+                raise UnreachableError("the connection is gone")
+            is_whole = decoder.advance(connection.receive(decoder.space()))
+            if is_whole:
+                self.is_at_end = decoder.reply_entries < self._asked
+                self._asked = 0
+                if decoder.total_entries:
+                    self._next = decoder.last_id + 1
+                self.is_at_end = self.is_at_end or self._next > self._end
+                if self.is_at_end or not self._ask():
+                    return False
+            if is_enough():
+                return True
+
+    def _ask(self) -> bool:
+        """Send the next request; False when there is nothing left to ask for."""
+        count = self._fetch_size
+        if self._limit is not None:
+            count = min(count, self._limit - self.decoder.total_entries)
+        if self._next > self._end or count <= 0:
+            return False
+        if self._connection is None:
+            self._connection = connect(self._options)
+        end = b"+" if self._end == MAX_ID else format_entry_id(self._end)
+        request = pack_command((b"XRANGE", self._stream, format_entry_id(self._next), end, b"COUNT", count))
+        self._connection.socket_send(request)
+        self._asked = count
+        return True
+
+    def _forget_connection(self) -> None:
+        self.close()
+        self._given = None
+        self._asked = 0
+        self.decoder.reset()
+        if self.decoder.total_entries:
+            self._next = self.decoder.last_id + 1
+
+    def close(self) -> None:
+        """Close the connection, unless it is the caller's and nothing is outstanding on it."""
+        if self._connection is not None and (self._connection is not self._given or self._asked):
+            self._connection.close()
+        self._connection = None
+
+
+def read_range(
+    options: ConnectionOptions,
+    decoder: EntryDecoder,
+    stream: bytes,
+    start: int,
+    end: int,
+    *,
+    fetch_size: int = 2_000,
+    batch_rows: int = 10_000,
+    limit: int | None = None,
+    connection: Connection | None = None,
+) -> Iterator[pyarrow.RecordBatch]:
+    """The entries of a range, in order, as record batches of about `batch_rows` rows; none when it is empty.
+
+    start, end  inclusive, as 128-bit numbers
+    limit       at most so many entries
+    connection  used when given, and left open
+    """
+    reader = RangeReader(
+        options, decoder, stream, start, end, fetch_size=fetch_size, limit=limit, connection=connection
+    )
+
+    def is_batch() -> bool:
+        return decoder.rows >= batch_rows or decoder.row_bytes >= BATCH_BYTES
+
+    try:
+        with collector_paused():
+            while reader.fill(is_batch):
+                yield decoder.take()
+        if decoder.rows:
+            yield decoder.take()
+    finally:
+        reader.close()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """The cyclic collector looks through everything PySpark has imported, again and again: a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class RangeScan:
+    """What a range holds.
+
+    count, bytes       entries, and their bytes as replies on the wire
+    first_id, last_id  of the entries found; -1 when there are none
+    marks              IDs of the entries 0, every, 2*every ...
+    mark_bytes         bytes before each of these
+    is_complete        the whole range was seen, not only up to the limit
+    """
+
+    count: int
+    bytes: int
+    first_id: int
+    last_id: int
+    marks: list[int]
+    mark_bytes: list[int]
+    is_complete: bool
+
+
+def scan_range(
+    options: ConnectionOptions,
+    stream: bytes,
+    start: int,
+    end: int,
+    *,
+    every: int = 0,
+    limit: int | None = None,
+    max_bytes: int | None = None,
+    fetch_size: int = 2_000,
+    connection: Connection | None = None,
+) -> RangeScan:
+    """Look through a range without making rows of it: about 0.1 us of Python and 0.35 us of server for an entry.
+
+    every      note each ID so many entries apart
+    limit      stop after so many entries
+    max_bytes  stop before the entry that would go above it, but not before the first; the scan may read a little further
+    """
+    # With a limit in bytes every entry is noted, to find the one where it is reached.
+    decoder = EntryDecoder((), None, stream, every=1 if max_bytes is not None else every)
+    reader = RangeReader(
+        options, decoder, stream, start, end, fetch_size=fetch_size, limit=limit, connection=connection
+    )
+    try:
+        reader.fill(lambda: max_bytes is not None and decoder.total_bytes > max_bytes)
+    finally:
+        reader.close()
+    count, size, last_id = decoder.total_entries, decoder.total_bytes, decoder.last_id
+    marks, mark_bytes = decoder.marks, decoder.mark_bytes
+    if max_bytes is not None:
+        # mark_bytes[n] are the bytes of the first n entries: the largest n that fits, but not none.
+        fits = max(1, bisect_right([*mark_bytes, size], max_bytes) - 1)
+        if fits < count:
+            count, size, last_id = fits, mark_bytes[fits], marks[fits - 1]
+        marks, mark_bytes = (marks[:count:every], mark_bytes[:count:every]) if every else ([], [])
+    is_complete = reader.is_at_end and count == decoder.total_entries
+    return RangeScan(count, size, decoder.first_id, last_id, marks, mark_bytes, is_complete)
