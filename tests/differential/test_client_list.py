@@ -225,7 +225,7 @@ def test_kill_by_age(streamd_server: Server, redis_server: Server) -> None:
             eventually(lambda: time.monotonic() - started > 1.1)
             with server.connect() as wire:
                 # Its age in whole seconds has to be at least so much.
-                return wire.call("CLIENT", "KILL", "ID", str(old_id), "MAXAGE", "2"), wire.call(
+                return wire.call("CLIENT", "KILL", "ID", str(old_id), "MAXAGE", "100"), wire.call(
                     "CLIENT", "KILL", "ID", str(old_id), "MAXAGE", "1"
                 )
 
