@@ -99,10 +99,6 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from None
 
-    def replies(self, count: int) -> list[Reply]:
-        """The next replies, decoded, to requests that `socket_send` has sent. Errors stand in the list."""
-        return [self._read() for _ in range(count)]
-
     def receive(self, buffer: bytearray | memoryview) -> int:
         """Receive raw bytes into a buffer, at least one; return how many. Raises UnreachableError."""
         try:
