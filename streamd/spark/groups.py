@@ -176,8 +176,8 @@ def look_at_groups(
     """
     server = server or str(server_features(connection))
     key = key_bytes(stream)
-    looked = connection.transaction([("TIME",), ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key)])
-    assert looked is not None  # nothing is watched
+    # Nothing is watched, so EXEC answers; together, so that the groups are those of this state of the stream.
+    looked = connection.transaction([("TIME",), ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key)]) or []
     now_ms, info, found = _ms(looked[0]), _pairs(looked[1]), [_pairs(each) for each in looked[2]]
     wanted = None if groups is None else set(groups)
     names = [text_of(each[b"name"]) for each in found]

@@ -1,0 +1,306 @@
+"""Plots as SVG text: lines and bands over time, upright bars, lying bars.
+
+Colours are the page's (`STYLE` names them, for light and dark), so that a plot is a few kilobytes and needs nothing else: no
+library, no font, no script. Every mark has a `<title>`, which browsers show under the pointer and readers aloud read.
+Labels may be anything: they are escaped here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["STYLE", "Series", "bars", "duration", "escape", "figure", "rows", "time_plot", "when"]
+
+WIDTH, HEIGHT = 760, 220
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
+COLOURS = 6
+LAST_DATE_MS = 253_402_300_799_999
+
+STYLE = """
+:root { --ink: #1d2329; --dim: #66707a; --grid: #dfe3e7; --page: #ffffff; --card: #f7f8f9; --bad: #c62f3d;
+        --c0: #1f6fb2; --c1: #d9731a; --c2: #2e8b57; --c3: #8a55b5; --c4: #a8743a; --c5: #c2558d; }
+@media (prefers-color-scheme: dark) {
+:root { --ink: #e4e8ec; --dim: #9aa4ae; --grid: #38414a; --page: #14181c; --card: #1c2126; --bad: #ff6b78;
+        --c0: #5aa9e6; --c1: #f2a154; --c2: #63c08b; --c3: #b993d9; --c4: #d0a274; --c5: #e58db8; } }
+svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+svg .grid { stroke: var(--grid); stroke-width: 1; }
+svg .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+svg .mark:hover { opacity: .65; }
+"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over time; None leaves a hole. `low` and `high` make a band around them."""
+
+    name: str
+    times_ms: Sequence[int]
+    values: Sequence[float | None]
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+
+
+# --- Words and numbers ----------------------------------------------------------------------------------------------------
+
+
+def figure(value: float) -> str:
+    """A number for an axis: short, and no more exact than it needs to be."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    for bound, sign in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if bound <= size < 1e18:
+            return f"{value / (bound if bound != 1e4 else 1e3):.3g}{sign}"
+    return f"{value:,.4g}" if 1e-4 <= size < 1e15 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1000:.3g} ms"
+
+
+def when(ms: int, step_ms: int = 1) -> str:
+    """A moment, in UTC, as exact as the step between moments."""
+    if not 0 <= ms <= LAST_DATE_MS:
+        return f"{ms} ms"
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    if step_ms >= 86_400_000:
+        return moment.strftime("%Y-%m-%d")
+    if step_ms >= 60_000:
+        return moment.strftime("%m-%d %H:%M")
+    if step_ms >= 1000:
+        return moment.strftime("%H:%M:%S")
+    return moment.strftime("%H:%M:%S.") + f"{ms % 1000:03d}"
+
+
+def nice_step(span: float, parts: int) -> float:
+    """A round number that cuts a span into about so many parts."""
+    if span <= 0 or not math.isfinite(span):
+        return 1.0
+    rough = span / parts
+    scale = 10.0 ** math.floor(math.log10(rough))
+    return next((each * scale for each in (1, 2, 5) if each * scale >= rough), 10 * scale)
+
+
+def ticks(low: float, high: float, parts: int = 4) -> list[float]:
+    """Round values between two others."""
+    step = nice_step(high - low, parts)
+    first = math.ceil(low / step - 1e-9)
+    return [each * step for each in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+_TIME_STEPS_MS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+    900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000, 172_800_000, 604_800_000,
+    2_419_200_000,
+)  # fmt: skip
+
+
+def time_ticks(low: int, high: int, parts: int = 6) -> tuple[list[int], int]:
+    """Round moments between two others, and the step between them."""
+    rough = max(1, (high - low) // parts)
+    step = next((each for each in _TIME_STEPS_MS if each >= rough), 0) or math.ceil(rough / 86_400_000) * 86_400_000
+    return list(range(-(-low // step) * step, high + 1, step)), step
+
+
+def escape(text: str) -> str:
+    """Text that may stand anywhere in a page. What no page may hold becomes a box: control characters, halves of others."""
+    return html.escape("".join(each if each.isprintable() or each == " " else "\u25a1" for each in text))
+
+
+# --- Drawing --------------------------------------------------------------------------------------------------------------
+
+
+class _Frame:
+    """The area of a plot, how values are placed in it, and the marks drawn so far."""
+
+    def __init__(self, low: float, high: float, *, height: int = HEIGHT, left: int = LEFT) -> None:
+        self.low, self.high = low, high if high > low else low + 1
+        self.top, self.bottom = TOP + 6, height - BOTTOM
+        self.left, self.right = left, WIDTH - RIGHT
+        self.height = height
+        self.parts: list[str] = []
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.bottom - share * (self.bottom - self.top)
+
+    def x(self, ms: int, first: int, last: int) -> float:
+        """The place of a moment. Times are whole numbers of any size: they are subtracted before they become floats."""
+        return self.left + (ms - first) / max(1, last - first) * (self.right - self.left)
+
+    def value_axis(self, unit: str) -> None:
+        for value in ticks(self.low, self.high):
+            y = self.y(value)
+            self.parts.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            self.parts.append(f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">{figure(value)}</text>')
+        self.parts.append(f'<text x="2" y="{TOP - 3}">{escape(unit)}</text>')
+
+    def label(self, x: float, text: str) -> None:
+        self.parts.append(f'<text x="{x:.1f}" y="{self.bottom + 16}" text-anchor="middle">{escape(text)}</text>')
+
+    def legend(self, names: Sequence[str]) -> None:
+        """Names with their colours, above the plot, as many as there is room for."""
+        x = 150.0
+        for at, name in enumerate(names):
+            shown = name if len(name) <= 20 else f"{name[:19]}…"
+            if x + 18 + 7 * len(shown) > WIDTH - 20:
+                self.parts.append(f'<text x="{x:.0f}" y="{TOP - 3}">…</text>')
+                return
+            self.parts.append(
+                f'<rect x="{x:.0f}" y="{TOP - 12}" width="10" height="10" style="fill:var(--c{at % COLOURS})"/>'
+                f'<text x="{x + 14:.0f}" y="{TOP - 3}">{escape(shown)}</text>'
+            )
+            x += 30 + 6.5 * len(shown)
+
+    def svg(self, title: str) -> str:
+        return (
+            f'<svg viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(title)}" '
+            f'xmlns="http://www.w3.org/2000/svg">{"".join(self.parts)}</svg>'
+        )
+
+
+def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: bool = True) -> str:
+    """Lines over time, bands where the series have them, a legend when there are several; nothing without values.
+
+    from_zero  whether the axis must begin at 0
+    """
+    times = [each for one in series for each in one.times_ms]
+    seen = [
+        each
+        for one in series
+        for values in (one.values, one.low or (), one.high or ())
+        for each in values
+        if each is not None and math.isfinite(each)
+    ]
+    if not times or not seen:
+        return ""
+    low = min(0.0, *seen) if from_zero else min(seen)
+    spare = 0.06 * ((max(seen) - low) or abs(low) or 1)
+    frame = _Frame(low if from_zero else low - spare, max(seen) + spare)
+    first, last = min(times), max(times)
+    frame.value_axis(unit)
+    marks, step = time_ticks(first, last)
+    for ms in marks:
+        if frame.left + 16 < frame.x(ms, first, last) < frame.right - 24 or len(marks) < 3:
+            frame.label(frame.x(ms, first, last), when(ms, step))
+    for at, one in enumerate(series):
+        colour = f"var(--c{at % COLOURS})"
+        xs = [frame.x(ms, first, last) for ms in one.times_ms]
+        if one.low is not None and one.high is not None:
+            frame.parts += _bands(frame, xs, one.low, one.high, colour)
+        frame.parts += _lines(frame, xs, one, colour, unit)
+    if len(series) > 1:
+        frame.legend([one.name for one in series])
+    return frame.svg(title)
+
+
+def _runs(*columns: Sequence[float | None]) -> Iterator[range]:
+    """The places where all columns have values, in unbroken runs."""
+    start = None
+    for at, values in enumerate(zip(*columns, strict=True)):
+        has_all = all(each is not None and math.isfinite(each) for each in values)
+        if has_all and start is None:
+            start = at
+        elif not has_all and start is not None:
+            yield range(start, at)
+            start = None
+    if start is not None:
+        yield range(start, len(columns[0]))
+
+
+def _bands(
+    frame: _Frame, xs: list[float], low: Sequence[float | None], high: Sequence[float | None], colour: str
+) -> Iterator[str]:
+    for run in _runs(low, high):
+        edge = [(xs[at], high[at]) for at in run] + [(xs[at], low[at]) for at in reversed(run)]
+        points = " ".join(f"{x:.1f},{frame.y(value or 0.0):.1f}" for x, value in edge)
+        yield f'<polygon points="{points}" style="fill:{colour};stroke:{colour};opacity:.22"/>'
+
+
+def _lines(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) -> Iterator[str]:
+    for run in _runs(one.values):
+        points = " ".join(f"{xs[at]:.1f},{frame.y(one.values[at] or 0.0):.1f}" for at in run)
+        yield f'<polyline class="line" points="{points}" style="stroke:{colour}"/>'
+        for at in run:
+            value = one.values[at] or 0.0
+            said = escape(f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}")
+            # Seen only where a line is a single point; found by the pointer everywhere.
+            opacity = 1 if len(run) == 1 else 0
+            yield (
+                f'<circle cx="{xs[at]:.1f}" cy="{frame.y(value):.1f}" r="3" '
+                f'style="fill:{colour};opacity:{opacity}"><title>{said}</title></circle>'
+            )
+
+
+def bars(
+    title: str,
+    labels: Sequence[str],
+    stacks: Mapping[str, Sequence[float]],
+    *,
+    unit: str,
+    details: Sequence[str] | None = None,
+    is_bad: Sequence[bool] | None = None,
+) -> str:
+    """Upright bars, those of several names on top of each other; nothing when all are 0.
+
+    details  what to say of each bar instead of its label
+    is_bad   bars that are drawn in the colour of alarm
+    """
+    totals = [sum(values[at] for values in stacks.values()) for at in range(len(labels))]
+    if not any(totals):
+        return ""
+    frame = _Frame(0, max(totals) * 1.06)
+    frame.value_axis(unit)
+    width = (frame.right - frame.left) / len(labels)
+    every = max(1, math.ceil(len(labels) * 46 / (frame.right - frame.left)))
+    for at, label in enumerate(labels):
+        x, below = frame.left + at * width, 0.0
+        for rank, (name, values) in enumerate(stacks.items()):
+            if values[at] > 0:
+                top, bottom = frame.y(below + values[at]), frame.y(below)
+                colour = "var(--bad)" if is_bad and is_bad[at] else f"var(--c{rank % COLOURS})"
+                words = f"{details[at] if details else label}: {figure(values[at])} {unit}"
+                said = escape(f"{name}, {words}" if len(stacks) > 1 else words)
+                frame.parts.append(
+                    f'<rect class="mark" x="{x + width * 0.08:.1f}" y="{top:.1f}" width="{width * 0.84:.1f}" '
+                    f'height="{max(bottom - top, 0.7):.1f}" style="fill:{colour}"><title>{said}</title></rect>'
+                )
+            below += values[at]
+        if at % every == 0:
+            frame.label(x + width / 2, label)
+    if len(stacks) > 1:
+        frame.legend(list(stacks))
+    return frame.svg(title)
+
+
+def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequence[str]) -> str:
+    """Lying bars, one below the other, each with its name before it and its value in words behind it.
+
+    Bars have the length of their value's square root, so that a small one beside a large one is still seen.
+    """
+    line, left, spare = 26, 190, 170
+    frame = _Frame(0, 1, height=TOP + BOTTOM + line * len(labels), left=left)
+    longest = math.sqrt(max([*values, 0.0])) or 1.0
+    for at, (label, value, word) in enumerate(zip(labels, values, words, strict=True)):
+        y = 6 + at * line
+        length = math.sqrt(max(value, 0.0)) / longest * (WIDTH - left - spare)
+        shown = label if len(label) <= 28 else f"{label[:27]}…"
+        said = escape(f"{label}: {word}")
+        frame.parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(shown)}</text>')
+        frame.parts.append(
+            f'<rect class="mark" x="{left}" y="{y}" width="{max(length, 1.0):.1f}" height="{line - 8}" '
+            f'style="fill:var(--c{at % COLOURS})"><title>{said}</title></rect>'
+        )
+        frame.parts.append(f'<text x="{left + length + 8:.1f}" y="{y + 15}">{escape(word)}</text>')
+    frame.height = 8 + line * len(labels)
+    return frame.svg(title) if labels else ""

@@ -1,0 +1,345 @@
+"""The shape of a stream over time: entries, gaps and numbers, in a hundred or so bins. With Spark and without it.
+
+    read_profile(connection, stream, ...)   reads the entries itself, newest first, up to a limit; some 3 us each
+    frame_profile(frame, ...)               the same of a batch frame, of whatever size: Spark counts, a few rows come back
+
+Both give the same Profile for the same entries. A gap is the time between two neighbours, and belongs to the bin of the
+later one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamd.spark.connect import Connection
+from streamd.spark.groups import key_bytes, text_of
+from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
+from streamd.spark.numbers import NUMBER_PATTERN, find_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "GAP_EDGES_MS",
+    "Bin",
+    "Gap",
+    "Profile",
+    "Spread",
+    "bin_width",
+    "find_numeric_fields",
+    "frame_profile",
+    "read_profile",
+]
+
+PAGE = 2000
+"""Entries asked for at a time: more hold up other clients of the server, fewer cost round trips."""
+
+BINS = 120
+LONGEST_GAPS = 5
+
+GAP_EDGES_MS = (
+    0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+    1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000,
+)  # fmt: skip
+"""Where the classes of gaps begin; each ends where the next begins, the last nowhere."""
+
+WIDTHS_MS = (
+    *(part * scale for scale in (1, 10, 100) for part in (1, 2, 5)),
+    *(part * 1000 for part in (1, 2, 5, 10, 15, 30)),
+    *(part * 60_000 for part in (1, 2, 5, 10, 15, 30)),
+    *(part * 3_600_000 for part in (1, 2, 3, 6, 12)),
+    *(part * 86_400_000 for part in (1, 2, 7, 14, 28)),
+)
+"""Lengths of bins that read well on an axis."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The numbers of one field in one bin."""
+
+    count: int
+    low: float
+    high: float
+    total: float
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The time without entries before one of them."""
+
+    until_ms: int
+    ms: int
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A span of time."""
+
+    start_ms: int
+    entries: int
+    longest_gap: Gap | None  # of those that end in it
+    numbers: tuple[Spread | None, ...]  # for each field of the profile
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a range of a stream looks like.
+
+    bin_ms    length of each bin
+    bins      from the first entry's to the last one's, without a hole; none when there are no entries
+    gaps      how many gaps of each class, see GAP_EDGES_MS
+    fields    the names of the numeric fields
+    is_whole  whether all entries of the range were looked at; otherwise the newest
+    """
+
+    entries: int
+    first_ms: int
+    last_ms: int
+    bin_ms: int
+    bins: tuple[Bin, ...]
+    gaps: tuple[int, ...]
+    fields: tuple[str, ...]
+    is_whole: bool = True
+
+    @property
+    def longest_gaps(self) -> list[Gap]:
+        """The longest gap of each bin, the longest of them first; a few."""
+        found = [each.longest_gap for each in self.bins if each.longest_gap is not None and each.longest_gap.ms > 0]
+        return sorted(found, key=lambda gap: (-gap.ms, gap.until_ms))[:LONGEST_GAPS]
+
+    @property
+    def per_second(self) -> float:
+        """Entries per second from the first to the last."""
+        return self.entries * 1000 / max(1, self.last_ms - self.first_ms)
+
+
+def bin_width(first_ms: int, last_ms: int, bins: int = BINS) -> int:
+    """A length that cuts the span into at most `bins` bins that begin at its multiples."""
+    span = last_ms - first_ms + 1
+    for width in WIDTHS_MS:
+        if last_ms // width - first_ms // width < bins:
+            return width
+    # Beyond ten years. One bin more than the quotient, for where the first one begins.
+    return math.ceil(span / max(1, bins - 1) / 86_400_000) * 86_400_000
+
+
+# --- Without Spark --------------------------------------------------------------------------------------------------------
+
+
+def find_numeric_fields(
+    connection: Connection, stream: str, *, low: int = MIN_ID, high: int = MAX_ID, most: int = 4
+) -> list[str]:
+    """Names of fields whose values are numbers (nine of ten at least), judged by a few entries at both ends of a range; the
+    most frequent first.
+
+    Numbers that only count entries, with another value in each of them and rising, are left out: a line of them says nothing.
+    """
+    key, bounds = key_bytes(stream), (format_entry_id(low), format_entry_id(high))
+    first, last = connection.pipeline(
+        [("XRANGE", key, *bounds, "COUNT", 100), ("XREVRANGE", key, *reversed(bounds), "COUNT", 100)]
+    )
+    values: dict[bytes, list[float | None]] = {}
+    for _, flat in (*first, *reversed(last)):
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            values.setdefault(name, []).append(find_number(value))
+    wanted = [name for name, found in values.items() if found.count(None) * 10 <= len(found) and not _is_counter(found)]
+    wanted.sort(key=lambda name: (-len(values[name]), name))
+    return [text_of(name) for name in wanted[:most]]
+
+
+def _is_counter(values: Sequence[float | None]) -> bool:
+    distinct = list(dict.fromkeys(values))  # the two ends may overlap
+    return len(distinct) > 10 and all(a is not None and b == a + 1 for a, b in itertools.pairwise(distinct[:10]))
+
+
+def _entries_backwards(connection: Connection, stream: str, low: int, high: int) -> Iterator[list[Any]]:
+    """Pages of entries from the newest to the oldest."""
+    key, end = key_bytes(stream), high
+    while end >= low:
+        page = connection.command("XREVRANGE", key, format_entry_id(end), format_entry_id(low), "COUNT", PAGE)
+        if page:
+            yield page
+        if len(page) < PAGE:
+            return
+        end = parse_entry_id(page[-1][0]) - 1
+
+
+def read_profile(
+    connection: Connection,
+    stream: str,
+    *,
+    low: int = MIN_ID,
+    high: int = MAX_ID,
+    limit: int = 1_000_000,
+    fields: Sequence[str] = (),
+    bins: int = BINS,
+) -> Profile:
+    """The profile of the entries from `low` to `high`, both inclusive, or of the newest `limit` of them.
+
+    fields  names of the fields whose numbers are wanted; of several with one name in an entry the last counts
+    Takes 8 bytes of memory for each entry, and 8 more for each field.
+    """
+    times = array("Q")
+    columns = [array("d") for _ in fields]
+    places = {key_bytes(name): at for at, name in enumerate(fields)}
+    is_whole = True
+    for page in _entries_backwards(connection, stream, low, high):
+        if len(times) + len(page) > limit:
+            del page[limit - len(times) :]
+            is_whole = False
+        for entry_id, flat in page:
+            times.append(int(entry_id[: entry_id.index(b"-")]))
+            if columns:
+                _append_numbers(columns, places, flat)
+        if not is_whole:
+            break
+    times.reverse()
+    for column in columns:
+        column.reverse()
+    return _profile_of(times, columns, tuple(fields), bins, is_whole)
+
+
+def _append_numbers(columns: list[array[float]], places: dict[bytes, int], flat: list[bytes]) -> None:
+    found = dict.fromkeys(range(len(columns)), math.nan)
+    for at in range(0, len(flat), 2):
+        place = places.get(flat[at])
+        if place is not None:
+            number = find_number(flat[at + 1])
+            found[place] = math.nan if number is None else number
+    for place, value in found.items():
+        columns[place].append(value)
+
+
+def _profile_of(
+    times: array[int], columns: list[array[float]], fields: tuple[str, ...], bins: int, is_whole: bool
+) -> Profile:
+    """The profile of entries in the order of their IDs; NaN stands for no number."""
+    if not times:
+        return empty_profile(fields)
+    width = bin_width(times[0], times[-1], bins)
+    origin = times[0] // width
+    count = times[-1] // width - origin + 1
+    entries = [0] * count
+    longest: list[Gap | None] = [None] * count
+    gaps = [0] * len(GAP_EDGES_MS)
+    spreads: list[list[Spread | None]] = [[None] * count for _ in fields]
+    previous = None
+    for time in times:
+        place = time // width - origin
+        entries[place] += 1
+        if previous is not None:
+            gap = time - previous
+            gaps[bisect_right(GAP_EDGES_MS, gap) - 1] += 1
+            best = longest[place]
+            if best is None or gap > best.ms:
+                longest[place] = Gap(time, gap)
+        previous = time
+    for column, into in zip(columns, spreads, strict=True):
+        start = 0
+        for place, many in enumerate(entries):
+            values = [each for each in column[start : start + many] if each == each]
+            start += many
+            if values:
+                into[place] = Spread(len(values), min(values), max(values), math.fsum(values))
+    found = (
+        Bin((origin + place) * width, entries[place], longest[place], tuple(each[place] for each in spreads))
+        for place in range(count)
+    )
+    return Profile(len(times), times[0], times[-1], width, tuple(found), tuple(gaps), fields, is_whole)
+
+
+def empty_profile(fields: tuple[str, ...] = ()) -> Profile:
+    return Profile(0, 0, 0, 1000, (), (0,) * len(GAP_EDGES_MS), fields)
+
+
+# --- With Spark -----------------------------------------------------------------------------------------------------------
+
+
+def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = BINS) -> Profile:
+    """The profile of a batch frame of one stream: columns `ms` and `seq`, and one for each field (numbers, or text of them).
+
+    Reads the frame twice, so its end should be fixed. Gaps are found inside of each bin by Spark, those between bins here:
+    no single task sees the whole stream.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    # Names of fields may hold dots, and be those of columns made here: each becomes a column named by its place.
+    columns = [F.col("`" + name.replace("`", "``") + "`") for name in fields]
+    plain = frame.select("ms", "seq", *(_number_of(frame, each).alias(f"n{at}") for at, each in enumerate(columns)))
+    bounds = plain.agg(F.min("ms"), F.max("ms")).first()
+    if bounds is None or bounds[0] is None:
+        return empty_profile(tuple(fields))
+    first_ms, last_ms = int(bounds[0]), int(bounds[1])
+    width = bin_width(first_ms, last_ms, bins)
+    order = Window.partitionBy("place").orderBy("ms", "seq")
+    placed = plain.withColumn("place", F.expr(f"ms div {width}"))
+    with_gaps = placed.withColumn("gap", F.col("ms") - F.lag("ms").over(order)).withColumn("class", _gap_class("gap"))
+    # Of gaps of one length the earliest.
+    longest = F.max(F.when(F.col("gap").isNotNull(), F.struct("gap", -F.col("ms"))))
+    figures = [F.count("*"), F.min("ms"), F.max("ms"), longest]
+    for at in range(len(fields)):
+        figures += [found(f"n{at}") for found in (F.count, F.min, F.max, F.sum)]
+    classes = [F.count_if(F.col("class") == at) for at in range(len(GAP_EDGES_MS))]
+    rows = {int(row[0]): row for row in with_gaps.groupBy("place").agg(*figures, *classes).collect()}
+    return _joined(rows, first_ms, last_ms, width, tuple(fields))
+
+
+def _number_of(frame: DataFrame, column: Column) -> Column:
+    """A column as finite doubles; text that is no number is null."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import NumericType
+
+    number = column.try_cast("double")
+    is_finite = F.abs(number) < float("inf")
+    if not isinstance(frame.select(column).schema[0].dataType, NumericType):
+        is_finite = is_finite & column.cast("string").rlike(f"^(?:{NUMBER_PATTERN})\\z")
+    return F.when(is_finite, number)
+
+
+def _gap_class(name: str) -> Column:
+    """The class of a gap; null for no gap."""
+    from pyspark.sql import functions as F
+
+    found = F.when(F.col(name).isNull(), F.lit(None))
+    for at in range(len(GAP_EDGES_MS) - 1, -1, -1):
+        found = found.when(F.col(name) >= GAP_EDGES_MS[at], at)
+    return found
+
+
+def _joined(rows: dict[int, Any], first_ms: int, last_ms: int, width: int, fields: tuple[str, ...]) -> Profile:
+    """The profile out of a row for each bin: place, entries, first, last, longest gap and its end, numbers, gap classes."""
+    gaps: Counter[int] = Counter()
+    found, previous_ms = [], None
+    for place in range(first_ms // width, last_ms // width + 1):
+        row = rows.get(place)
+        if row is None:
+            found.append(Bin(place * width, 0, None, (None,) * len(fields)))
+            continue
+        _, entries, first, last, inner = row[:5]
+        longest = None if inner is None else Gap(-inner[1], inner[0])
+        if previous_ms is not None:
+            gap = int(first) - previous_ms
+            gaps[bisect_right(GAP_EDGES_MS, gap) - 1] += 1
+            if longest is None or gap >= longest.ms:
+                longest = Gap(int(first), gap)
+        previous_ms = int(last)
+        numbers = [row[5 + 4 * at : 9 + 4 * at] for at in range(len(fields))]
+        spreads = tuple(Spread(*each) if each[0] else None for each in numbers)
+        found.append(Bin(place * width, entries, longest, spreads))
+        for at, many in enumerate(row[5 + 4 * len(fields) :]):
+            gaps[at] += many
+    entries = sum(each.entries for each in found)
+    classes = tuple(gaps[at] for at in range(len(GAP_EDGES_MS)))
+    return Profile(entries, first_ms, last_ms, width, tuple(found), classes, fields)
