@@ -17,6 +17,7 @@ from types import TracebackType
 
 import uvloop
 
+from streamd.errors import StreamdError
 from streamd.server.app import Server
 from streamd.server.config import Config
 
@@ -49,10 +50,22 @@ class EmbeddedServer:
         return f"redis://{self.host}:{self.port}"
 
     def stop(self) -> None:
-        """Close every connection and end the thread. A second call does nothing."""
+        """Close every connection and end the thread. A second call does nothing.
+
+        Raises StreamdError when it has ended, but not all of its data could be written to the disk; the log says why.
+        """
         if self._loop is not None and self._server is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._server.request_shutdown)
+            self._loop.call_soon_threadsafe(self._end)
         self._thread.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _end(self) -> None:
+        assert self._server is not None  # noqa: S101
+        if not self._server.request_shutdown():
+            self._failure = StreamdError("not all of the data could be written to the disk")
+            self._server.request_shutdown(force=True)
 
     def __enter__(self) -> EmbeddedServer:
         return self

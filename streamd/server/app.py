@@ -176,6 +176,8 @@ class Server:
         except LoadError:
             self._stop()
             raise
+        if self._stopped.is_set():
+            return
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
 
     def _load_users(self) -> None:
@@ -185,6 +187,11 @@ class Server:
             log.warning("%s", warning)
         self.config.callbacks["password"] = self.acl.set_password
         self.config.user_lines = self.acl.config_lines
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it has been told to stop, and does; also before it was ready."""
+        return self._stopped.is_set()
 
     async def wait_closed(self) -> None:
         """Return when the server has stopped."""
@@ -202,7 +209,8 @@ class Server:
         log.warning("User requested shutdown...")
         if self.persistence.loading is not None:
             log.warning("Received shutdown signal during loading, exiting now.")
-        elif not self.persistence.finish(save=save) and not force:
+            self.persistence.abandon_loading()
+        elif not self.persistence.finish(save=save, force=force):
             log.warning("Errors trying to shut down the server. Check the logs for more information.")
             return False
         self._stop()
@@ -631,6 +639,8 @@ async def _serve(config: Config) -> int:
         return 1
     except LoadError:
         return 1
+    if server.is_stopped:
+        return server.exit_code
     # Only now: the file may be that of the server that has the port.
     remove_pid_file = write_pid_file(config)
     log.info("Running mode=standalone, port=%d.", server.port)

@@ -61,21 +61,37 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def pause_s(delay: int, keys: int) -> float:
+    """How long to rest after so many keys, in seconds.
+
+    delay  us for each key; below 0, one us for so many keys
+    """
+    if keys <= 0 or not delay:
+        return 0.0
+    return keys * delay / 1e6 if delay > 0 else keys / -delay / 1e6
+
+
 class LoadError(StreamdError):
     """The data could not be read; the reason has been logged, and the server must not start."""
+
+
+class _Abandoned(Exception):
+    """The server was told to end while it was reading."""
 
 
 class Loading:
     """The reading of files, while it lasts.
 
-    total      bytes of all files
-    done       bytes read
-    started    monotonic seconds
+    total        bytes of all files
+    done         bytes read
+    started      monotonic seconds
+    is_unwanted  it is to end before it is complete, because the server is
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
+        self.is_unwanted = False
         self.started = time.monotonic()
         self.started_at = int(time.time())
 
@@ -258,7 +274,7 @@ class Persistence:
         self.is_save_scheduled = False
 
         def job(report: Report) -> None:
-            for line in self._write_snapshot(report.keys):
+            for line in self._write_snapshot(self._slowed(report.keys)):
                 report.log(line)
 
         try:
@@ -271,6 +287,18 @@ class Persistence:
         self._server.latency.add("fork", child.fork_us // 1000)
         log.info("Background saving started by pid %d", child.pid)
         return True
+
+    def _slowed(self, progress: Callable[[int], None]) -> Callable[[int], None]:
+        """In a child: as slow as `rdb-key-save-delay` says."""
+        done = 0
+
+        def slowed(keys: int) -> None:
+            nonlocal done
+            progress(keys)
+            time.sleep(pause_s(self._config.rdb_key_save_delay, keys - done))
+            done = keys
+
+        return slowed
 
     def _save_ended(self, child: Child) -> None:
         self.last_save_cow = child.cow_bytes
@@ -346,7 +374,7 @@ class Persistence:
         try:
             child = self.children.start(
                 "aof",
-                lambda report: self._write_base(self.aof.temporary_base(os.getpid()), report.keys),
+                lambda report: self._write_base(self.aof.temporary_base(os.getpid()), self._slowed(report.keys)),
                 self._rewrite_ended,
                 keys_total=self._count_keys(),
             )
@@ -398,13 +426,18 @@ class Persistence:
     # --- Loading -----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read what there is, and begin to write the append-only file. Raises LoadError."""
+        """Read what there is, and begin to write the append-only file. Raises LoadError.
+
+        Returns early, with nothing written, when `abandon_loading` is called meanwhile.
+        """
         try:
             self.aof.read_manifest()
             if self._config.appendonly:
                 await self._load_append_only()
             else:
                 await self._load_snapshot()
+        except _Abandoned:
+            return
         except (OSError, StreamdError) as error:
             log.critical("Fatal error loading the DB, check server logs. Exiting. %s", error)
             raise LoadError(str(error)) from error
@@ -416,9 +449,19 @@ class Persistence:
     async def _step(self, steps: Iterator[int]) -> None:
         """Read on, with time for clients in between."""
         assert self.loading is not None  # noqa: S101
+        keys = 0
         for done in steps:
             self.loading.done = done
-            await asyncio.sleep(0)
+            delay_s = pause_s(self._config.key_load_delay, self._count_keys() - keys)
+            keys = self._count_keys()
+            await asyncio.sleep(delay_s)
+            if self.loading.is_unwanted:
+                raise _Abandoned
+
+    def abandon_loading(self) -> None:
+        """The server is about to end: read no further."""
+        assert self.loading is not None  # noqa: S101
+        self.loading.is_unwanted = True
 
     def _begin_loading(self, total: int) -> None:
         self.loading = Loading(total)
@@ -567,21 +610,40 @@ class Persistence:
                 return True
         return False
 
-    def finish(self, *, save: bool | None) -> bool:
-        """The server is about to end: bring everything to the disk; False when that failed.
+    def finish(self, *, save: bool | None, force: bool = False) -> bool:
+        """The server is about to end: bring everything to the disk; False when that failed, and the server goes on.
 
-        save  write a snapshot, or do not; None: when there are save points
+        save   write a snapshot, or do not; None: when there are save points
+        force  end all the same; tries everything, and returns True
         """
+        if self.aof.state is AofState.WAIT_REWRITE:
+            # Neither file has everything yet.
+            log.warning("Writing initial AOF. Exit anyway." if force else "Writing initial AOF, can't exit")
+            if not force:
+                return False
         if self.children.current is not None:
             log.warning("There is a child saving. Killing it!")
             self.children.kill()
-        try:
-            self.aof.close()
-        except CannotPersistError as error:
-            log.critical("%s", error)
+        is_written = self._finish_append_only()
+        if not is_written and not force:
             return False
         if save or (save is None and self._config.save):
             log.info("Saving the final RDB snapshot before exiting.")
-            if not self._save_now():
+            if not self._save_now() and not force:
                 return False
+        # Only now: a server that goes on must have its file.
+        with suppress(CannotPersistError):
+            self.aof.close()
+        return True
+
+    def _finish_append_only(self) -> bool:
+        """Write what is left to be written; False when that failed. What was acknowledged would be gone."""
+        try:
+            self.aof.flush(force=True)
+        except CannotPersistError as error:
+            log.critical("%s", error)
+            return False
+        if self.aof.write_error:
+            log.warning("There are changes that cannot be written to the AOF file: %s", os.strerror(self.aof.write_error))
+            return False
         return True

@@ -885,6 +885,14 @@ PERSISTENCE = (
     ),
     boolean("rdb-del-sync-files", False, flags="planned", doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
+    integer(
+        "rdb-key-save-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
+        doc="For tests: children write slowly, so many us for a key; below 0, so many keys in a us.",
+    ),
+    integer(
+        "key-load-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
+        doc="For tests: files are loaded slowly, so many us for a key; below 0, so many keys in a us.",
+    ),
     boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
     choice(
         "sanitize-dump-payload", "no", ("no", "yes", "clients"),
@@ -1111,8 +1119,6 @@ def _foreign() -> tuple[Setting, ...]:
         *(text(f"{what}-cpulist", flags=i, aliases=f"{what.replace('-', '_')}_cpulist", doc="")
           for what in ("server", "bio", "aof-rewrite", "bgsave")),
         integer("watchdog-period", 0, hi=INT_MAX, flags="foreign hidden", doc=""),
-        *(integer(name, 0, lo=INT_MIN, hi=INT_MAX, flags="foreign hidden", doc="")
-          for name in ("key-load-delay", "rdb-key-save-delay")),
         integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT_MAX, flags="foreign hidden", doc=""),
     )  # fmt: skip
     return (*types, *lazyfree, *cluster, *process)
