@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.crash import Load, Trial
-from support.servers import eventually
-from support.wire import ConnectionClosed
+from support.fsync_shim import PowerLoss, find_compiler
 
 UNITS = (1, 600)
 """Between how many and how many acknowledgements the server is killed."""
@@ -34,33 +33,17 @@ def begin(trials: list[Trial], folder: Path, seed: int, **directives: str) -> tu
     return trial, random.Random(seed)
 
 
-def kill(trial: Trial) -> None:
-    assert trial.server is not None
-    trial.server.kill()
-    trial.died()
-
-
-def order(trial: Trial, *command: str) -> None:
-    """Have a command run by the server, which may die of it."""
-    assert trial.server is not None
-    with suppress(ConnectionClosed, OSError), trial.server.connect() as wire:
-        reply = wire.call(*command)
-        assert not reply.is_error, reply
-
-
 def disturb(trial: Trial, chance: random.Random, load: Load) -> None:
     """Let something happen that writes files, or nothing."""
-    what = chance.choice(
-        ["", "BGSAVE", "BGREWRITEAOF", "BGREWRITEAOF", "CONFIG SET aof-use-rdb-preamble no", "both", "policy"]
-    )
+    what = chance.choice(["", "BGSAVE", "BGREWRITEAOF", "BGREWRITEAOF", "both", "form"])
     if what == "both":
-        order(trial, "BGREWRITEAOF")
-        order(trial, "BGSAVE", "SCHEDULE")
-    elif what == "policy":
-        order(trial, "CONFIG", "SET", "aof-use-rdb-preamble", chance.choice(["yes", "no"]))
-        order(trial, "BGREWRITEAOF")
+        trial.ordered("BGREWRITEAOF")
+        trial.ordered("BGSAVE", "SCHEDULE")
+    elif what == "form":
+        trial.ordered("CONFIG", "SET", "aof-use-rdb-preamble", chance.choice(["yes", "no"]))
+        trial.ordered("BGREWRITEAOF")
     elif what:
-        order(trial, *what.split())
+        trial.ordered(what)
     load.wait_for(load.acknowledged + chance.choice([0, 0, 5, 50, 300]))
 
 
@@ -69,7 +52,7 @@ def play(trial: Trial, chance: random.Random, kills: int) -> None:
         with trial.load() as load:
             load.wait_for(chance.randint(*UNITS))
             disturb(trial, chance, load)
-            kill(trial)
+            trial.kill()
     trial.check()
 
 
@@ -91,3 +74,56 @@ def test_nothing_acknowledged_is_missing_after_many_kills(
     trial, chance = begin(trials, tmp_path, seed, appendfsync=policy)
     play(trial, chance, kills)
     print(f"{policy}: {kills} kills, {trial.acknowledged} units, {trial.applied} unacknowledged ones found")
+
+
+# --- While files are written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["BGSAVE", "BGREWRITEAOF", "commands"])
+def test_killed_while_a_child_writes(tmp_path: Path, trials: list[Trial], command: str) -> None:
+    preamble = "no" if command == "commands" else "yes"
+    trial, _ = begin(trials, tmp_path, 2, appendfsync="always", aof_use_rdb_preamble=preamble)
+    for command_now in ("BGREWRITEAOF" if command == "commands" else command,) * 2:
+        with trial.load() as load:
+            trial.ordered("DEBUG", "POPULATE", "30000", f"filler{len(trial.started)}")
+            load.wait_for(load.acknowledged + 20)
+            trial.ordered("CONFIG", "SET", "rdb-key-save-delay", "100")
+            trial.ordered(command_now)
+            load.wait_for(load.acknowledged + 20)
+            assert "1" in (trial.info("rdb_bgsave_in_progress"), trial.info("aof_rewrite_in_progress"))
+            trial.kill()
+    trial.check()
+
+
+CI_POINTS = {("rename", 5), ("unlink", 2)}
+POINTS = [("rename", n) for n in range(1, 11)] + [("unlink", n) for n in range(1, 6)]
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")
+@pytest.mark.parametrize("has_power", [True, False])
+@pytest.mark.parametrize(
+    ("call", "n"),
+    [pytest.param(*point, marks=() if point in CI_POINTS else pytest.mark.slow) for point in POINTS],
+)
+def test_killed_before_each_change_of_a_name(
+    tmp_path: Path, trials: list[Trial], call: str, n: int, has_power: bool
+) -> None:
+    """At the start, then two rewrites; also when the power fails then, so that the disk has only what was synced."""
+    trial, _ = begin(trials, tmp_path, 3, appendfsync="always")
+    trial.folder.mkdir()
+    power = PowerLoss(trial.folder, tmp_path / "scratch")
+    power.rules(f"{call} kill {n}")
+    trial.environment = power.environment()
+    with suppress(RuntimeError), trial.load() as load:
+        for _ in range(2):
+            load.wait_for(load.acknowledged + 50)
+            trial.ordered("BGREWRITEAOF")
+            trial.wait_for_child()
+        load.wait_for(load.acknowledged + 50)
+    assert not trial.started or not trial.server.is_running, "the call was not made"
+    trial.died()
+    if not has_power:
+        power.happen()
+    trial.environment = {}
+    trial.check()
+    assert trial.applied < 200

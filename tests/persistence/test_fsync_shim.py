@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,33 @@ def test_writes_fail_from_the_n_th_on_and_only_in_the_folder(power: PowerLoss, t
         f"g = os.open({str(tmp_path / 'other')!r}, os.O_CREAT | os.O_WRONLY); print(os.write(g, b'abc'))\n"
     )
     assert run(power, program).split() == ["4", str(errno.ENOSPC), str(errno.ENOSPC), "3"]
+
+
+def test_names_fail_to_change(power: PowerLoss) -> None:
+    power.rules(f"rename {errno.EIO} 1", f"unlink {errno.EACCES} 2")
+    program = OPEN + (
+        "for call in (lambda: os.rename('a', 'b'), lambda: os.rename('a', 'b'), lambda: os.unlink('b'),\n"
+        "             lambda: os.unlink('before')):\n"
+        "    try: call(); print('fine')\n"
+        "    except OSError as error: print(error.errno)\n"
+    )
+    assert run(power, program).split() == [str(errno.EIO), "fine", "fine", str(errno.EACCES)]
+
+
+def test_a_process_is_killed_before_a_call(power: PowerLoss, folder: Path) -> None:
+    power.rules("rename kill 2")
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        run(power, OPEN + "os.rename('a', 'b'); os.rename('b', 'c')")
+    assert failure.value.returncode == -signal.SIGKILL
+    assert set(tree(folder)) == {"before", "b"}
+
+
+def test_what_is_there_becomes_safe(power: PowerLoss, folder: Path) -> None:
+    run(power, OPEN + "os.write(f, b'x')")
+    power.renew()
+    run(power, "os.unlink('before')")
+    power.happen()
+    assert tree(folder) == {"before": b"before", "a": b"x"}
 
 
 def test_rules_change_while_a_process_runs(power: PowerLoss) -> None:

@@ -20,6 +20,7 @@ entry, which claims and acknowledgements took effect. See SharedModel.
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -522,12 +523,53 @@ class Trial:
         self.check()
         with server.connect() as wire:
             wire.call("XGROUP", "CREATE", SHARED, GROUP, "0", "MKSTREAM")
-        load = Load(server, self.workers)
+        with self.more_load() as load:
+            yield load
+
+    @contextmanager
+    def more_load(self) -> Iterator[Load]:
+        """As `load`, with the server that runs, and without looking first."""
+        assert self.server is not None
+        load = Load(self.server, self.workers)
         try:
             yield load
         finally:
             load.stop()
             assert not [failure for worker in self.workers for failure in worker.failures]
+
+    def kill(self) -> None:
+        """End the server at once."""
+        assert self.server is not None
+        self.server.kill()
+        self.died()
+
+    def order(self, *command: str) -> Reply | None:
+        """Have a command run by the server; None when it died of it."""
+        assert self.server is not None
+        try:
+            with self.server.connect(timeout_s=30) as wire:
+                return wire.call(*command)
+        except (ConnectionClosed, OSError):
+            return None
+
+    def ordered(self, *command: str) -> Reply | None:
+        """As `order`, for what must not fail."""
+        reply = self.order(*command)
+        assert reply is None or not reply.is_error, reply
+        return reply
+
+    def info(self, field: str) -> str:
+        """A field of INFO; empty when the server is dead."""
+        reply = self.order("INFO", "everything")
+        found = re.search(rf"^{field}:(.*?)\r?$", "" if reply is None else reply.value.decode(), re.M)
+        return "" if found is None else found[1]
+
+    def wait_for_child(self) -> None:
+        """Return when no child is at work, or the server has died."""
+        eventually(
+            lambda: (self.info("rdb_bgsave_in_progress"), self.info("aof_rewrite_in_progress")) in (("0", "0"), ("", "")),
+            60,
+        )  # fmt: skip
 
     def check(self) -> None:
         """Look at everything, with a server that is started when there is none; raises AssertionError."""

@@ -64,6 +64,9 @@ class PowerLoss:
         self._kept = scratch / "kept"
         self._control = scratch / "control"
         self._kept.mkdir(parents=True)
+        self._look()
+
+    def _look(self) -> None:
         self._before = _Disk()
         for path in [self.folder, *self.folder.rglob("*")]:
             about = path.stat()
@@ -87,6 +90,14 @@ class PowerLoss:
         fresh = self._control.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines))
         fresh.replace(self._control)
+
+    def renew(self) -> None:
+        """What is in the folder now is safe, and nothing is known any more; before another server starts."""
+        self._log.unlink(missing_ok=True)
+        for path in self._kept.iterdir():
+            path.unlink()
+        self.rules()
+        self._look()
 
     @property
     def syncs(self) -> int:

@@ -16,6 +16,7 @@
  *     fsync 5 3        the third sync from the start of the process fails with errno 5 (EIO); also fdatasync
  *     write 28 2+      the second write, and all after it, fail with errno 28 (ENOSPC)
  *     write short 4    the fourth write takes half of the bytes
+ *     rename kill 2    the process is killed just before its second rename; also fsync, write and unlink
  *
  * Only calls about files below the root are counted. Linux; everything here is for one process with few files.
  */
@@ -25,6 +26,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +36,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+enum { SHORT = -1, KILL = -2 }; /* what else a rule can say, beside an errno */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static long fsyncs, writes;
+static long fsyncs, writes, renames, unlinks;
 
 static const char *root(void) { return getenv("FSYNC_SHIM_ROOT"); }
 
@@ -112,7 +116,7 @@ static char *names_in(const char *path, ino_t inode, size_t *size)
     return text;
 }
 
-/* What the rules say of the n-th call of an operation: 0 nothing, -1 a short write, else an errno. */
+/* What the rules say of the n-th call of an operation: 0 nothing, -1 a short write, else an errno; or its end. */
 static int rule_for(const char *operation, long n)
 {
     const char *path = getenv("FSYNC_SHIM_CONTROL");
@@ -124,10 +128,25 @@ static int rule_for(const char *operation, long n)
             continue;
         long from = atol(which);
         if (n == from || (n > from && strchr(which, '+')))
-            found = strcmp(what, "short") ? atoi(what) : -1;
+            found = !strcmp(what, "short") ? SHORT : !strcmp(what, "kill") ? KILL : atoi(what);
     }
     if (rules)
         fclose(rules);
+    if (found == KILL)
+        raise(SIGKILL);
+    return found;
+}
+
+/* What the rules say of an operation on a name; as rule_for. */
+static int rule_for_name(const char *operation, const char *name, long *calls)
+{
+    char path[4096];
+    int found;
+    if (!absolute(name, path, sizeof path))
+        return 0;
+    pthread_mutex_lock(&lock);
+    found = rule_for(operation, ++*calls);
+    pthread_mutex_unlock(&lock);
     return found;
 }
 
@@ -218,6 +237,11 @@ static void keep(const char *name)
 int unlink(const char *name)
 {
     int (*real)(const char *) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+    int failure = rule_for_name("unlink", name, &unlinks);
+    if (failure) {
+        errno = failure;
+        return -1;
+    }
     keep(name);
     return real(name);
 }
@@ -225,6 +249,11 @@ int unlink(const char *name)
 int rename(const char *old, const char *new)
 {
     int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    int failure = rule_for_name("rename", old, &renames);
+    if (failure) {
+        errno = failure;
+        return -1;
+    }
     keep(old);
     keep(new);
     return real(old, new);
