@@ -9,6 +9,8 @@ class XAddEncoder:
     options      arguments between the key and the ID: NOMKSTREAM, MAXLEN ~ 1000 ...
     field_names  with `field_columns`: one field per column
     producer_id  with `idempotency_column`: `IDMP producer_id value` before the ID `*`
+    producers    how many producers the idempotency keys are spread over by their hash; with more than one the producer's
+                 ID is `producer_id:number`
     null_values  `omit` the field, write an `empty` value, or `fail`
     """
 
@@ -23,6 +25,7 @@ class XAddEncoder:
         field_columns: Sequence[int] = (),
         options: Sequence[bytes] = (),
         idempotency_column: int = -1,
+        producers: int = 1,
         null_values: str = "omit",
     ) -> None: ...
     def encode(self, batch: object, start: int = 0, stop: int = -1, producer_id: bytes = b"") -> bytes:

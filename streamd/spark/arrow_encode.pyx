@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """XAddEncoder: Arrow record batches in, XADD requests out, with no Python object per row.
 
-    XADD key [options] [IDMP producer id] <* | ID> field value ...
+    XADD key [options] [IDMP producer[:number] id] <* | ID> field value ...
 
 A batch is read through Arrow's C data interface: `__arrow_c_array__` gives a tree of structs with pointers into the batch's
 own buffers, which live as long as the two capsules. A column of strings is a View: bytes, offsets into them, and a bitmap
@@ -12,7 +12,7 @@ Always: nothing of a batch is kept after `encode`; the output block is the encod
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 from streamd.heap cimport free, realloc
 
@@ -179,6 +179,30 @@ cdef inline char *put_string(char *p, const char *text, int64_t n) noexcept nogi
     return p + 2
 
 
+cdef inline char *put_producer(
+    char *p, const char *producer, int64_t n, const char *token, int64_t token_length, int64_t producers
+) noexcept nogil:
+    """Write a producer's ID: with several of them, `<producer>:<number>`, the number from the token's FNV-1a hash."""
+    cdef uint64_t hashed = 0xcbf29ce484222325ULL
+    cdef int64_t number, rest, digits = 1, i
+    if producers == 1:
+        return put_string(p, producer, n)
+    for i in range(token_length):
+        hashed = (hashed ^ <uint8_t>token[i]) * 0x100000001b3ULL
+    # The low bits of FNV alone depend on the low bits of the bytes alone.
+    hashed ^= hashed >> 32
+    number = <int64_t>(hashed % <uint64_t>producers)
+    rest = number // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    p = put_number(p, c'$', n + 1 + digits)
+    memcpy(p, producer, n)
+    p += n
+    p = put_number(p, c':', number)     # a colon, the digits, and CR LF
+    return p
+
+
 cdef class XAddEncoder:
 
     cdef bytes key                  # of all rows; None: each row has its own
@@ -188,6 +212,7 @@ cdef class XAddEncoder:
     cdef int id_column
     cdef int fields_column
     cdef int idempotency_column
+    cdef int64_t producers          # how many the idempotency keys are spread over; 1: no number behind the producer's ID
     cdef int nulls
     cdef list names                 # encoded: `$4\r\nname\r\n`
     cdef list columns               # where their values are
@@ -203,9 +228,11 @@ cdef class XAddEncoder:
 
     def __cinit__(
         self, *, key, key_column=-1, id_column=-1, fields_column=-1, field_names=(), field_columns=(), options=(),
-        idempotency_column=-1, null_values="omit",
+        idempotency_column=-1, int64_t producers=1, null_values="omit",
     ):
         cdef int i
+        if producers < 1:
+            raise ValueError("producers must be at least 1")
         if key is None and key_column < 0:
             raise ValueError("a key, or a column of keys, is needed")
         if len(field_names) != len(field_columns):
@@ -218,6 +245,7 @@ cdef class XAddEncoder:
         self.id_column = id_column
         self.fields_column = fields_column
         self.idempotency_column = idempotency_column
+        self.producers = producers
         self.nulls = NULLS[null_values]
         self.names = [encoded(name) for name in field_names]
         self.columns = list(field_columns)
@@ -357,9 +385,10 @@ cdef class XAddEncoder:
                     if self.nulls == OMIT:
                         continue
                 pairs += 1
-            size += <size_t>(last - first) * 2 * (MAX_HEADER + 2)
-            size += begin_of(&fields.names, last) - begin_of(&fields.names, first)
-            size += begin_of(&fields.values, last) - begin_of(&fields.values, first)
+            if last > first:    # without any pair in the batch there may be no offsets either
+                size += <size_t>(last - first) * 2 * (MAX_HEADER + 2)
+                size += begin_of(&fields.names, last) - begin_of(&fields.names, first)
+                size += begin_of(&fields.values, last) - begin_of(&fields.values, first)
         for i in range(self.width):
             if is_null(&self.views[i], row):
                 if self.nulls == FAIL:
@@ -381,7 +410,7 @@ cdef class XAddEncoder:
         p += len_of(self.options)
         if token is not NULL:
             p = put_string(p, b"IDMP", 4)
-            p = put_string(p, producer, producer_length)
+            p = put_producer(p, producer, producer_length, token, token_length, self.producers)
             p = put_string(p, token, token_length)
         p = put_string(p, id, id_length)
         for i in range(first, last):
