@@ -18,6 +18,9 @@ __all__ = ["STYLE", "Series", "bars", "duration", "escape", "figure", "rows", "t
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 COLOURS = 6
+WIDEST_BAR = 90
+NUMBERED_BARS = 24
+"""As many bars have their value written above them, which may be too small to be seen beside another."""
 LAST_DATE_MS = 253_402_300_799_999
 
 STYLE = """
@@ -259,9 +262,9 @@ def bars(
     totals = [sum(values[at] for values in stacks.values()) for at in range(len(labels))]
     if not any(totals):
         return ""
-    frame = _Frame(0, max(totals) * 1.06)
+    frame = _Frame(0, max(totals) * 1.12)
     frame.value_axis(unit)
-    width = (frame.right - frame.left) / len(labels)
+    width = min((frame.right - frame.left) / len(labels), WIDEST_BAR)
     every = max(1, math.ceil(len(labels) * 46 / (frame.right - frame.left)))
     for at, label in enumerate(labels):
         x, below = frame.left + at * width, 0.0
@@ -273,9 +276,13 @@ def bars(
                 said = escape(f"{name}, {words}" if len(stacks) > 1 else words)
                 frame.parts.append(
                     f'<rect class="mark" x="{x + width * 0.08:.1f}" y="{top:.1f}" width="{width * 0.84:.1f}" '
-                    f'height="{max(bottom - top, 0.7):.1f}" style="fill:{colour}"><title>{said}</title></rect>'
+                    f'height="{max(bottom - top, 2.0):.1f}" style="fill:{colour}"><title>{said}</title></rect>'
                 )
             below += values[at]
+        if below and len(labels) <= NUMBERED_BARS:
+            frame.parts.append(
+                f'<text x="{x + width / 2:.1f}" y="{frame.y(below) - 4:.1f}" text-anchor="middle">{figure(below)}</text>'
+            )
         if at % every == 0:
             frame.label(x + width / 2, label)
     if len(stacks) > 1:

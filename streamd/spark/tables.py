@@ -84,8 +84,8 @@ def to_frame(spark: SparkSession, kind: type[Any], records: Sequence[Any]) -> Da
 
 
 def record_fields(record: Any) -> list[bytes]:
-    """A record as fields and values in turns; what is null is left out, pairs become JSON."""
-    found: list[bytes] = []
+    """A record as fields and values in turns: `record`, the name of its kind, then what is not null; pairs become JSON."""
+    found = [b"record", type(record).__name__.encode()]
     for each in dataclasses.fields(record):
         value = getattr(record, each.name)
         if value is not None:

@@ -1,0 +1,504 @@
+"""A report on one stream: what `streamd report` collects and draws. One page that needs nothing beside it.
+
+    collect(connection, stream, ...)   look, and look again for a while: a Report
+    render_html(report)                a page with plots
+    render_json(report)                the same for programs
+    write_tables(report, folder)       the same as Parquet files
+    publish(connection, report, key)   how groups stand, as entries of a stream
+
+The shape of the stream (rate, gaps, numbers) may come from Spark instead (`profile`); what groups do is asked of the server in
+any case, and is small.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamd.spark.connect import Connection, server_features
+from streamd.spark.groups import (
+    Ack,
+    DeadLetter,
+    GroupLag,
+    GroupState,
+    PendingEntry,
+    Throughput,
+    Watch,
+    find_dead_letters,
+    key_bytes,
+)
+from streamd.spark.ids import MAX_ID, MIN_ID, parse_entry_id
+from streamd.spark.plots import STYLE, Series, bars, duration, escape, figure, rows, time_plot, when
+from streamd.spark.profile import GAP_EDGES_MS, Profile, find_numeric_fields, read_profile
+from streamd.spark.tables import append_to_stream, write_parquet
+
+__all__ = ["Report", "collect", "last_id", "publish", "render_html", "render_json", "write_tables"]
+
+SHOWN_DEAD_LETTERS = 50
+SHOWN_VALUE = 120
+"""Characters of a dead letter's fields that are shown."""
+
+FOLDED_DELIVERIES = 12
+"""Delivery counts from here on share a bar."""
+
+
+@dataclass(frozen=True)
+class BinRow:
+    """A bin of the profile, as a row of a table."""
+
+    start_ms: int
+    width_ms: int
+    entries: int
+    per_second: float
+    longest_gap_ms: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found out about a stream."""
+
+    stream: str
+    server: str
+    made_ms: int  # Unix time of the server
+    length: int  # entries that the server holds
+    source: str  # in words, how the entries were read
+    profile: Profile
+    states: tuple[GroupState, ...]  # at the last look
+    lags: tuple[GroupLag, ...]  # at every look
+    acks: tuple[Ack, ...]
+    throughputs: tuple[Throughput, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    above: int  # deliveries beyond which an entry is a dead letter
+
+
+# --- Collecting -----------------------------------------------------------------------------------------------------------
+
+
+def last_id(connection: Connection, stream: str) -> int:
+    """The greatest ID that the stream has given out: what comes later is beyond it. Raises ServerError without a stream."""
+    info = connection.command("XINFO", "STREAM", key_bytes(stream))
+    return parse_entry_id(dict(zip(info[::2], info[1::2], strict=True))[b"last-generated-id"])
+
+
+def collect(
+    connection: Connection,
+    stream: str,
+    *,
+    profile: Callable[[Sequence[str], int], Profile] | None = None,
+    source: str = "read from the server",
+    low: int = MIN_ID,
+    high: int = MAX_ID,
+    limit: int = 1_000_000,
+    fields: Sequence[str] | None = None,
+    groups: Iterable[str] | None = None,
+    watch_s: float = 2.0,
+    every_s: float = 0.1,
+    above: int = 5,
+    pending_limit: int = 100_000,
+) -> Report:
+    """Find out about a stream. Takes `watch_s` when it has groups, and what reading its entries takes.
+
+    profile   how to get the shape of the stream: called with the names of numeric fields and the last ID. The default reads
+              the newest `limit` entries from `low` to `high`
+    fields    numeric fields to show; None: those that are found
+    groups    only these
+    watch_s   how long to watch the groups, looking every `every_s`; 0: one look
+    above     deliveries beyond which a pending entry is a dead letter
+    Raises ServerError, without such a stream among others.
+    """
+    server = str(server_features(connection))
+    high = min(high, last_id(connection, stream))
+    names = find_numeric_fields(connection, stream, low=low, high=high) if fields is None else list(fields)
+    if profile is not None:
+        shape = profile(names, high)
+    else:
+        shape = read_profile(connection, stream, low=low, high=high, limit=limit, fields=names)
+    watch = Watch(connection, stream, None if groups is None else tuple(groups), pending_limit=pending_limit)
+    states = watch.look()
+    end = time.monotonic() + watch_s
+    while states and time.monotonic() + every_s < end:
+        time.sleep(every_s)
+        states = watch.look()
+    clock, length = connection.pipeline([("TIME",), ("XLEN", key_bytes(stream))])
+    return Report(
+        stream=stream,
+        server=server,
+        made_ms=int(clock[0]) * 1000 + int(clock[1]) // 1000,
+        length=length,
+        source=source,
+        profile=shape,
+        states=tuple(states),
+        lags=tuple(watch.lags),
+        acks=tuple(watch.acks),
+        throughputs=tuple(watch.throughputs),
+        dead_letters=tuple(find_dead_letters(connection, states, above=above)),
+        above=above,
+    )
+
+
+# --- For programs ---------------------------------------------------------------------------------------------------------
+
+
+def _tables(report: Report) -> list[tuple[str, type[Any], Sequence[Any]]]:
+    width = report.profile.bin_ms
+    bins = [
+        BinRow(
+            each.start_ms,
+            width,
+            each.entries,
+            each.entries * 1000 / width,
+            each.longest_gap.ms if each.longest_gap else None,
+        )
+        for each in report.profile.bins
+    ]
+    return [
+        ("bins", BinRow, bins),
+        ("groups", GroupLag, report.lags),
+        ("throughput", Throughput, report.throughputs),
+        ("pending", PendingEntry, [each for state in report.states for each in state.pending]),
+        ("acks", Ack, report.acks),
+        ("dead_letters", DeadLetter, report.dead_letters),
+    ]
+
+
+def write_tables(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write a Parquet file for each kind of finding; return their paths."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, kind, records in _tables(report):
+        path = Path(folder) / f"{name}.parquet"
+        write_parquet(kind, records, path)
+        written.append(path)
+    return written
+
+
+def publish(connection: Connection, report: Report, key: str, *, maxlen: int | None = None) -> int:
+    """Append how each group stands, what it did, and its dead letters to a stream; return the number of entries."""
+    newest = {each.group: each for each in report.throughputs}
+    records = [*(state.lag for state in report.states), *newest.values(), *report.dead_letters]
+    return append_to_stream(connection, key, records, maxlen=maxlen)
+
+
+def render_json(report: Report) -> str:
+    """All of the report; bytes as text, what is no UTF-8 in them replaced."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        # Lone surrogates stand for bytes that are no UTF-8; a file of JSON cannot hold them.
+        return value.encode(errors="surrogateescape").decode(errors="replace") if isinstance(value, str) else value
+
+    return json.dumps(plain(report), ensure_ascii=False, indent=1) + "\n"
+
+
+# --- The page -------------------------------------------------------------------------------------------------------------
+
+PAGE_STYLE = """
+body { margin: 0 auto; max-width: 52rem; padding: 1.5rem 1rem 3rem; color: var(--ink); background: var(--page);
+       font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+p { margin: .3rem 0; color: var(--dim); }
+figure { margin: .6rem 0; padding: .6rem .8rem; background: var(--card); border-radius: .5rem; }
+figcaption { font-weight: 600; margin-bottom: .3rem; }
+svg { width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; margin: .6rem 0; display: block; overflow-x: auto; }
+th { text-align: left; color: var(--dim); font-weight: 500; }
+th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.long { overflow-wrap: anywhere; font-family: ui-monospace, monospace; }
+.bad { color: var(--bad); }
+dl { display: flex; flex-wrap: wrap; gap: .4rem 2rem; margin: .8rem 0; }
+dt { color: var(--dim); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; }
+"""
+
+
+def render_html(report: Report) -> str:
+    """The report as a page: plots and tables, with everything that they need inside. Nothing is loaded, nothing is run."""
+    profile = report.profile
+    sections = [
+        _heading(report),
+        *_shape(profile),
+        *_numbers(profile),
+        *_groups(report),
+        *_pending(report),
+        *_processing(report),
+        *_dead_letters(report),
+    ]
+    body = "\n".join(each for each in sections if each)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(report.stream)}: streamd report</title><style>{STYLE}{PAGE_STYLE}</style></head>\n"
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _figure(caption: str, plot: str) -> str:
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{plot}</figure>" if plot else ""
+
+
+def _table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
+    """A table; cells are escaped. The first columns are text, the others numbers."""
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        kinds = ("" if at < text_columns else ' class="n"' for at in range(len(cells)))
+        return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+
+    body = "".join(f"<tr>{row('td', line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{row('th', heads)}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+
+
+def _optional(seconds: float | None) -> str:
+    return "?" if seconds is None else duration(seconds)
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _heading(report: Report) -> str:
+    profile = report.profile
+    facts = [("entries looked at", f"{profile.entries:,}"), ("in the server", f"{report.length:,}")]
+    if profile.entries:
+        facts += [
+            ("from", when(profile.first_ms, 86_400_000) + " " + when(profile.first_ms, 1000)),
+            ("over", duration((profile.last_ms - profile.first_ms) / 1000)),
+            ("entries per second", figure(profile.per_second)),
+        ]
+    facts.append(("groups", f"{len(report.states):,}"))
+    listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    part = "" if profile.is_whole else " Only the newest entries were looked at."
+    made = f"{when(report.made_ms, 86_400_000)} {when(report.made_ms, 1000)} UTC"
+    return (
+        f"<h1>{escape(report.stream)}</h1><p>{escape(report.server)}, {made}; {escape(report.source)}.{part} "
+        f"All times are UTC, those of entries are of their IDs.</p><dl>{listed}</dl>"
+    )
+
+
+def _shape(profile: Profile) -> list[str]:
+    if not profile.entries:
+        return ["<h2>Entries</h2><p>There are none in this range.</p>"]
+    middles = [each.start_ms + profile.bin_ms // 2 for each in profile.bins]
+    rate = [each.entries * 1000 / _covered_ms(profile, each.start_ms) for each in profile.bins]
+    width = duration(profile.bin_ms / 1000)
+    series = Series("rate", middles, rate, low=[0.0] * len(rate), high=rate)
+    gaps, labels, details = _classes(list(profile.gaps))
+    worst = [(when(each.until_ms - each.ms, 1000), when(each.until_ms, 1000), duration(each.ms / 1000)) for each in profile.longest_gaps]  # fmt: skip
+    return [
+        "<h2>Entries</h2>",
+        _figure(f"Rate, in bins of {width}", time_plot("rate over time", [series], unit="entries/s")),
+        _figure(
+            "Gaps between entries", bars("gaps between entries", labels, {"gaps": gaps}, unit="gaps", details=details)
+        ),
+        _table(("longest gaps: from", "to", "length"), worst, text_columns=2),
+    ]
+
+
+def _covered_ms(profile: Profile, start_ms: int) -> int:
+    """How much of a bin lies between the first and the last entry: less than all of it at both ends."""
+    covered = min(start_ms + profile.bin_ms, profile.last_ms + 1) - max(start_ms, profile.first_ms)
+    # Of a sliver nothing can be told.
+    return max(covered, profile.bin_ms // 2, 1)
+
+
+def _classes(counts: list[int]) -> tuple[list[int], list[str], list[str]]:
+    """Counts by classes of time without the empty ones at both ends, with a label and words for each."""
+    used = [at for at, many in enumerate(counts) if many]
+    if not used:
+        return [], [], []
+    span = range(used[0], used[-1] + 1)
+    labels = [duration(GAP_EDGES_MS[at] / 1000).replace(" ", "") if GAP_EDGES_MS[at] else "0" for at in span]
+    details = []
+    for at in span:
+        low = duration(GAP_EDGES_MS[at] / 1000)
+        if at + 1 == len(GAP_EDGES_MS):
+            details.append(f"{low} or more")
+        elif GAP_EDGES_MS[at + 1] - GAP_EDGES_MS[at] == 1:
+            details.append(low)
+        else:
+            details.append(f"from {low} to less than {duration(GAP_EDGES_MS[at + 1] / 1000)}")
+    return [counts[at] for at in span], labels, details
+
+
+def _numbers(profile: Profile) -> list[str]:
+    if not profile.entries or not profile.fields:
+        return []
+    found = []
+    middles = [each.start_ms + profile.bin_ms // 2 for each in profile.bins]
+    for at, name in enumerate(profile.fields):
+        spreads = [each.numbers[at] for each in profile.bins]
+        series = Series(
+            name,
+            middles,
+            [each.mean if each else None for each in spreads],
+            low=[each.low if each else None for each in spreads],
+            high=[each.high if each else None for each in spreads],
+        )
+        found.append(_figure(f"{name}: mean, least and greatest", time_plot(name, [series], unit="", from_zero=False)))
+    return ["<h2>Numeric fields</h2>", *found] if any(found) else []
+
+
+def _groups(report: Report) -> list[str]:
+    if not report.states:
+        return ["<h2>Consumer groups</h2><p>There are none.</p>"]
+    lags = [state.lag for state in report.states]
+    names = [lag.group for lag in lags]
+    entries = rows(
+        "lag in entries", names, [lag.lag or 0 for lag in lags], [f"{_count(lag.lag)} entries" for lag in lags]
+    )
+    seconds = rows("lag in time", names, [lag.lag_s or 0.0 for lag in lags], [_optional(lag.lag_s) for lag in lags])
+    counted = [lag.group for lag in lags if lag.is_lag_counted]
+    lines = [
+        (
+            lag.group, str(lag.consumers), _count(lag.lag), _optional(lag.lag_s), _count(lag.pending),
+            "-" if lag.oldest_pending_s is None else duration(lag.oldest_pending_s), lag.last_delivered_id,
+        )
+        for lag in lags
+    ]  # fmt: skip
+    return [
+        "<h2>Consumer groups</h2>",
+        f"<p>Lag is what {escape(report.server)} says; servers differ in it after trims."
+        + (f" Counted, since the server does not know: {escape(', '.join(counted))}." if counted else "")
+        + "</p>",
+        _figure("Lag in entries, not yet delivered", entries),
+        _figure("Lag in time: age of the oldest entry not yet delivered", seconds),
+        _figure("Lag while watching", _over_time(report.lags, names, lambda lag: lag.lag, "entries")),
+        _figure("Pending while watching", _over_time(report.lags, names, lambda lag: lag.pending, "entries")),
+        _table(("group", "consumers", "lag", "lag in time", "pending", "oldest pending", "last delivered"), lines),
+    ]
+
+
+def _over_time(
+    lags: Sequence[GroupLag], names: Sequence[str], value: Callable[[GroupLag], int | None], unit: str
+) -> str:
+    """A line for each group; nothing when there was one look only."""
+    series = []
+    for name in names:
+        own = [each for each in lags if each.group == name]
+        series.append(Series(name, [each.observed_ms for each in own], [value(each) for each in own]))
+    if all(len(each.times_ms) < 2 for each in series):
+        return ""
+    return time_plot(f"{unit} over time", series, unit=unit)
+
+
+def _histogram(title: str, caption: str, times_s: dict[str, list[float]], unit: str) -> str:
+    """Times by group in classes, as a figure."""
+    stacks = {}
+    for name, found in times_s.items():
+        counts = [0] * len(GAP_EDGES_MS)
+        for each in found:
+            # Clocks that differ, and IDs that their makers chose, make negative times.
+            counts[bisect_right(GAP_EDGES_MS, max(0.0, each * 1000)) - 1] += 1
+        stacks[name] = counts
+    together = [sum(column) for column in zip(*stacks.values(), strict=True)]
+    _, labels, details = _classes(together)
+    used = [at for at, many in enumerate(together) if many]
+    if not used:
+        return ""
+    cut = {name: counts[used[0] : used[-1] + 1] for name, counts in stacks.items()}
+    return _figure(caption, bars(title, labels, cut, unit=unit, details=details))
+
+
+def _by_group(report: Report, records: Iterable[Any], value: Callable[[Any], float | None]) -> dict[str, list[float]]:
+    """Times by group: of all groups, so that each has its colour in every plot."""
+    found: dict[str, list[float]] = {state.group: [] for state in report.states}
+    for each in records:
+        number = value(each)
+        if number is not None and each.group in found:
+            found[each.group].append(number)
+    return found
+
+
+def _pending(report: Report) -> list[str]:
+    pending = [each for state in report.states for each in state.pending]
+    if not pending:
+        return []
+    partly = [state.group for state in report.states if not state.is_pending_complete]
+    counts = Counter(min(each.deliveries, FOLDED_DELIVERIES) for each in pending)
+    numbers = range(1, max(counts) + 1)
+    labels = [f"{each}+" if each == FOLDED_DELIVERIES else str(each) for each in numbers]
+    by_consumer = Counter((each.group, each.consumer) for each in pending)
+    oldest = {(each.group, each.consumer): each.idle_s for each in sorted(pending, key=lambda each: each.idle_s)}
+    lines = [
+        (group, consumer, f"{many:,}", duration(oldest[group, consumer]))
+        for (group, consumer), many in by_consumer.most_common(20)
+    ]
+    deliveries = bars(
+        "delivery counts", labels, {"entries": [counts[each] for each in numbers]}, unit="entries",
+        details=[f"delivered {label} times" for label in labels], is_bad=[each > report.above for each in numbers],
+    )  # fmt: skip
+    return [
+        "<h2>Pending entries</h2>",
+        f"<p>Only the first of them were looked at, of: {escape(', '.join(partly))}.</p>" if partly else "",
+        _histogram("pending ages", "Age: time since the last delivery", _by_group(report, pending, lambda each: each.idle_s), "entries"),
+        _histogram(
+            "delivery latency", "Delivery latency: from the entry's ID to its last delivery",
+            _by_group(report, pending, lambda each: each.delivery_latency_s), "entries",
+        ),
+        _figure(f"Delivery counts; more than {report.above} is too often", deliveries),
+        _table(("group", "consumer", "pending", "longest idle"), lines, text_columns=2),
+    ]  # fmt: skip
+
+
+def _processing(report: Report) -> list[str]:
+    if not report.throughputs:
+        return []
+    lines = []
+    for state in report.states:
+        own = [each for each in report.throughputs if each.group == state.group]
+        seconds = sum(each.seconds for each in own)
+        if not own or not seconds:
+            continue
+        acked, read = sum(each.acked for each in own), sum(each.read for each in own)
+        waiting = sum(each.processing_s * each.acked for each in own if each.processing_s is not None)
+        lines.append(
+            (
+                state.group, duration(seconds), f"{figure(read / seconds)}/s", f"{figure(acked / seconds)}/s",
+                duration(waiting / acked) if acked else "-",
+            )
+        )  # fmt: skip
+    return [
+        "<h2>Processing, while watching</h2>",
+        "<p>An acknowledgement is seen as an entry that is pending no longer: its time is the middle of what it can be. "
+        "Entries that came and went between two looks are in the means of the table only.</p>",
+        _histogram(
+            "processing latency", "Processing: from delivery to acknowledgement",
+            _by_group(report, report.acks, lambda each: each.processing_s), "entries",
+        ),
+        _table(("group", "watched", "read", "acknowledged", "pending on average"), lines),
+    ]  # fmt: skip
+
+
+def _dead_letters(report: Report) -> list[str]:
+    if not report.dead_letters:
+        return []
+    shown = report.dead_letters[:SHOWN_DEAD_LETTERS]
+    lines = []
+    for each in shown:
+        content = " ".join(
+            f"{name.decode(errors='replace')}={value.decode(errors='replace')}" for name, value in each.fields
+        )
+        cut = content if len(content) <= SHOWN_VALUE else f"{content[: SHOWN_VALUE - 1]}…"
+        content = "deleted from the stream" if each.is_deleted else cut
+        lines.append((each.group, each.consumer, each.id, content, f"{each.deliveries:,}", duration(each.idle_s)))
+    more = (
+        f" The first {len(shown):,} of {len(report.dead_letters):,}." if len(report.dead_letters) > len(shown) else ""
+    )
+    return [
+        f'<h2 class="bad">Dead letters: delivered more than {report.above} times</h2>',
+        f"<p>{len(report.dead_letters):,} pending entries that no consumer gets done with.{more}</p>",
+        _table(("group", "consumer", "entry", "holds", "deliveries", "idle"), lines, text_columns=4),
+    ]
