@@ -1,1 +1,31 @@
-"""Streams in Spark: a PySpark data source for streamd, Redis and Valkey, over the wire."""
+"""Streams in Spark: a PySpark data source for streamd, Redis and Valkey, over the wire.
+
+    import streamd.spark
+
+    spark = streamd.spark.session()                 # or streamd.spark.register(a_session)
+    spark.read.format("streamd").option("stream", "readings").load().show()
+
+Options: streamd.spark.options. Needs PySpark 4.3 and PyArrow (`pip install 'streamd-server[spark]'`), and Java 17 or newer.
+"""
+
+from streamd.spark.errors import (
+    DataLossError,
+    JavaMissingError,
+    MalformedError,
+    OptionError,
+    ServerError,
+    UnreachableError,
+)
+from streamd.spark.session import find_java, register, session
+
+__all__ = [
+    "DataLossError",
+    "JavaMissingError",
+    "MalformedError",
+    "OptionError",
+    "ServerError",
+    "UnreachableError",
+    "find_java",
+    "register",
+    "session",
+]

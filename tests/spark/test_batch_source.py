@@ -1,0 +1,145 @@
+"""Batch reads through Spark: what comes out is what is in the stream, whatever is asked for and however it is cut."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from support.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Options = dict[str, str]
+
+
+def read(spark: SparkSession, options: Options, schema: str | None = None, **more: str) -> DataFrame:
+    reader = spark.read.format("streamd").options(**options, **more)
+    return (reader.schema(schema) if schema is not None else reader).load()
+
+
+def fill(store: redis.Redis, key: str, count: int, per_ms: int = 3) -> list[str]:
+    """Entries 1-0, 1-1, 1-2, 2-0 ... with two fields; their IDs."""
+    ids = [f"{1 + at // per_ms}-{at % per_ms}" for at in range(count)]
+    pipe = store.pipeline(transaction=False)
+    for at, each in enumerate(ids):
+        pipe.xadd(key, {"n": at, "half": at / 2}, id=each)
+    pipe.execute()
+    return ids
+
+
+def test_every_entry_comes_once_and_whole(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    store.xadd("s", {b"a": b"1", b"\xff": b"\xfe\x00"}, id="5-1")
+    store.execute_command("XADD", "s", "1700000000123-7", "a", "1", "a", "2", "", "")
+    store.xadd("s", {"x": "y"}, id="18446744073709551615-18446744073709551615")
+    rows = read(spark, source_options, stream="s").orderBy("ms").collect()
+    found = {
+        row.id: (row.ms, row.seq, row.stream, [(bytes(f.field), bytes(f.value)) for f in row.fields]) for row in rows
+    }
+    assert found == {
+        "5-1": (5, 1, "s", [(b"a", b"1"), (b"\xff", b"\xfe\x00")]),
+        "1700000000123-7": (1700000000123, 7, "s", [(b"a", b"1"), (b"a", b"2"), (b"", b"")]),
+        "18446744073709551615-18446744073709551615": (None, None, "s", [(b"x", b"y")]),
+    }
+    times = {row.id: row.time for row in rows}
+    assert times["1700000000123-7"].astimezone(datetime.UTC) == datetime.datetime(
+        2023, 11, 14, 22, 13, 20, 123000, datetime.UTC
+    )
+    assert times["18446744073709551615-18446744073709551615"] is None
+
+
+def test_a_schema_flattens_and_casts(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    store.xadd("s", {"n": "7", "t": "2024-02-29T10:00:00+02:00", "price": "3.455", "ok": "yes"}, id="1-1")
+    store.xadd("s", {"n": "seven", "ok": "0"}, id="2-1")
+    schema = "n int, ok boolean, price decimal(6,2), t timestamp, id string, ms decimal(20,0), _corrupt_record string"
+    first, second = read(spark, source_options, schema, stream="s").orderBy("ms").collect()
+    assert (first.n, first.ok, first.price, first.ms, first._corrupt_record) == (7, True, Decimal("3.46"), 1, None)
+    assert first.t.astimezone(datetime.UTC) == datetime.datetime(2024, 2, 29, 8, tzinfo=datetime.UTC)
+    assert (second.n, second.ok, second.price, second._corrupt_record) == (None, False, None, '{"n":"seven","ok":"0"}')
+    dropped = read(spark, source_options, "n int", stream="s", mode="DROPMALFORMED").collect()
+    assert [row.n for row in dropped] == [7]
+    with pytest.raises(Exception, match=r"entry 2-1 of stream s: field n is no int32: b'seven'"):
+        read(spark, source_options, "n int", stream="s", mode="FAILFAST").collect()
+
+
+@pytest.mark.parametrize(
+    "more", [{"minPartitions": "7"}, {"maxRecordsPerPartition": "37"}, {"fetchSize": "10", "batchSize": "25"}]
+)
+def test_partitions_hold_every_entry_once(
+    spark: SparkSession, store: redis.Redis, source_options: Options, more: Options
+) -> None:
+    ids = fill(store, "s", 500)
+    frame = read(spark, source_options, stream="s", **more)
+    assert [row.id for row in frame.select("id").collect()] == ids
+    sizes = [size for size in frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect() if size]
+    if "minPartitions" in more:
+        assert len(sizes) == 7
+        assert max(sizes) < 2 * 500 / 7
+    if "maxRecordsPerPartition" in more:
+        assert sizes == [37] * 13 + [19]
+
+
+def test_filters_narrow_what_is_read(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    fill(store, "a", 300)
+    fill(store, "b", 300)
+    frame = read(spark, source_options, streams="a,b")
+    assert frame.where("ms >= 11 and ms < 13").count() == 12
+    assert frame.where("id = '5-1'").count() == 2
+    assert frame.where("stream = 'b' and id in ('7-0', '9-2')").count() == 2
+    assert frame.where("time <= timestamp'1970-01-01 00:00:00.010'").count() == 60
+    assert frame.where("ms > 50 or stream = 'a'").count() == 450
+
+
+def test_sql_finds_the_source_by_its_name(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    ids = fill(store, "s", 9)
+    given = ", ".join(
+        f"{name} '{value}'" for name, value in {**source_options, "stream": "s", "startingId": "2"}.items()
+    )
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW entries USING streamd OPTIONS ({given})")
+    assert [row.id for row in spark.sql("SELECT id FROM entries").collect()] == ids[3:]
+
+
+def test_patterns_and_missing_streams(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    fill(store, "sensor:1", 4)
+    fill(store, "sensor:2", 5)
+    store.set("sensor:string", "x")
+    counts = read(spark, source_options, streamPattern="sensor:*").groupBy("stream").count().collect()
+    assert {row.stream: row["count"] for row in counts} == {"sensor:1": 4, "sensor:2": 5}
+    assert read(spark, source_options, stream="nothing").count() == 0
+    with pytest.raises(Exception, match=r"WRONGTYPE .*\(stream sensor:string\)"):
+        read(spark, source_options, stream="sensor:string").count()
+
+
+def test_what_cannot_be_taken_is_said_with_the_name_of_the_option(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="option port: 'many' is no whole number from 1 to 65535"):
+        read(spark, {}, stream="s", port="many").count()
+    with pytest.raises(Exception, match="option strean: there is no such option; did you mean stream"):
+        read(spark, {}, strean="s").count()
+
+
+def test_passwords_are_in_no_plan(
+    spark: SparkSession, new_streamd: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server: Server = new_streamd(requirepass="hidden-word")
+    client = redis.Redis(port=server.port, password="hidden-word", protocol=2)
+    client.xadd("s", {"a": "b"})
+    client.close()
+    secret = tmp_path / "password"
+    secret.write_text("hidden-word\n")
+    for given in (
+        {"password": "hidden-word", "port": str(server.port)},
+        {"passwordFile": str(secret), "port": str(server.port)},
+        {"url": f"redis://:hidden-word@127.0.0.1:{server.port}/0"},
+    ):
+        frame = read(spark, given, stream="s")
+        frame.explain("extended")
+        assert "hidden-word" not in capsys.readouterr().out
+        assert frame.count() == 1
+    with pytest.raises(Exception, match="WRONGPASS") as caught:
+        read(spark, {"password": "wrong-hidden-word", "port": str(server.port)}, stream="s").count()
+    assert "wrong-hidden-word" not in str(caught.value)
