@@ -1,0 +1,420 @@
+"""`df.write.format("streamd")` and `df.writeStream.format("streamd")`: rows become entries of streams.
+
+    StreamdWriter         a batch write
+    StreamdStreamWriter   a streaming query
+    RowPlan               which column is what, and how its values become text
+
+The entry of a row is its `fieldsColumn` (an array of field and value, as the source gives it, or a map), and the other
+columns do not matter; or, without such a column, each column that has no role of its own (stream, ID, idempotency key
+stays a field) is a field of that name. Values become bytes so:
+
+    string, binary            as they are
+    whole numbers, decimals   decimal digits: 42, -1.50
+    float, double             the shortest digits that read back as the same number: 0.1, 1e+20, nan, inf
+    boolean                   true, false
+    date                      2024-02-29
+    timestamp                 2024-02-29T12:30:00.000000Z, always UTC; without the Z for timestamp_ntz
+    null                      as `nullValues` says
+    array, map, struct ...    refused: make them strings, with to_json for example
+
+How rows are written, and how often, is in `delivery`. A batch write without `runId` gets a random one, which all of its
+tasks share, so that with `delivery=exactly-once` a task that is repeated doubles nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from streamd.spark.delivery import Delivery, Keyed, Task, key_capacity, open_delivery, parse_minid
+from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["RowPlan", "StreamdStreamWriter", "StreamdWriter", "Written", "write_rows"]
+
+log = logging.getLogger(__name__)
+
+MAX_CHUNK_BYTES = 4 * 1024 * 1024
+"""Most bytes of rows, as Arrow holds them, in a transaction: the server keeps it all until EXEC."""
+
+GENERATED_MARKER_TTL_MS = 86_400_000
+"""How long the markers of a write without a name are kept: nobody asks for them when its tasks are over."""
+
+TEXT_TYPES = (StringType, BinaryType)
+VALUE_TYPES = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, NullType, *TEXT_TYPES)
+
+
+# --- Columns --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Which column of a table plays which part; names of columns, or None."""
+
+    options: SinkOptions
+    stream: str | None
+    entry_id: str | None
+    key: str | None
+    pairs: str | None
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, options: SinkOptions) -> RowPlan:
+        """Read a schema. Raises OptionError naming the option whose column is missing, or is of no use."""
+        kinds = {each.name: each.dataType for each in schema.fields}
+        if len(kinds) != len(schema.fields):
+            raise OptionError("fieldsColumn", "two columns have the same name")
+        stream = None
+        if options.stream is None:
+            stream = options.stream_column
+            if stream not in kinds:
+                raise OptionError("stream", f"name the stream to write to, or add a column {stream} that names it")
+            _check_kind("streamColumn", stream, kinds[stream], TEXT_TYPES)
+        for name, column in (("idColumn", options.id_column), ("idempotencyKey", options.idempotency_key)):
+            if column is not None:
+                if column not in kinds:
+                    raise OptionError(name, f"there is no column {column}")
+                _check_kind(name, column, kinds[column], VALUE_TYPES)
+        pairs = options.fields_column if _is_pairs(kinds.get(options.fields_column)) else None
+        fields: tuple[str, ...] = ()
+        if pairs is None:
+            roles = {options.stream_column, options.id_column}
+            fields = tuple(name for name in kinds if name not in roles)
+            for name in fields:
+                _check_kind("fieldsColumn", name, kinds[name], VALUE_TYPES)
+            if not fields:
+                raise OptionError("fieldsColumn", "no column is left to be a field of the entries")
+        return cls(options, stream, options.id_column, options.idempotency_key, pairs, fields)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are needed, each once."""
+        named = (self.stream, self.entry_id, self.key, self.pairs, *self.fields)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+    def encoder(self, *, with_idmp: bool) -> Any:
+        """The encoder of record batches that have `columns`."""
+        from streamd.spark.arrow_encode import XAddEncoder
+
+        at = {name: index for index, name in enumerate(self.columns)}
+        options = self.options
+        return XAddEncoder(
+            key=None if options.stream is None else options.stream.encode(),
+            key_column=-1 if self.stream is None else at[self.stream],
+            id_column=-1 if self.entry_id is None else at[self.entry_id],
+            fields_column=-1 if self.pairs is None else at[self.pairs],
+            field_names=[name.encode() for name in self.fields],
+            field_columns=[at[name] for name in self.fields],
+            options=self.words,
+            idempotency_column=at[self.key] if with_idmp and self.key is not None else -1,
+            producers=options.idmp_producers if with_idmp else 1,
+            null_values=options.null_values,
+        )
+
+    @property
+    def words(self) -> list[bytes]:
+        """Arguments of XADD between the key and the ID."""
+        return [] if self.options.create else [b"NOMKSTREAM"]
+
+    def prepare(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """The columns that are needed, as text. Raises OptionError for a null where there must be none."""
+        import pyarrow
+
+        names = self.columns
+        arrays = []
+        for name in names:
+            column = batch.column(name)
+            arrays.append(_pairs_as_text(column) if name == self.pairs else _as_text(column))
+        made = pyarrow.RecordBatch.from_arrays(arrays, names)
+        for option, column in (
+            ("streamColumn", self.stream),
+            ("idColumn", self.entry_id),
+            ("idempotencyKey", self.key),
+        ):
+            if column is not None:
+                _check_filled(option, column, made.column(column))
+        if self.pairs is not None and made.column(self.pairs).values.null_count:
+            raise OptionError("fieldsColumn", f"column {self.pairs} has an array with a null in it")
+        return made
+
+
+def _check_kind(option: str, column: str, kind: DataType, kinds: tuple[type[DataType], ...]) -> None:
+    if not isinstance(kind, kinds):
+        raise OptionError(option, f"column {column} cannot be {kind.simpleString()}; make it a string")
+
+
+def _is_pairs(kind: DataType | None) -> bool:
+    """Whether a column of this type is a whole entry."""
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
+        inner = [each.dataType for each in kind.elementType.fields]
+        return len(inner) == 2 and isinstance(inner[0], TEXT_TYPES) and isinstance(inner[1], VALUE_TYPES)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, TEXT_TYPES) and isinstance(kind.valueType, VALUE_TYPES)
+    return False
+
+
+def _check_filled(option: str, column: str, values: pyarrow.Array) -> None:
+    import pyarrow.compute
+
+    if values.null_count:
+        raise OptionError(option, f"column {column} is null in {values.null_count} rows")
+    if (
+        option != "streamColumn"
+        and len(values)
+        and pyarrow.compute.min(pyarrow.compute.binary_length(values)).as_py() == 0
+    ):
+        raise OptionError(option, f"column {column} is empty in some rows")
+
+
+def _as_text(column: pyarrow.Array) -> pyarrow.Array:
+    """Values as strings or bytes; the table is at the head of the file."""
+    import pyarrow
+    import pyarrow.compute
+
+    kind = column.type
+    types = pyarrow.types
+    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
+        return column
+    if types.is_timestamp(kind):
+        # Seconds come with the digits of the unit behind them.
+        made = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.timestamp("us"))
+        return pyarrow.compute.strftime(made, "%Y-%m-%dT%H:%M:%SZ" if kind.tz is not None else "%Y-%m-%dT%H:%M:%S")
+    return column.cast(pyarrow.string())
+
+
+def _pairs_as_text(column: pyarrow.Array) -> pyarrow.Array:
+    """An array of pairs, or a map, whose values are strings or bytes."""
+    import pyarrow
+
+    is_map = pyarrow.types.is_map(column.type)
+    value = column.type.item_type if is_map else column.type.value_type.field(1).type
+    if _is_text(value):
+        return column
+    offsets = column.offsets
+    lists = column.values
+    names, values = lists.flatten()
+    pairs = pyarrow.StructArray.from_arrays([names, _as_text(values)], ["field", "value"], mask=lists.is_null())
+    # Null lists become empty ones, which the encoder refuses as well.
+    return pyarrow.ListArray.from_arrays(offsets, pairs)
+
+
+def _is_text(kind: pyarrow.DataType) -> bool:
+    import pyarrow
+
+    types = pyarrow.types
+    return bool(
+        types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
+    )
+
+
+class BatchRows:
+    """Rows of a prepared record batch, as a Delivery wants them."""
+
+    def __init__(self, plan: RowPlan, encoder: Any, batch: pyarrow.RecordBatch) -> None:
+        self._plan = plan
+        self._encoder = encoder
+        self._batch = batch
+        self._key = None if plan.options.stream is None else plan.options.stream.encode()
+        self._streams: tuple[int, int, dict[bytes, int]] = (0, 0, {})
+
+    def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
+        try:
+            return bytes(self._encoder.encode(self._batch, start, stop, producer_id))
+        except ValueError as error:
+            raise OptionError(
+                "nullValues" if "field" in str(error) or "value" in str(error) else "fieldsColumn", str(error)
+            ) from None
+
+    def streams(self, start: int, stop: int) -> dict[bytes, int]:
+        if self._key is not None:
+            return {self._key: stop - start}
+        if self._streams[:2] != (start, stop):
+            counted = self._column(self._plan.stream, start, stop).value_counts()
+            names, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+            found = {_raw(name): count for name, count in zip(names, counts, strict=True)}
+            self._streams = (start, stop, found)
+        return self._streams[2]
+
+    def keys(self, start: int, stop: int) -> list[bytes]:
+        return [_raw(key) for key in self._column(self._plan.key, start, stop).to_pylist()]
+
+    def key_of(self, row: int) -> bytes:
+        return self._key if self._key is not None else _raw(self._column(self._plan.stream, row, row + 1)[0].as_py())
+
+    def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
+        reader = hiredis.Reader()
+        reader.feed(self.encode(row, row + 1))
+        words: list[bytes] = reader.gets()
+        at = 2 + len(self._plan.words)
+        return words[at], words[at + 1 :]
+
+    def _column(self, name: str | None, start: int, stop: int) -> Any:
+        return self._batch.column(name).slice(start, stop - start)
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+# --- Writing --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written.
+
+    stream_rows  rows for each stream
+    """
+
+    stream_rows: dict[bytes, int]
+
+
+def write_rows(
+    plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], *, marker_ttl_ms: int | None = None
+) -> dict[bytes, int]:
+    """Write the rows of a task; return how many there were for each stream. Without rows nothing is asked of the server."""
+    delivery: Delivery | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if delivery is None:
+                delivery = open_delivery(plan.options, task, marker_ttl_ms=marker_ttl_ms)
+                encoder = plan.encoder(with_idmp=isinstance(delivery, Keyed))
+            _deliver(plan, delivery, BatchRows(plan, encoder, plan.prepare(batch)), batch)
+        if delivery is None:
+            return {}
+        delivery.finish()
+        return delivery.stream_rows
+    finally:
+        if delivery is not None:
+            delivery.close()
+
+
+def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows, batch: pyarrow.RecordBatch) -> None:
+    fitting = MAX_CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
+    chunk = max(1, min(plan.options.chunk_size, fitting))
+    start = 0
+    while start < batch.num_rows:
+        start = delivery.deliver(rows, start, min(start + chunk, batch.num_rows))
+
+
+class _Writer:
+    """What both writers have in common."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self.options = options
+        if self.options.minid is not None:
+            try:
+                parse_minid(self.options.minid, 2**50)
+            except ValueError as error:
+                raise OptionError("minId", str(error)) from None
+        self.plan = RowPlan.of(schema, self.options)
+
+    def _write(self, task: Task, batches: Iterator[pyarrow.RecordBatch], marker_ttl_ms: int | None = None) -> Written:
+        # The thousands of short-lived replies make the collector run, and none of them is part of a cycle.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return Written(write_rows(self.plan, task, batches, marker_ttl_ms=marker_ttl_ms))
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    def _check_capacity(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say so when all tasks together have written more keys to a stream than it remembers."""
+        options = self.options
+        if options.idempotency_key is None:
+            return
+        totals: dict[bytes, int] = {}
+        for message in messages:
+            if isinstance(message, Written):
+                for stream, count in message.stream_rows.items():
+                    totals[stream] = totals.get(stream, 0) + count
+        capacity = key_capacity(options.idmp_maxsize or 10_000, options.idmp_producers)
+        for stream, count in totals.items():
+            if count > capacity:
+                log.warning(
+                    "option idempotencyProducers: %d rows were written to stream %s, which remembers about %d keys; had the "
+                    "batch been repeated, some would be there twice",
+                    count,
+                    stream.decode(errors="backslashreplace"),
+                    capacity,
+                )
+
+
+class StreamdWriter(_Writer, DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+        super().__init__(schema, options)
+        if overwrite:
+            raise OptionError(
+                "mode", "streams are only appended to; use mode append, and DEL for a stream to begin anew"
+            )
+        self._run = self.options.run_id or uuid.uuid4().hex
+        self._ttl_ms = self.options.marker_ttl_ms
+        if self.options.run_id is None and self._ttl_ms is None:
+            self._ttl_ms = GENERATED_MARKER_TTL_MS
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        return self._write(Task(self._run, 0, partition), iterator, self._ttl_ms)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._check_capacity(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What is written stays: streams cannot take back what a reader may have seen. The same runId completes it."""
+
+
+class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The sink of a streaming query. A batch is there when its tasks are through; `commit` has nothing to add.
+
+    overwrite  output mode complete: as in other sinks that only append, each batch adds the whole result
+    """
+
+    def __init__(self, schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+        super().__init__(schema, options)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        query = context and context.getLocalProperty("sql.streaming.queryId")
+        batch = context and context.getLocalProperty("streaming.sql.batchId")
+        if context is None or not query or not batch:
+            raise DeliveryError(
+                "this task does not belong to a streaming query: Spark tells neither its query nor its batch"
+            )
+        return self._write(Task(query, int(batch), context.partitionId()), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._check_capacity(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What is written stays, and is passed over when the batch is repeated."""
