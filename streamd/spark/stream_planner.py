@@ -1,0 +1,717 @@
+"""The driver's side of a streaming query: from where it is to where the next batch ends, by asking the server.
+
+    Planner.initial()                where a new query begins
+    Planner.latest(start, ...)       where the batch after `start` ends, cut into parts; None while nothing is new
+    Planner.freeze()                 from now on nothing counts as new that comes later (Trigger.AvailableNow)
+    Planner.newest()                 how far the streams go, as far as it is known without asking
+    Planner.mirror(offset)           move the mirror group, if there is to be one, to what has been processed
+
+A poll that finds nothing is one round trip, whatever the number of streams:
+
+    XGROUP SETID ...                 only after a batch, and only with a mirror group
+    XREAD COUNT 1 STREAMS ...        the first entry behind each position
+    SCAN ... TYPE stream             one step, when it is time to look for new streams of a pattern
+    XINFO STREAM ...                 each stream: at every poll when they are few, otherwise once in CHECK_INTERVAL_S
+
+Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
+the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
+where a scan of the entries reached a limit. Each part begins with an entry that was seen; whoever reads the part looks
+whether it is still there (stream_source.py).
+
+Progress of the mirror group does not wait for Spark's `commit`, which comes a batch late, and never for the last batch of a
+run: when Spark asks what comes behind an offset, everything up to it has been processed. The group is never moved forward
+by anything else, so entries that may have to be replayed are never acknowledged.
+
+State between polls: the connection, the streams found by the pattern, where streams begin that are not in an offset yet
+(`_fresh`), positions that a loss made wrong (`_mended`), targets, and caches. All of it can be lost: the process may die.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from streamd.spark.connect import TEMPORARY_CODES, Connection, connect
+from streamd.spark.errors import DataLossError, ServerError, UnreachableError
+from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.offsets import (
+    Offset,
+    Position,
+    StreamInfo,
+    end_of_stream,
+    find_loss,
+    inside_stream,
+    stream_key,
+    stream_name,
+)
+from streamd.spark.options import ConnectionOptions, SourceOptions
+from streamd.spark.ranges import RangeScan, scan_range
+
+__all__ = ["ADVICE", "Link", "Planner"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FEW_STREAMS = 8
+"""So many streams are looked at by XINFO at every poll."""
+
+CHECK_INTERVAL_S = 1.0
+"""How often more streams are: the longest time that the loss of an idle stream stays unseen."""
+
+SCAN_COUNT = 1000
+"""Keys that a step of SCAN looks at."""
+
+SCAN_LIMIT = 500_000
+"""Entries of a stream up to which a batch without limits is looked through before it is read: about 0.2 s."""
+
+MAX_STEP = 1000
+"""Entries between the places where a batch may be cut, at most."""
+
+ADVICE = "; set failOnDataLoss to false to go on with what is there"
+
+
+class Link:
+    """A connection that is opened when it is needed, kept, and opened anew when it broke."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
+        self._connection: Connection | None = None
+
+    def ask(self, action: Callable[[Connection], T]) -> T:
+        """`action(connection)`; again, after growing waits, when the connection broke or the server was not ready.
+        The action must bear being repeated from its start."""
+        wait_ms = self.options.retry_backoff_ms
+        for left in range(self.options.retries, -1, -1):
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = connect(self.options)
+            try:
+                return action(connection)
+            except UnreachableError:
+                self.close()
+                if left == 0:
+                    raise
+            except ServerError as error:
+                self.close()
+                if error.code not in TEMPORARY_CODES or left == 0:
+                    raise
+            except BaseException:
+                self.close()  # replies may be outstanding
+                raise
+            time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
+            wait_ms = min(wait_ms * 2, self.options.retry_max_backoff_ms)
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@dataclass
+class Candidate:
+    """A stream with something to read.
+
+    position  where reading of it begins
+    first     the first entry behind that
+    end       what the stream was when the batch was to end: reading goes up to `end.last`
+    """
+
+    position: Position
+    first: int
+    end: StreamInfo
+
+    @property
+    def estimate(self) -> int | None:
+        """How many entries there are to read, at most; None when that is not known."""
+        known = self.position.is_caught_up and self.end.added is not None and self.position.added is not None
+        if known:
+            return int(self.end.added or 0) - int(self.position.added or 0)
+        return self.end.length if self.end.has_none_up_to(self.position.at) else None
+
+
+@dataclass
+class Scanned:
+    """What scans of the front of a candidate have found: `marks` are places to cut, as (entries before, ID)."""
+
+    count: int = 0
+    bytes: int = 0
+    last: int = 0
+    is_complete: bool = False
+    marks: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, scan: RangeScan, step: int) -> None:
+        self.marks += [(self.count + n * step, mark) for n, mark in enumerate(scan.marks)]
+        self.count += scan.count
+        self.bytes += scan.bytes
+        self.is_complete = scan.is_complete
+        if scan.count:
+            self.last = scan.last_id
+
+    def cuts(self, rows: int) -> tuple[tuple[int, int | None], ...]:
+        """Parts of at most so many rows, where marks allow."""
+        found: list[tuple[int, int | None]] = []
+        at = 0
+        while at < len(self.marks):
+            before, low = self.marks[at]
+            following = bisect_right(self.marks, before + rows, lo=at + 1, key=lambda mark: mark[0]) - 1
+            is_last = self.count - before <= rows
+            following = len(self.marks) if is_last else max(following, at + 1)
+            after = self.marks[following][0] if following < len(self.marks) else self.count
+            found.append((low, after - before))
+            at = following
+        return tuple(found)
+
+
+class Replan(Exception):  # no error: the answer is to look again
+    """Entries went away while a batch was being planned."""
+
+
+class Planner:
+    """See the head of the file. Used by one thread."""
+
+    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._link = Link(options.connection)
+        self._initial: Offset | None = None
+        self._found: set[str] | None = None  # streams of the pattern; None: not looked for yet
+        self._cursor: bytes | None = None  # of the SCAN that goes on; None: none does
+        self._scanned_at = 0.0
+        self._checked_at = -CHECK_INTERVAL_S
+        self._fresh: dict[str, Position] = {}
+        self._mended: dict[str, tuple[Position, Position]] = {}  # as the offset says, and as it should
+        self._targets: Mapping[str, StreamInfo | None] | None = None
+        self._waiting_since: float | None = None  # for minEntriesPerTrigger
+        self._ends: dict[str, int] = {}  # last-generated-id of each stream, as last seen
+        self._mirrored: dict[str, int] = {}
+
+    # --- What Spark asks for ----------------------------------------------------------------------------------------------
+
+    def initial(self) -> Offset:
+        """Where the query begins when it has no checkpoint. The same at every call."""
+        if self._initial is None:
+            self._initial = self._link.ask(self._find_initial)
+        return self._initial
+
+    def freeze(self) -> None:
+        """Record how far the streams go: `latest` will never go further."""
+        self._targets = self._link.ask(self._find_targets)
+
+    def latest(self, start: Offset, *, is_limited: bool) -> Offset | None:
+        """Where the batch behind `start` ends; None when nothing is to be read now.
+
+        is_limited  the options' limits apply
+        Raises DataLossError, when the options want it.
+        """
+        return self._link.ask(lambda connection: self._find_latest(connection, start, is_limited))
+
+    def newest(self) -> dict[str, int]:
+        """The last ID of each stream, as the polls up to now have seen it."""
+        return self._ends
+
+    def mirror(self, offset: Offset) -> None:
+        """Move the mirror group to an offset up to which all has been processed."""
+        self._link.ask(lambda connection: self._send_mirror(connection, offset))
+
+    def close(self) -> None:
+        self._link.close()
+
+    # --- Which streams ----------------------------------------------------------------------------------------------------
+
+    def _watched(self, connection: Connection, start: Offset) -> list[str]:
+        """The streams to read, in the order of their names."""
+        if self._options.stream_pattern is None:
+            return sorted(self._options.named_streams)
+        if self._found is None:
+            self._find_all(connection)
+        return sorted({*(self._found or ()), *start.positions})
+
+    def _find_all(self, connection: Connection) -> None:
+        """Look for the streams of the pattern, through all keys."""
+        if self._options.stream_pattern is None:
+            return
+        self._cursor = b"0"
+        while self._cursor is not None:
+            self._take_found(connection.command(*self._scan_request()))
+
+    def _scan_request(self) -> tuple[bytes | str | int, ...]:
+        pattern = stream_key(self._options.stream_pattern or "")
+        return ("SCAN", self._cursor or b"0", "MATCH", pattern, "COUNT", SCAN_COUNT, "TYPE", "stream")
+
+    def _take_found(self, reply: list[Any]) -> None:
+        cursor, keys = reply
+        self._found = (self._found or set()) | {stream_name(key) for key in keys}
+        self._cursor = None if cursor == b"0" else cursor
+        if self._cursor is None:
+            self._scanned_at = self._clock()
+
+    def _is_time_to_scan(self) -> bool:
+        if self._options.stream_pattern is None or self._targets is not None:
+            return False
+        return self._cursor is not None or self._clock() - self._scanned_at >= self._options.pattern_interval_ms / 1000
+
+    # --- Where streams begin ----------------------------------------------------------------------------------------------
+
+    def _find_initial(self, connection: Connection) -> Offset:
+        self._found = None
+        names = self._watched(connection, Offset())
+        offset = Offset(self._find_starts(connection, names, is_new_query=True))
+        if self._options.group is not None:
+            self._create_mirror(connection, offset)
+        return offset
+
+    def _find_starts(self, connection: Connection, names: Sequence[str], *, is_new_query: bool) -> dict[str, Position]:
+        """Where reading of streams begins. A stream found later begins with its first entry where `latest` is the start:
+        it is new as a whole."""
+        now_ms = int(time.time() * 1000)
+        starts = {}
+        for name in names:
+            bound = self._options.start_of(name)
+            is_from_first = bound.is_earliest or (bound.is_latest and not is_new_query)
+            starts[name] = 0 if is_from_first else bound.resolve(now_ms)
+        # The entry is asked for after XINFO, so that one which arrives between the two is above the last ID of XINFO.
+        inside = [name for name, start in starts.items() if 0 < start < MAX_ID]
+        requests: list[tuple[bytes | str | int, ...]] = [("XINFO", "STREAM", stream_key(name)) for name in names]
+        requests += [("XRANGE", stream_key(name), format_entry_id(starts[name]), "+", "COUNT", 1) for name in inside]
+        replies = connection.pipeline(requests, raise_errors=False)
+        infos = {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=False)}
+        entries = dict(zip(inside, replies[len(names) :], strict=True))
+        return {name: _start(starts[name], infos[name], entries.get(name)) for name in names}
+
+    def _find_targets(self, connection: Connection) -> dict[str, StreamInfo | None]:
+        self._found = None
+        names = self._watched(connection, self._initial or Offset())
+        return self._infos(connection, names)
+
+    # --- Polling ----------------------------------------------------------------------------------------------------------
+
+    def _find_latest(self, connection: Connection, start: Offset, is_limited: bool) -> Offset | None:
+        for _attempt in range(10):
+            try:
+                return self._poll(connection, start, is_limited)
+            except Replan:
+                continue
+        raise UnreachableError("entries went away again and again while a batch was being planned")
+
+    def _poll(self, connection: Connection, start: Offset, is_limited: bool) -> Offset | None:
+        names = self._watched(connection, start)
+        positions = self._positions(connection, start, names)
+        first, infos = self._ask_for_news(connection, start, positions)
+        missing = [name for name in first if name not in infos]
+        if missing:
+            infos.update(self._infos(connection, missing))
+        self._check(positions, start, infos)
+        for name, info in infos.items():
+            self._ends[name] = 0 if info is None else info.last
+        candidates = self._candidates(positions, first, infos)
+        if not candidates or (is_limited and not self._is_enough(connection, candidates)):
+            return None
+        self._waiting_since = None
+        changed = self._plan(connection, candidates, is_limited)
+        return Offset({**start.positions, **positions}).advanced(changed)
+
+    def _positions(self, connection: Connection, start: Offset, names: Sequence[str]) -> dict[str, Position]:
+        """Where each stream is: as the offset says, unless a loss was mended since; new ones where they begin."""
+        fresh = [name for name in names if name not in start.positions and name not in self._fresh]
+        if fresh:
+            made = self._find_starts(connection, fresh, is_new_query=False)
+            self._fresh.update(made)
+            if self._options.group is not None:
+                self._create_mirror(connection, Offset(made))
+        found = {}
+        for name in names:
+            position = start.positions.get(name)
+            if position is None:
+                position = self._fresh[name]
+            wrong, mended = self._mended.get(name, (None, None))
+            found[name] = mended if mended is not None and wrong == position else position
+        return found
+
+    def _ask_for_news(
+        self, connection: Connection, start: Offset, positions: Mapping[str, Position]
+    ) -> tuple[dict[str, int], dict[str, StreamInfo | None]]:
+        """The round trip of every poll: the first entry behind each position that has one, and what XINFO says."""
+        now = self._clock()
+        names = list(positions)
+        moved = self._unmirrored(start)
+        requests = [self._setid_request(name, start.positions[name]) for name in moved]
+        requests.append(_xread_request(positions))
+        if is_scanning := self._is_time_to_scan():
+            requests.append(self._scan_request())
+        if is_checking := len(names) <= FEW_STREAMS or now - self._checked_at >= CHECK_INTERVAL_S:
+            requests += [("XINFO", "STREAM", stream_key(name)) for name in names]
+        if not names:
+            requests = [self._scan_request()] if is_scanning else []
+        replies = iter(connection.pipeline(requests, raise_errors=False))
+        self._take_mirrored(connection, start, list(itertools.islice(replies, len(moved))) if names else [], moved)
+        news = next(replies) if names else None
+        if is_scanning:
+            self._take_found(_raised(next(replies)))
+        infos = {}
+        if is_checking and names:
+            infos = {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=True)}
+            self._checked_at = now
+        if isinstance(news, ServerError) and news.code == "WRONGTYPE":
+            # A key of another type spoils the answer for all. XINFO tells which one, and names it.
+            infos = self._infos(connection, names)
+            streams = {name: each for name, each in positions.items() if infos[name] is not None}
+            news = connection.command(*_xread_request(streams)) if streams else None
+        return _first_entries(_raised(news)), infos
+
+    def _infos(self, connection: Connection, names: Iterable[str]) -> dict[str, StreamInfo | None]:
+        names = list(names)
+        replies = connection.pipeline([("XINFO", "STREAM", stream_key(name)) for name in names], raise_errors=False)
+        return {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=True)}
+
+    def _parse_info(self, name: str, reply: Any) -> StreamInfo | None:
+        """What XINFO said; None when there is no such stream."""
+        if isinstance(reply, ServerError):
+            if reply.code == "WRONGTYPE":
+                if self._options.stream_pattern is not None:
+                    return None
+                raise ServerError(f"{reply.text} (key {name} is no stream)")
+            if "no such key" in reply.text.lower():
+                return None
+            raise reply
+        return StreamInfo.parse(reply)
+
+    # --- Loss -------------------------------------------------------------------------------------------------------------
+
+    def _check(self, positions: Mapping[str, Position], start: Offset, infos: Mapping[str, StreamInfo | None]) -> None:
+        """Raise DataLossError for the first stream that lost entries; or go on with what it has (then Replan)."""
+        is_mended = False
+        for name, info in infos.items():
+            loss = find_loss(name, positions[name], info)
+            if loss is None:
+                continue
+            if self._options.fail_on_data_loss:
+                raise DataLossError(loss.text + ADVICE)
+            log.warning("%s; going on with what is there", loss.text)
+            said = start.positions.get(name) or self._fresh[name]
+            self._mended[name] = (said, _mended(positions[name], info, loss.is_other_stream))
+            is_mended = True
+        if is_mended:
+            raise Replan
+
+    # --- The next batch ---------------------------------------------------------------------------------------------------
+
+    def _candidates(
+        self, positions: Mapping[str, Position], first: Mapping[str, int], infos: Mapping[str, StreamInfo | None]
+    ) -> dict[str, Candidate]:
+        """The streams with something to read, the one with the oldest entry first."""
+        ends = infos if self._targets is None else self._targets
+        found = {}
+        for name in sorted(first, key=lambda each: (first[each], each)):
+            end = ends.get(name)
+            if end is not None and first[name] <= end.last:
+                found[name] = Candidate(positions[name], first[name], end)
+        return found
+
+    def _is_enough(self, connection: Connection, candidates: Mapping[str, Candidate]) -> bool:
+        """minEntriesPerTrigger: whether there is enough, or the wait was long enough."""
+        wanted = self._options.min_entries_per_trigger
+        if wanted is None or self._targets is not None:
+            return True
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since >= self._options.max_trigger_delay_ms / 1000:
+            return True
+        for name, each in candidates.items():
+            estimate = each.estimate
+            # An estimate is what there is at most: when it is enough, entries that were deleted may make it less.
+            if estimate is None or not each.position.is_caught_up:
+                estimate = self._scan(connection, name, each, each.first, 0, limit=wanted).count
+            wanted -= estimate
+            if wanted <= 0:
+                return True
+        return False
+
+    def _plan(
+        self, connection: Connection, candidates: Mapping[str, Candidate], is_limited: bool
+    ) -> dict[str, Position]:
+        """The position of each stream at the end of the batch, with the parts that lead there."""
+        entries = self._options.max_entries_per_trigger if is_limited else None
+        size = self._options.max_bytes_per_trigger if is_limited else None
+        if entries is None and size is None:
+            return self._plan_all(connection, candidates)
+        step = self._step(entries)
+        scans = self._scan_shares(connection, candidates, entries, size, step)
+        return self._positions_behind(connection, candidates, scans)
+
+    def _plan_all(self, connection: Connection, candidates: Mapping[str, Candidate]) -> dict[str, Position]:
+        """All there is. What is little, and need not be cut, is not looked through."""
+        estimates = [each.estimate for each in candidates.values()]
+        total = None if None in estimates else sum(each or 0 for each in estimates)
+        is_cut = self._options.min_partitions is not None or self._options.max_records_per_partition is not None
+        step = self._step(total)
+        found: dict[str, Position] = {}
+        scans: dict[str, Scanned] = {}
+        for name, each in candidates.items():
+            estimate = each.estimate
+            if not is_cut and estimate is not None and estimate <= self._options.batch_size:
+                found[name] = end_of_stream(each.end, ((each.first, estimate),))
+                continue
+            if self._options.max_records_per_partition is None and (estimate is None or estimate > SCAN_LIMIT):
+                found[name] = end_of_stream(each.end, self._uncounted_cuts(connection, name, each, estimate, total))
+                continue
+            scanned = Scanned()
+            scanned.add(self._scan(connection, name, each, each.first, step), step)
+            scans[name] = scanned
+        return {**found, **self._positions_behind(connection, candidates, scans)}
+
+    def _uncounted_cuts(
+        self, connection: Connection, name: str, candidate: Candidate, estimate: int | None, total: int | None
+    ) -> tuple[tuple[int, int | None], ...]:
+        """Parts of a backlog that is too long to be looked through, by the server's help or by probes."""
+        from streamd.spark.split import Extent, find_cuts
+
+        first, end = candidate.first, candidate.end
+        parts = 4 * self._parallelism  # more than tasks at a time, so that what is uneven evens out
+        if estimate is not None and total:
+            parts = max(1, -(-parts * estimate // total))
+        cuts = find_cuts(connection, Extent(name, first, end.last, end.length, first), parts)
+        return ((first, None), *((cut, None) for cut in cuts if first < cut <= end.last))
+
+    def _scan(
+        self,
+        connection: Connection,
+        name: str,
+        candidate: Candidate,
+        start: int,
+        step: int,
+        *,
+        limit: int | None = None,
+        size: int | None = None,
+    ) -> RangeScan:
+        """Look through entries from `start` on. Raises Replan when the first one is another than it was."""
+        scan = scan_range(
+            self._options.connection,
+            stream_key(name),
+            start,
+            candidate.end.last,
+            every=step,
+            limit=limit,
+            max_bytes=size,
+            fetch_size=self._options.fetch_size,
+            connection=connection,
+        )
+        if start == candidate.first and scan.first_id != candidate.first:
+            raise Replan
+        return scan
+
+    def _scan_shares(
+        self,
+        connection: Connection,
+        candidates: Mapping[str, Candidate],
+        entries: int | None,
+        size: int | None,
+        step: int,
+    ) -> dict[str, Scanned]:
+        """Look through as much as the limits allow, equal shares of every stream; what one leaves, others get.
+
+        When not even one entry of each stream fits, those with the oldest entries come first.
+        """
+        left_entries = MAX_ID if entries is None else entries
+        left_size = MAX_ID if size is None else size
+        found: dict[str, Scanned] = {}
+        active = list(itertools.islice(candidates, min(left_entries, len(candidates))))
+        while active and left_entries > 0 and left_size > 0:
+            share = max(1, left_entries // len(active))
+            size_share = max(1, left_size // len(active))
+            more = []
+            for name in active:
+                if left_entries <= 0 or left_size <= 0:
+                    break
+                each, scanned = candidates[name], found.get(name) or Scanned()
+                start = scanned.last + 1 if scanned.count else each.first
+                limit = None if entries is None else min(share, left_entries)
+                scan = self._scan(
+                    connection, name, each, start, step, limit=limit, size=None if size is None else size_share
+                )
+                if found and scan.bytes > left_size:
+                    continue  # a single entry above what is left: next time
+                scanned.add(scan, step)
+                found[name] = scanned
+                left_entries -= scan.count
+                left_size -= scan.bytes
+                if not scan.is_complete:
+                    more.append(name)
+            active = more
+        return {name: each for name, each in found.items() if each.count}
+
+    def _step(self, expected: int | None) -> int:
+        """Entries between the places where the batch may be cut."""
+        step = MAX_STEP
+        if expected is not None:
+            step = min(step, max(1, expected // (8 * self._parallelism)))
+        if self._options.max_records_per_partition is not None:
+            step = min(step, self._options.max_records_per_partition)
+        return step
+
+    @property
+    def _parallelism(self) -> int:
+        return self._options.min_partitions or os.cpu_count() or 1
+
+    def _rows_of_part(self, total: int) -> int:
+        """How many entries a part of a batch is to have."""
+        least = 1 if self._options.min_partitions is not None else self._options.batch_size
+        rows = max(least, -(-total // self._parallelism))
+        return min(rows, self._options.max_records_per_partition or rows)
+
+    def _positions_behind(
+        self, connection: Connection, candidates: Mapping[str, Candidate], scans: Mapping[str, Scanned]
+    ) -> dict[str, Position]:
+        """Positions behind what was scanned."""
+        rows = self._rows_of_part(sum(each.count for each in scans.values()))
+        inside = [name for name, each in scans.items() if not each.is_complete]
+        requests: list[tuple[bytes | str | int, ...]] = [
+            ("XRANGE", stream_key(name), format_entry_id(scans[name].last + 1), "+", "COUNT", 1) for name in inside
+        ]
+        following = dict(zip(inside, connection.pipeline(requests), strict=True))
+        found = {}
+        for name, scanned in scans.items():
+            candidate, cuts = candidates[name], scanned.cuts(rows)
+            if scanned.is_complete:
+                found[name] = end_of_stream(candidate.end, cuts)
+                continue
+            entries = following[name]
+            behind = parse_entry_id(entries[0][0]) if entries else None
+            if behind is not None and behind > candidate.end.last:
+                behind = None  # it came after the stream was looked at
+            found[name] = (
+                end_of_stream(candidate.end, cuts)
+                if behind is None
+                else inside_stream(candidate.position, candidate.end, scanned.last, behind, cuts)
+            )
+        return found
+
+    # --- The mirror group -------------------------------------------------------------------------------------------------
+
+    def _create_mirror(self, connection: Connection, offset: Offset) -> None:
+        """Make the group where it is not; move one that is ahead back, never one that is behind forward."""
+        group = self._options.group or ""
+        names = [name for name, each in offset.positions.items() if not each.is_blank]
+        made = connection.pipeline(
+            [self._group_request("CREATE", name, offset.positions[name]) for name in names], raise_errors=False
+        )
+        there = []
+        for name, reply in zip(names, made, strict=True):
+            if isinstance(reply, ServerError) and reply.code == "BUSYGROUP":
+                there.append(name)
+            elif isinstance(reply, ServerError) and not _is_missing(reply):
+                raise reply
+        groups = connection.pipeline([("XINFO", "GROUPS", stream_key(name)) for name in there])
+        behind = []
+        for name, reply in zip(there, groups, strict=True):
+            for each in reply:
+                fields = dict(zip(each[::2], each[1::2], strict=True))
+                if fields[b"name"] == group.encode() and (
+                    parse_entry_id(fields[b"last-delivered-id"]) > offset.positions[name].at
+                ):
+                    behind.append(self._setid_request(name, offset.positions[name]))
+        connection.pipeline(behind)
+
+    def _unmirrored(self, offset: Offset) -> list[str]:
+        """Streams whose group is not where the offset is."""
+        if self._options.group is None:
+            return []
+        watched = self._options.named_streams if self._options.stream_pattern is None else offset.positions
+        positions = ((name, offset.positions.get(name)) for name in sorted(watched))
+        return [name for name, each in positions if each and not each.is_blank and self._mirrored.get(name) != each.at]
+
+    def _send_mirror(self, connection: Connection, offset: Offset) -> None:
+        moved = self._unmirrored(offset)
+        requests = [self._setid_request(name, offset.positions[name]) for name in moved]
+        self._take_mirrored(connection, offset, connection.pipeline(requests, raise_errors=False), moved)
+
+    def _take_mirrored(
+        self, connection: Connection, offset: Offset, replies: Sequence[Any], moved: Sequence[str]
+    ) -> None:
+        """Read the replies to the SETIDs; make groups that are gone."""
+        for name, reply in zip(moved, replies, strict=True):
+            if isinstance(reply, ServerError):
+                if reply.code == "NOGROUP":
+                    connection.command(*self._group_request("CREATE", name, offset.positions[name]))
+                elif not _is_missing(reply):
+                    raise reply
+            self._mirrored[name] = offset.positions[name].at
+
+    def _setid_request(self, name: str, position: Position) -> tuple[bytes | str | int, ...]:
+        return self._group_request("SETID", name, position)
+
+    def _group_request(self, verb: str, name: str, position: Position) -> tuple[bytes | str | int, ...]:
+        request: tuple[bytes | str | int, ...] = (
+            "XGROUP", verb, stream_key(name), self._options.group or "", format_entry_id(position.at)
+        )  # fmt: skip
+        return request if position.read is None else (*request, "ENTRIESREAD", position.read)
+
+
+# --- Parts of the above that need no state --------------------------------------------------------------------------------
+
+
+def _start(start: int, info: StreamInfo | None, entries: Any) -> Position:
+    """The position before the first ID that is to be read.
+
+    start    that ID; 0: the first entry; MAX_ID: only what comes later
+    entries  the reply of an XRANGE from there, made after `info`
+    """
+    if info is None:
+        return Position(at=0 if start == MAX_ID else max(start - 1, 0), read=0 if start in (0, MAX_ID) else None)
+    if start == MAX_ID:
+        return end_of_stream(info)
+    if start == 0:
+        following = info.first if info.length else None
+    else:
+        if isinstance(entries, ServerError):
+            raise entries
+        following = parse_entry_id(entries[0][0]) if entries else None
+    at = max(start - 1, 0)
+    if following is not None and following <= info.last:
+        read = info.added - info.length if start == 0 and info.added is not None else None
+        return Position(at=at, last=info.last, added=info.added, read=read, next=following)
+    if at <= info.last:
+        return end_of_stream(info)
+    return Position(at=at, last=info.last, added=info.added, read=None, next=None)
+
+
+def _mended(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
+    """Where to go on after a loss. In another stream: at its beginning when its IDs are lower than what was read,
+    otherwise behind what was read, as IDs made of the clock are."""
+    if info is None:
+        return Position()
+    if is_other_stream and info.last < position.at:
+        return _start(0, info, None)
+    following = info.first if info.length and info.first > position.at else None
+    return Position(at=position.at, last=info.last, added=info.added, read=None, next=following)
+
+
+def _xread_request(positions: Mapping[str, Position]) -> tuple[bytes | str | int, ...]:
+    keys = [stream_key(name) for name in positions]
+    ids = [format_entry_id(each.at) for each in positions.values()]
+    return ("XREAD", "COUNT", 1, "STREAMS", *keys, *ids)
+
+
+def _first_entries(reply: Any) -> dict[str, int]:
+    """The ID of the first entry of each stream in an XREAD reply."""
+    return {stream_name(key): parse_entry_id(entries[0][0]) for key, entries in reply or ()}
+
+
+def _raised(reply: Any) -> Any:
+    if isinstance(reply, ServerError):
+        raise reply
+    return reply
+
+
+def _is_missing(error: ServerError) -> bool:
+    """The key is not there."""
+    return "requires the key to exist" in error.text or "no such key" in error.text

@@ -1,0 +1,189 @@
+"""The streaming reader of `format("streamd")`: what Spark calls, in the driver's helper process and in the tasks.
+
+The driver's half hands everything to a Planner (stream_planner.py) and turns offsets into JSON and back (offsets.py). The
+same process serves a query from its start to its end, so the Planner keeps its connection and what it knows. `stop` is not
+relied on: Spark kills the process.
+
+The tasks' half, `read`, runs in other processes, on an unpickled copy: it knows the options and its part, no more. After
+reading, it makes sure that nothing of the part was trimmed before it was read. Any of these proves it:
+
+    all entries that were counted have come
+    the part came in a single reply, which began with the first entry of the part
+    the stream still begins at or below the first entry of the part
+
+Otherwise entries are gone, or may be: DataLossError, when failOnDataLoss is set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from streamd.spark.connect import run
+from streamd.spark.errors import DataLossError, OptionError, ServerError
+from streamd.spark.ids import format_entry_id
+from streamd.spark.offsets import VERSION, Offset, Part, StreamInfo, stream_key
+from streamd.spark.options import SourceOptions
+from streamd.spark.ranges import read_range
+from streamd.spark.schema import arrow_schema, table_layout
+from streamd.spark.stream_planner import ADVICE, Planner
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["PartPartition", "StreamdStreamReader"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartPartition(InputPartition):
+    """A partition: a part of a batch."""
+
+    part: Part
+
+
+class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams as they grow. Made several times over, in several processes: the constructor does no I/O."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        _refuse_batch_options(options)
+        self.options = options
+        self.layout = table_layout(schema, options)
+        self._planner: Planner | None = None
+        self._seen: tuple[dict[str, Any], Offset] | None = None  # the last offset from Spark, as it came and parsed
+        self._newest: tuple[dict[str, int], dict[str, Any]] | None = None  # likewise the last one reported
+
+    # --- In the driver's helper process -----------------------------------------------------------------------------------
+
+    @property
+    def planner(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self.options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.planner.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of the limits, as there is no way to say several; `latestOffset` applies them all."""
+        options = self.options
+        if options.max_entries_per_trigger is not None:
+            return ReadMaxRows(options.max_entries_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_entries_per_trigger is not None:
+            return ReadMinRows(options.min_entries_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; `start` itself when there is nothing to read."""
+        # Trigger.Once asks for all there is, whatever the limits.
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        found = self.planner.latest(self._parsed(start), is_limited=is_limited)
+        return start if found is None else found.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the streams go, for the query's progress. Asked for at every poll, so nothing is asked of the server."""
+        ends = self.planner.newest()
+        if not ends:
+            return None
+        if self._newest is None or self._newest[0] != ends:
+            streams = {name: {"at": format_entry_id(ends[name])} for name in sorted(ends)}
+            self._newest = (dict(ends), {"streams": streams, "version": VERSION})
+        return self._newest[1]
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.planner.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What the batch reads: it follows from `end` alone (offsets.py), unless there is no batch at all.
+
+        Spark calls this with one offset twice after a restart, to say what it has seen.
+        """
+        if start == end:
+            return []
+        return [PartPartition(part) for part in Offset.from_json(end).parts()]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch has been processed: the mirror group follows, if `latestOffset` has not moved it already."""
+        if self.options.group is not None:
+            self.planner.mirror(self._parsed(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def _parsed(self, offset: dict[str, Any]) -> Offset:
+        if self._seen is None or self._seen[0] != offset:
+            self._seen = (offset, Offset.from_json(offset))
+        return self._seen[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None, "_seen": None, "_newest": None}
+
+    # --- In a task --------------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        from streamd.spark.arrow_decode import EntryDecoder
+
+        if not isinstance(partition, PartPartition):
+            raise TypeError(f"no partition of a stream: {partition!r}")
+        part, options = partition.part, self.options
+        key = stream_key(part.stream)
+        decoder = EntryDecoder(self.layout.columns, arrow_schema(self.layout.schema), key, mode=self.layout.mode)
+        yield from read_range(
+            options.connection,
+            decoder,
+            key,
+            part.low,
+            part.high,
+            fetch_size=options.fetch_size,
+            batch_rows=options.batch_size,
+        )
+        is_one_reply = decoder.total_entries < options.fetch_size
+        if decoder.total_entries != part.count and not (is_one_reply and decoder.first_id == part.low):
+            self._check_for_loss(part, decoder.total_entries)
+
+    def _check_for_loss(self, part: Part, count: int) -> None:
+        """Raise DataLossError when the stream begins behind the beginning of the part by now, or is another one."""
+        try:
+            reply = run(
+                self.options.connection,
+                lambda connection: connection.command("XINFO", "STREAM", stream_key(part.stream)),
+            )
+            info = StreamInfo.parse(reply)
+        except ServerError as error:
+            if "no such key" not in error.text.lower():
+                raise
+            info = StreamInfo(length=0, last=0, first=0)
+        if info.last >= part.high and not info.has_none_up_to(part.low):
+            return
+        expected = "" if part.count is None else f" of {part.count}"
+        loss = (
+            f"stream {part.stream} was trimmed, deleted or made anew while it was read: from {format_entry_id(part.low)} "
+            f"to {format_entry_id(part.high)} there were {count}{expected} entries left"
+        )
+        if self.options.fail_on_data_loss:
+            raise DataLossError(loss + ADVICE)
+        log.warning("%s; going on with what is there", loss)
+
+
+def _refuse_batch_options(options: SourceOptions) -> None:
+    given = {"endingId": options.ending, "endingTimestamp": options.ending_timestamp, "archive": options.archive}
+    for name, value in given.items():
+        if value is not None:
+            raise OptionError(name, "is for batch reads; a streaming query has no end and no archive")
