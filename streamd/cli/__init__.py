@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -76,6 +78,31 @@ def check_aof(file: str, fix: bool, yes: bool, until_stamp: int | None) -> None:
     from streamd.cli.check_aof import check
 
     sys.exit(check(file, fix=fix, yes=yes, until_stamp=until_stamp))
+
+
+class Lazy(click.Command):
+    """A command that lives in a module of its own, which is imported when the command is used.
+
+    module, name  where it is
+    """
+
+    def __init__(self, command: str, module: str, name: str, short_help: str) -> None:
+        super().__init__(command, short_help=short_help, add_help_option=False)
+        self._module, self._name = module, name
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        found: click.Command = getattr(import_module(self._module), self._name)
+        return found.make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return ctx.command.invoke(ctx)
+
+
+program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old entries to Parquet, and put them back."))
+program.add_command(Lazy("history", "streamd.cli.history", "history", "Show archived and live entries as one."))
+program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about a stream and its groups."))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -23,7 +23,6 @@ are removed.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable
@@ -32,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from streamd.spark.archive.errors import CorruptArchiveError, LockLostError
-from streamd.spark.archive.layout import Disk, Layout, check_run, quote_key
+from streamd.spark.archive.layout import Disk, Layout, check_run, quote_key, unquote_key
 from streamd.spark.ids import format_entry_id, parse_entry_id
 
-__all__ = ["FileRecord", "Manifest", "ManifestLog", "RowGroup"]
+__all__ = ["FileRecord", "Manifest", "ManifestLog", "RowGroup", "archived_streams"]
 
 FORMAT = 1
 NOTHING = 0
@@ -300,6 +299,13 @@ def committed_numbers(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def renumbered(files: Iterable[FileRecord], paths: Iterable[str]) -> tuple[FileRecord, ...]:
-    """The same files under other paths."""
-    return tuple(dataclasses.replace(file, path=path) for file, path in zip(files, paths, strict=True))
+def archived_streams(layout: Layout) -> list[str]:
+    """The keys of all streams that have manifests."""
+    found = []
+    for name in layout.streams():
+        if "~" in name:  # a long key: the first manifest has it whole
+            path = layout.root / "_manifest" / name / f"{1:012d}.json"
+            found += [unquote_key(json.loads(path.read_bytes())["stream"])] if path.exists() else []
+        else:
+            found.append(unquote_key(name))
+    return found

@@ -34,6 +34,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamd.errors import StreamdError
+from streamd.spark import split
 from streamd.spark.archive.boundary import (
     GroupState,
     StreamState,
@@ -48,13 +49,14 @@ from streamd.spark.archive.leases import leased_boundary, server_ms
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
 from streamd.spark.archive.parquet import DatedFile, placed
-from streamd.spark.archive.server import find_entry_above, find_groups, find_state, has_entry, key_of
+from streamd.spark.archive.server import find_entry_above, find_groups, find_state, has_entry
 from streamd.spark.archive.staging import Engine, LocalEngine, SparkEngine
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.connect import Connection, Features, connect, server_features
 from streamd.spark.errors import OptionError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.options import ConnectionOptions, SourceOptions
+from streamd.spark.split import stream_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,19 +163,8 @@ def engine_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def find_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
     """The streams that the options name; those of a pattern in order. Raises OptionError when they name none."""
-    from streamd.spark.options import SourceOptions
-
     source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
-    if source.stream_pattern is None:
-        return list(source.named_streams)
-    cursor, found = b"0", set()
-    while True:
-        cursor, keys = connection.command(
-            "SCAN", cursor, "MATCH", key_of(source.stream_pattern), "COUNT", 1000, "TYPE", "stream"
-        )
-        found.update(key.decode(errors="surrogateescape") for key in keys)
-        if cursor == b"0":
-            return sorted(found)
+    return split.find_streams(connection, source)
 
 
 def no_hook(step: str) -> None:
@@ -435,7 +426,7 @@ class StreamRun:
             _, trimmed = self.lock.guarded(
                 [
                     ("SET", key_beside("trimmed", self.stream), format_entry_id(max(cut, noted))),
-                    ("XTRIM", key_of(self.stream), "MINID", "=", threshold, *policy),
+                    ("XTRIM", stream_key(self.stream), "MINID", "=", threshold, *policy),
                 ]
             )
             self.report.trimmed += trimmed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import GroupState, StreamState, pairs
 from streamd.spark.arrow_decode import EntryDecoder
@@ -13,6 +13,7 @@ from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.options import ConnectionOptions, SourceOptions
 from streamd.spark.ranges import read_range
 from streamd.spark.schema import DEFAULT_SCHEMA, TableLayout, arrow_schema, table_layout
+from streamd.spark.split import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,14 +24,10 @@ FETCH = 2_000
 BATCH = 10_000
 
 
-def key_of(stream: str) -> bytes:
-    return stream.encode(errors="surrogateescape")
-
-
 def find_state(connection: Connection, stream: str) -> StreamState | None:
     """What XINFO STREAM says, or None when there is no such stream."""
     try:
-        return StreamState.from_reply(connection.command("XINFO", "STREAM", key_of(stream)))
+        return StreamState.from_reply(connection.command("XINFO", "STREAM", stream_key(stream)))
     except ServerError as error:
         if "no such key" in str(error):
             return None
@@ -39,7 +36,7 @@ def find_state(connection: Connection, stream: str) -> StreamState | None:
 
 def find_groups(connection: Connection, stream: str) -> list[GroupState]:
     """The consumer groups of a stream, each with its first pending entry."""
-    key = key_of(stream)
+    key = stream_key(stream)
     while True:
         try:
             names = [pairs(each)["name"] for each in connection.command("XINFO", "GROUPS", key)]
@@ -51,22 +48,21 @@ def find_groups(connection: Connection, stream: str) -> list[GroupState]:
             if error.code == "NOGROUP":  # destroyed just now
                 continue
             raise
-        assert done is not None, "nothing was watched"
-        infos, *pending = done
+        infos, *pending = done or []
         if [pairs(each)["name"] for each in infos] == names:
             return [GroupState.from_replies(*each) for each in zip(infos, pending, strict=True)]
 
 
 def has_entry(connection: Connection, stream: str, number: int) -> bool:
     text = format_entry_id(number)
-    return bool(connection.command("XRANGE", key_of(stream), text, text))
+    return bool(connection.command("XRANGE", stream_key(stream), text, text))
 
 
 def find_entry_above(connection: Connection, stream: str, number: int) -> int | None:
     """The ID of the first entry above an ID."""
     if number >= MAX_ID:
         return None
-    found = connection.command("XRANGE", key_of(stream), format_entry_id(number + 1), "+", "COUNT", 1)
+    found = connection.command("XRANGE", stream_key(stream), format_entry_id(number + 1), "+", "COUNT", 1)
     return parse_entry_id(found[0][0]) if found else None
 
 
@@ -89,5 +85,5 @@ def read_entries(
     batch_rows: int = BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """The entries with IDs in [low, high] as record batches, in order, over a connection of its own."""
-    decoder = EntryDecoder(layout.columns, arrow_schema(layout.schema), key_of(stream), mode=layout.mode)
-    return read_range(options, decoder, key_of(stream), low, high, fetch_size=fetch_size, batch_rows=batch_rows)
+    decoder = EntryDecoder(layout.columns, arrow_schema(layout.schema), stream_key(stream), mode=layout.mode)
+    return read_range(options, decoder, stream_key(stream), low, high, fetch_size=fetch_size, batch_rows=batch_rows)

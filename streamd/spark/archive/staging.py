@@ -69,7 +69,7 @@ class SparkEngine:
     """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str], *, rows_per_file: int = ROWS_PER_FILE) -> None:
-        from streamd.spark import register
+        from streamd.spark.session import register
 
         self._spark = spark
         self._options = dict(options)
@@ -124,7 +124,8 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
                 sum(each.numCompletedTasks for each in infos if each), sum(each.numTasks for each in infos if each)
             )
 
-    before = context.getLocalProperty("spark.jobGroup.id"), context.getLocalProperty("spark.job.description")
+    names = ("spark.jobGroup.id", "spark.job.description")
+    before = {name: context.getLocalProperty(name) for name in names}
     context.setJobGroup(group, "archive")
     watcher = threading.Thread(target=watch, name="archive progress", daemon=True)
     watcher.start()
@@ -133,8 +134,8 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
     finally:
         done.set()
         watcher.join()
-        context.setLocalProperty("spark.jobGroup.id", before[0])
-        context.setLocalProperty("spark.job.description", before[1])
+        for name, value in before.items():
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None takes it away
 
 
 # --- The data source that the tasks write through -------------------------------------------------------------------------

@@ -100,7 +100,8 @@ class Walk:
                 return
 
     def peek(self, count: int) -> pa.RecordBatch:
-        assert self._batch is not None
+        if self._batch is None:
+            raise IndexError("the walk is at its end")
         return self._batch.slice(self._at, count)
 
     def skip(self, count: int) -> None:

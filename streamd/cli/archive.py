@@ -1,0 +1,343 @@
+"""`streamd archive run | status | verify | restore`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+
+__all__ = ["group"]
+
+Progress = Callable[[str, str, int, int], None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group()
+def group() -> None:
+    """Move old entries to Parquet files, and put them back."""
+
+
+def duration(text: str) -> int:
+    from streamd.spark.ids import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
+    return click.option(
+        *names,
+        default=default,
+        show_default=True,
+        metavar="TIME",
+        callback=lambda _, __, text: duration(text),
+        help=help,
+    )
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Errors of the user's making, and of the world's, are told in one line."""
+    from streamd.errors import StreamdError
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error}; install streamd-server[spark]") from None
+    except StreamdError as error:
+        raise click.ClickException(str(error)) from None
+
+
+# --- run ------------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.option("--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive; may be repeated.")
+@click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
+@duration_option("--keep", default="1d", help="How much stays on the server only.")
+@duration_option("--trim-delay", default="15m", help="How long entries stay on the server after they are archived.")
+@click.option("--trim/--no-trim", default=True, help="Whether to trim at all.  [default: trim]")
+@click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
+@click.option("--allow-gaps", is_flag=True, help="Go on although entries were trimmed before they were archived.")
+@click.option(
+    "--check", "depth", type=click.Choice(["ids", "content"]), default="ids", show_default=True,
+    help="How exactly what was written is held against the server.",
+)  # fmt: skip
+@duration_option("--lock-ttl", default="60s", help="After so long without a sign of life another run may take over.")
+@duration_option("--wait", default="0s", help="How long to wait for another run.")
+@click.option(
+    "--engine", type=click.Choice(["spark", "local"]), default="spark", show_default=True,
+    help="Copy by Spark, or in this process, which needs no Java.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
+@with_spark_options
+@with_server_options
+def run(
+    path: str,
+    streams: tuple[str, ...],
+    pattern: str | None,
+    keep: int,
+    trim_delay: int,
+    trim: bool,
+    ignore_group: tuple[str, ...],
+    allow_gaps: bool,
+    depth: Any,
+    lock_ttl: int,
+    wait: int,
+    engine: str,
+    as_json: bool,
+    master: str | None,
+    confs: tuple[str, ...],
+    **server: Any,
+) -> None:
+    """Move what is older than --keep from streams into the archive at PATH.
+
+    PATH is made when it is missing. A run that was killed, at any point, is mended by the next one. Exit status: 0 all
+    streams are archived, 1 some are not (the report says why), 2 the command is wrong.
+    """
+    if bool(streams) == bool(pattern):
+        raise click.UsageError("name what to archive: --stream, or --pattern")
+    options = collect_options(server)
+    options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
+    with said_plainly():
+        from streamd.spark.archive.run import ArchiveSettings, archive
+
+        settings = ArchiveSettings(
+            hot_window_ms=keep,
+            trim=trim,
+            trim_delay_ms=trim_delay,
+            ignored_groups=frozenset(ignore_group),
+            allow_gaps=allow_gaps,
+            depth=depth,
+            lock_ttl_ms=max(lock_ttl, 1),
+            lock_wait_ms=wait,
+        )
+        spark = make_session("streamd archive", master, confs) if engine == "spark" else None
+        with shown(enabled=not as_json) as progress:
+            report = archive(path, options, spark=spark, settings=settings, progress=progress)
+        if as_json:
+            click.echo(json.dumps(report.to_json()))
+        else:
+            print_report(report)
+    sys.exit(0 if report.is_success else 1)
+
+
+@contextmanager
+def shown(*, enabled: bool) -> Iterator[Progress | None]:
+    """A progress bar for each stream, on a terminal; otherwise nothing."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not enabled or not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    with Bars(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[step]}"),
+        TimeElapsedColumn(), console=console,
+    ) as bars:  # fmt: skip
+        tasks: dict[str, Any] = {}
+
+        def progress(stream: str, step: str, done: int, total: int) -> None:
+            if stream not in tasks:
+                for task in tasks.values():
+                    bars.stop_task(task)
+                tasks[stream] = bars.add_task(stream, total=1.0, step=step)
+            bars.update(tasks[stream], completed=share(step, done, total), step=step)
+
+        yield progress
+
+
+WEIGHTS = {"recover": 0.02, "copy": 0.68, "verify": 0.2, "commit": 0.02, "trim": 0.08}
+"""What part of a stream's time each step takes, about."""
+
+
+def share(step: str, done: int, total: int) -> float:
+    """How much of a stream's run is done."""
+    before = 0.0
+    for name, weight in WEIGHTS.items():
+        if name == step:
+            return before + weight * done / max(total, 1)
+        before += weight
+    return before
+
+
+def print_report(report: Any) -> None:
+    for each in report.streams:
+        if each.status == "archived":
+            text = f"{each.rows:,} entries up to {each.high} in {each.files} files, {size_text(each.bytes)}"
+        else:
+            text = each.error or f"nothing to archive above {each.high}"
+        text += f"; {each.trimmed:,} trimmed" if each.trimmed else ""
+        click.echo(f"{each.stream}: {text} ({each.seconds:.1f} s)")
+        for group, until in each.held_by.items():
+            click.echo(f"  group {group} still needs what is above {until}")
+        for warning in each.warnings:
+            click.echo(f"  warning: {warning}")
+
+
+def size_text(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+# --- status ---------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.argument("streams", nargs=-1)
+@click.option("--offline", is_flag=True, help="Look at the archive only; ask no server.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@with_server_options
+def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **server: Any) -> None:
+    """Show how far STREAMS (default: all) are archived at PATH, and what holds trimming back."""
+    options = collect_options(server)
+    with said_plainly():
+        from streamd.spark.archive.status import read_status
+
+        found = read_status(path, None if offline else options, list(streams) or None)
+        if as_json:
+            click.echo(json.dumps([each.to_json() for each in found]))
+            return
+        print_status(found)
+
+
+def print_status(found: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("stream", "archived to", "entries", "files", "size", "last run", "on server", "behind", "held by")
+    for each in found:
+        held = [*each.held_by, *(["readers"] if each.held_by_readers else [])]
+        if each.locked_by:
+            held.append(f"run {each.locked_by.get('run')}")
+        table.add_row(
+            each.stream,
+            each.boundary,
+            f"{each.rows:,}",
+            str(each.files),
+            size_text(each.bytes),
+            "" if each.archived_at_ms is None else time.strftime("%F %T", time.localtime(each.archived_at_ms / 1000)),
+            "" if each.on_server is None else f"{each.on_server:,}",
+            "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.0f} s",
+            ", ".join(held),
+        )
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+# --- verify ---------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.argument("streams", nargs=-1)
+@click.option("--quick", is_flag=True, help="Look at manifests and sizes, not at every byte and ID.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> None:
+    """Look through the archive at PATH: is everything there, and as it was written? Exit status: 0 yes, 1 no."""
+    with said_plainly():
+        from streamd.spark.archive.layout import Layout
+        from streamd.spark.archive.manifest import archived_streams
+        from streamd.spark.archive.verify import verify_archive
+
+        layout = Layout(path)
+        layout.check()
+        verdicts = [verify_archive(layout, each, quick=quick) for each in streams or archived_streams(layout)]
+    if as_json:
+        click.echo(json.dumps([each.to_json() for each in verdicts]))
+    else:
+        for each in verdicts:
+            click.echo(
+                f"{each.stream}: {'in order' if each.is_whole else 'NOT in order'}; {each.rows:,} entries, "
+                f"{each.files} files, {size_text(each.bytes)}, {each.manifests} manifests"
+            )
+            for fault in each.faults:
+                click.echo(f"  {fault}")
+            for stranger in each.strangers:
+                click.echo(f"  {stranger} belongs to no manifest; the next run removes it")
+    sys.exit(0 if all(each.is_whole for each in verdicts) else 1)
+
+
+# --- restore --------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.argument("stream")
+@click.option("--into", required=True, metavar="KEY", help="The stream to append to; usually a new key.")
+@click.option(
+    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
+)
+@click.option(
+    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
+)
+@click.option("--resume", is_flag=True, help="Go on behind the last ID of KEY.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
+@with_server_options
+def restore(
+    path: str,
+    stream: str,
+    into: str,
+    since: str | None,
+    until: str | None,
+    resume: bool,
+    as_json: bool,
+    **server: Any,
+) -> None:
+    """Put archived entries of STREAM back into a stream, with their IDs."""
+    options = collect_options(server)
+    with said_plainly():
+        from streamd.spark.archive.restore import restore as put_back
+
+        low, high = parse_range(since, until)
+        with shown(enabled=not as_json) as progress:
+            report = put_back(
+                path, stream, options, into=into, low=low, high=high, resume=resume,
+                progress=None if progress is None else lambda done, total: progress(into, "copy", done, total),
+            )  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        click.echo(
+            f"{report.rows:,} entries into {into}" + (f", {report.first} to {report.last}" if report.rows else "")
+        )
+
+
+def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
+    """The IDs [low, high] between two points, each an ID or a time."""
+    from streamd.spark.ids import MAX_ID, MIN_ID
+
+    now_ms = int(time.time() * 1000)
+    low = MIN_ID if since is None else parse_when(since, now_ms, is_end=False)
+    high = MAX_ID if until is None else parse_when(until, now_ms, is_end=True)
+    return low, high
+
+
+def parse_when(text: str, now_ms: int, *, is_end: bool) -> int:
+    from streamd.spark.options import Bound
+
+    # What has the form of an ID is one; a bare number is a time in ms, which is the ID of its millisecond.
+    try:
+        return Bound("id", text).resolve(now_ms, is_end=is_end)
+    except ValueError:
+        pass
+    try:
+        return Bound("time", text).resolve(now_ms, is_end=is_end)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is neither an ID nor a time: {error}") from None

@@ -1,0 +1,244 @@
+"""`streamd history STREAM`: archived and live entries as one, on the terminal or in a file."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from streamd.cli.archive import parse_range, said_plainly
+from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["history"]
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--archive", "path", type=click.Path(), help="The archive; without it only the server is asked.")
+@click.option(
+    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
+)
+@click.option(
+    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
+)
+@click.option(
+    "--where", metavar="SQL",
+    help="Only what this condition of Spark SQL holds for: id, ms, seq, time, stream, fields (a map), columns of --schema.",
+)  # fmt: skip
+@click.option("--schema", metavar="DDL", help="Columns, such as 'id string, celsius double': fields by their names.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+)
+@click.option("--out", type=click.Path(), help="File to write to.  [default: standard output; parquet needs one]")
+@click.option("--limit", type=click.IntRange(0), help="At most so many entries.")
+@with_spark_options
+@with_server_options
+def history(
+    stream: str,
+    path: str | None,
+    since: str | None,
+    until: str | None,
+    where: str | None,
+    schema: str | None,
+    form: str,
+    out: str | None,
+    limit: int | None,
+    master: str | None,
+    confs: tuple[str, ...],
+    **server: Any,
+) -> None:
+    """Show the entries of STREAM, archived ones and those on the server, in the order of their IDs.
+
+    Spark, and so Java, is needed for --where and --schema only.
+    """
+    if form == "parquet" and out is None:
+        raise click.UsageError("--format parquet needs --out FILE")
+    options = collect_options(server) | {"stream": stream} | ({} if path is None else {"archive": path})
+    with said_plainly():
+        from streamd.spark.ids import format_entry_id
+
+        low, high = parse_range(since, until)
+        options |= {"startingId": format_entry_id(low), "endingId": format_entry_id(max(high, 0))}
+        if where is None and schema is None:
+            batches = read_here(options) if low <= high else iter(())
+        else:
+            batches = read_by_spark(options, where, schema, master, confs, limit)
+        with suppress(BrokenPipeError):
+            write(limited(batches, limit), form, out)
+
+
+def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """The entries, read in this process, without Spark."""
+    from streamd.spark.history import HotPart, plan_history, read_part
+    from streamd.spark.ids import MAX_ID, parse_entry_id
+    from streamd.spark.options import SourceOptions
+    from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
+
+    source = SourceOptions.parse(options)
+    table = table_layout(DEFAULT_SCHEMA, source)
+    if source.archive is None:
+        from streamd.spark.archive.server import read_entries
+
+        low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
+        yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table)
+        return
+    for part in plan_history(source):
+        if isinstance(part, HotPart) or part.high >= part.low:
+            yield from read_part(source, table, part)
+
+
+def read_by_spark(
+    options: dict[str, str],
+    where: str | None,
+    schema: str | None,
+    master: str | None,
+    confs: tuple[str, ...],
+    limit: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """The entries as Spark gives them, sorted by ID."""
+    from pyspark.errors import PySparkException
+
+    spark = make_session("streamd history", master, confs)
+    try:
+        reader = spark.read.format("streamd").options(**options)
+        names = [] if schema is None else spark.createDataFrame([], schema).columns
+        hidden = [each for each in ("ms", "seq") if schema is not None and each not in names]
+        declared = (
+            schema or "id string, ms bigint, seq bigint, time timestamp, stream string, fields map<string,string>"
+        )
+        frame = reader.schema(", ".join([declared, *(f"{each} bigint" for each in hidden)])).load()
+        if where is not None:
+            frame = frame.where(where)
+        frame = frame.sort("ms", "seq").drop(*hidden)
+        if limit is not None:
+            frame = frame.limit(limit)
+        yield from frame.toArrow().to_batches()
+    except PySparkException as error:
+        raise click.ClickException(str(error).splitlines()[0]) from None
+
+
+def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        if left <= 0:
+            return
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+
+
+# --- Writing --------------------------------------------------------------------------------------------------------------
+
+
+def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:
+    if form == "parquet":
+        write_parquet(batches, Path(out or ""))
+        return
+    with opened(out) as file:
+        if form == "json":
+            for row in rows_of(batches):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        elif form == "csv":
+            write_csv(batches, file)
+        else:
+            print_table(batches, file)
+
+
+@contextmanager
+def opened(out: str | None) -> Iterator[TextIO]:
+    if out is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with Path(out).open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
+    """One file, which has its name when it is whole."""
+    import pyarrow.parquet as pq
+
+    from streamd.spark.schema import default_arrow_schema
+
+    first = next(batches, None)
+    schema = default_arrow_schema() if first is None else first.schema
+    temporary = path.with_name(f".{path.name}.new")
+    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        if first is not None:
+            writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
+    temporary.replace(path)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Rows with values as JSON has them; fields as an object, or as a list of pairs when a name comes twice."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield {name: plain(value) for name, value in row.items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        pairs = [(pair["field"], pair["value"]) if isinstance(pair, dict) else pair for pair in value]
+        texts = [(plain(name), plain(content)) for name, content in pairs]
+        names = [name for name, _ in texts]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            return dict(texts)
+        return [list(pair) for pair in texts]
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def write_csv(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
+    writer: Any = None
+    for row in rows_of(batches):
+        if writer is None:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+        writer.writerow({name: cell(value) for name, value in row.items()})
+
+
+def cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def print_table(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
+    """One line for each entry; ms and seq are in the ID."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table: Table | None = None
+    for row in rows_of(batches):
+        shown = {name: value for name, value in row.items() if name not in ("ms", "seq", "stream") or "id" not in row}
+        if table is None:
+            table = Table(*shown)
+        table.add_row(*(escape(str(table_cell(value))) for value in shown.values()))
+    if table is not None:
+        is_terminal = file.isatty()
+        Console(file=file, width=None if is_terminal else 200).print(table)
+
+
+def table_cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={content}" for name, content in value.items())
+    return "" if value is None else value

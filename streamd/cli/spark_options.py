@@ -1,0 +1,85 @@
+"""Options that the subcommands which read streams as a client share: where the server is, and Spark's session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["collect_options", "make_session", "with_server_options", "with_spark_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SERVER: list[Callable[[F], F]] = [
+    click.option("--url", metavar="URL", help="redis://user@host:port/db, rediss:// for TLS, unix:///path."),
+    click.option("-h", "--host", metavar="HOST", help="Server's name or address.  [default: 127.0.0.1]"),
+    click.option("-p", "--port", type=click.IntRange(1, 65535), help="Its TCP port.  [default: 6379]"),
+    click.option("-n", "--db", type=click.IntRange(0), help="Number of the database."),
+    click.option("--user", "username", metavar="NAME", help="User of the access control list."),
+    click.option("--password-env", metavar="NAME", help="Environment variable that holds the password."),
+    click.option("--password-file", metavar="FILE", help="File whose first line is the password."),
+    click.option(
+        "-o", "--option", "extra", multiple=True, metavar="NAME=VALUE",
+        help="Any other option of format(\"streamd\"): tlsCaFile, sentinels, readTimeout ...",
+    ),
+]  # fmt: skip
+
+_SPARK: list[Callable[[F], F]] = [
+    click.option("--master", metavar="URL", help="Spark's master.  [default: local[*], in this process]"),
+    click.option(
+        "--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's session; may be repeated."
+    ),
+]
+
+
+def with_server_options(command: F) -> F:
+    """Give a command the options that say where the server is; `collect_options` reads them."""
+    for option in reversed(_SERVER):
+        command = option(command)
+    return command
+
+
+def with_spark_options(command: F) -> F:
+    for option in reversed(_SPARK):
+        command = option(command)
+    return command
+
+
+def named(pairs: tuple[str, ...], flag: str) -> dict[str, str]:
+    """NAME=VALUE pairs. Raises click.UsageError for what is none."""
+    found = {}
+    for each in pairs:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{flag} takes NAME=VALUE, not {each!r}")
+        found[name] = value
+    return found
+
+
+def collect_options(given: dict[str, Any]) -> dict[str, str]:
+    """Take the server's options out of a command's arguments; as format("streamd") takes them."""
+    names = {
+        "url": "url", "host": "host", "port": "port", "db": "db", "username": "username",
+        "password_env": "passwordEnv", "password_file": "passwordFile",
+    }  # fmt: skip
+    options = {}
+    for name, option in names.items():
+        value = given.pop(name, None)
+        if value is not None:
+            options[option] = str(value)
+    return options | named(given.pop("extra", ()), "--option")
+
+
+def make_session(application: str, master: str | None, confs: tuple[str, ...]) -> SparkSession:
+    """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark or no Java."""
+    settings = named(confs, "--conf")
+    try:
+        from streamd.spark import session
+
+        return session(application, master=master, config=settings)
+    except ImportError as error:
+        raise click.ClickException(f"{error}; install streamd-server[spark]") from None

@@ -1,0 +1,430 @@
+"""Cold and hot as one table: what an archive holds of a stream, and what is only on the server, no entry twice and none missing.
+
+The manifests' boundary B parts them: at or below B exactly the files that manifests name, above B the server up to the last
+ID that it had when the read was planned. What the server still holds below B (entries that a group has not acknowledged, or
+that are not trimmed yet) is archived too, and is not read again.
+
+While an archiver runs beside a read it may trim what the read planned to take from the server. Three things stand against it:
+
+    its trim delay   only what has been archived for a while is trimmed
+    a lease          the reader notes its boundary beside the stream (archive/leases.py), for as long as `archiveLease` says;
+                     a user who may not write to the server reads without
+    a look back      after a partition has been read: archivers note on the server, in one go with each trim, up to where
+                     they have trimmed; and the stream's first entry tells of others who trim. What is not there any more
+                     raises DataLossError (unless failOnDataLoss is false) instead of coming out short
+
+    plan_history(...)    the parts of a read, in the order of their IDs
+    read_part(...)       the rows of one part as record batches
+    HistoryReader        both, for format("streamd").option("archive", path)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from streamd.spark import split
+from streamd.spark.archive.boundary import check_incarnation
+from streamd.spark.archive.errors import IncarnationError
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.leases import give_lease_back, server_ms, take_lease
+from streamd.spark.archive.lock import trimmed_to
+from streamd.spark.archive.manifest import FileRecord, ManifestLog, archived_streams
+from streamd.spark.archive.server import (
+    find_entry_above,
+    find_state,
+    has_entry,
+    read_entries,
+)
+from streamd.spark.connect import Connection, connect
+from streamd.spark.errors import DataLossError, OptionError, ServerError
+from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.options import SourceOptions
+from streamd.spark.ranges import collector_paused
+from streamd.spark.schema import TableLayout, arrow_schema, table_layout
+from streamd.spark.split import stream_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["ColdPart", "HistoryReader", "HotPart", "PushingHistoryReader", "plan_history", "read_part"]
+
+LEASE_MS = 600_000
+"""How long a lease holds, when nothing else is said."""
+
+COLD_ROWS = 500_000
+"""Rows of a cold partition, about."""
+
+ATTEMPTS = 10
+"""How often a read is planned anew because an archiver trimmed meanwhile."""
+
+PLAIN = {"id": "string", "ms": "bigint", "seq": "bigint", "time": "timestamp", "fields": "pairs", "stream": "string"}
+"""Columns that come out of the files as they are, and their kinds."""
+
+
+@dataclass(frozen=True)
+class ColdPart(InputPartition):
+    """Rows of one file: the row groups [first, stop), and of those the IDs in [low, high]."""
+
+    stream: str
+    low: int
+    high: int
+    file: FileRecord
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class HotPart(InputPartition):
+    """Entries on the server with IDs in [low, high].
+
+    first_hot  the first entry above the boundary when the read was planned: as long as it is there, nobody has trimmed
+    """
+
+    stream: str
+    low: int
+    high: int
+    first_hot: int
+
+
+Part = ColdPart | HotPart
+
+
+class Narrowed(Protocol):
+    """What filters leave of streams and IDs: streamd.spark.batch_source.Bounds."""
+
+    low: int
+    high: int
+    id_texts: list[tuple[str, str]]
+
+    def wants(self, stream: str) -> bool: ...
+
+    def of_id_texts(self, first: int, last: int) -> tuple[int, int]: ...
+
+
+# --- Planning -------------------------------------------------------------------------------------------------------------
+
+
+def plan_history(
+    options: SourceOptions,
+    *,
+    lease_ms: int = LEASE_MS,
+    reader: str | None = None,
+    narrowed: Narrowed | None = None,
+) -> list[Part]:
+    """The parts of a read, stream by stream and in the order of IDs; none for a stream without entries in the range.
+
+    lease_ms  how long archivers are asked not to trim what the read takes from the server; 0: not at all
+    reader    name of the lease; the same name again takes its place
+    narrowed  what a filter leaves, on top of what the options say
+    """
+    if options.archive is None:
+        raise OptionError("archive", "names no folder")
+    layout = Layout(options.archive)
+    layout.check()
+    with connect(options.connection) as connection:
+        parts: list[Part] = []
+        for stream in streams_of(options, layout, connection):
+            if narrowed is None or narrowed.wants(stream):
+                parts += plan_stream(
+                    options, layout, connection, stream, lease_ms, reader or uuid.uuid4().hex, narrowed
+                )
+    return parts
+
+
+def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -> list[str]:
+    """The streams to read: those named, or those that match on the server or in the archive, or all of the archive."""
+    if options.named_streams:
+        return list(options.named_streams)
+    archived = archived_streams(layout)
+    if options.stream_pattern is None:
+        return archived
+    matches = re.compile(pattern_of(options.stream_pattern), re.DOTALL)
+    return sorted({*split.find_streams(connection, options), *filter(matches.fullmatch, archived)})
+
+
+def pattern_of(glob: str) -> str:
+    """A pattern of SCAN MATCH as a regular expression."""
+    out, at = [], 0
+    while at < len(glob):
+        char = glob[at]
+        at += 1
+        if char == "*":
+            out.append(".*")
+        elif char == "?":
+            out.append(".")
+        elif char == "\\" and at < len(glob):
+            out.append(re.escape(glob[at]))
+            at += 1
+        elif char == "[" and (end := glob.find("]", at)) > at:
+            inner = glob[at:end]
+            negated = inner.startswith("^")
+            chosen = re.sub(r"([\\\]\[&~|^])", r"\\\1", inner[negated:])
+            out.append(f"[{'^' if negated else ''}{chosen}]" if chosen else "(?!)")
+            at = end + 1
+        else:
+            out.append(re.escape(char))
+    return "".join(out)
+
+
+def plan_stream(
+    options: SourceOptions,
+    layout: Layout,
+    connection: Connection,
+    stream: str,
+    lease_ms: int,
+    reader: str,
+    narrowed: Narrowed | None,
+) -> list[Part]:
+    # The order of these matters: see archive/leases.py.
+    has_lease = lease_ms > 0 and try_lease(connection, stream, reader, 0, lease_ms)
+    log = ManifestLog.read(layout, stream)
+    parts: list[Part] = []
+    for _ in range(ATTEMPTS):
+        fault: DataLossError | None = None
+        try:
+            parts = plan_above(options, connection, stream, log, narrowed)
+        except DataLossError as error:
+            fault = error
+        # Without a lease, an archiver may have trimmed while this was planned: then there is a newer manifest.
+        noted = trimmed_to(connection, stream)
+        if noted is None or parse_entry_id(noted) <= log.boundary:
+            if fault is not None:
+                raise fault
+            break
+        log = ManifestLog.read(layout, stream, known=log)
+    else:
+        if options.fail_on_data_loss:
+            raise DataLossError(
+                f"{stream!r} is trimmed up to {noted}, and archived here only up to {format_entry_id(log.boundary)}: "
+                "it is archived elsewhere too, and what was trimmed then is not here"
+            )
+    if has_lease:
+        take_lease(connection, stream, reader, log.boundary, lease_ms)
+    if has_lease and not any(isinstance(part, HotPart) for part in parts):
+        give_lease_back(connection, stream, reader)
+    return parts
+
+
+def plan_above(
+    options: SourceOptions, connection: Connection, stream: str, log: ManifestLog, narrowed: Narrowed | None
+) -> list[Part]:
+    """The parts of one stream, by these manifests."""
+    now_ms = server_ms(connection)
+    low = options.start_of(stream).resolve(now_ms)
+    high = options.end_of(stream).resolve(now_ms, is_end=True)
+    if narrowed is not None:
+        low, high = max(low, narrowed.low), min(high, narrowed.high)
+        low, high = narrow_by_texts(connection, stream, log, narrowed, low, high)
+    cold = plan_cold(log.files, stream, low, min(high, log.boundary))
+    hot = plan_hot(options, connection, stream, max(low, log.boundary + 1), high, log)
+    return [*cold, *hot]
+
+
+def narrow_by_texts(
+    connection: Connection, stream: str, log: ManifestLog, narrowed: Narrowed, low: int, high: int
+) -> tuple[int, int]:
+    """What conditions on `id` as text leave of a range: they need to know which IDs there are."""
+    state = find_state(connection, stream) if narrowed.id_texts else None
+    first = log.files[0].first if log.files else (state.first_entry if state else None)
+    if state is None or first is None:
+        return low, high
+    text_low, text_high = narrowed.of_id_texts(first, max(state.last_generated, first))
+    return max(low, text_low), min(high, text_high)
+
+
+def try_lease(connection: Connection, stream: str, reader: str, boundary: int, lease_ms: int) -> bool:
+    """Take a lease; False for a user who may not, or on a server that takes no writes."""
+    try:
+        take_lease(connection, stream, reader, boundary, lease_ms)
+    except ServerError as error:
+        connection.pipeline([("DISCARD",), ("UNWATCH",)], raise_errors=False)
+        if error.code in ("NOPERM", "READONLY", "MISCONF", "OOM", "EXECABORT"):
+            return False
+        raise
+    return True
+
+
+def plan_cold(files: Iterable[FileRecord], stream: str, low: int, high: int) -> list[Part]:
+    parts: list[Part] = []
+    for file in files:
+        if file.last < low or file.first > high:
+            continue
+        first, rows = 0, 0
+        for at, group in enumerate(file.row_groups):
+            rows += group.rows
+            if rows >= COLD_ROWS or at + 1 == len(file.row_groups):
+                if group.last >= low and file.row_groups[first].first <= high:
+                    parts.append(ColdPart(stream, low, high, file, first, at + 1))
+                first, rows = at + 1, 0
+    return parts
+
+
+def plan_hot(
+    options: SourceOptions, connection: Connection, stream: str, low: int, high: int, log: ManifestLog
+) -> list[Part]:
+    state = find_state(connection, stream)
+    if state is None:
+        return []
+    if options.fail_on_data_loss:
+        next_id = log.last.next_id if log.last is not None else None
+        next_is_there = next_id is None or has_entry(connection, stream, next_id)
+        try:
+            check_incarnation(state, log.last, next_is_there=next_is_there, allow_gaps=False)
+        except IncarnationError as error:
+            raise DataLossError(str(error)) from error
+    first_hot = find_entry_above(connection, stream, log.boundary)
+    if low > high or first_hot is None:
+        return []
+    ranges = split.plan_partitions(connection, options, [(stream, low, high)], parallelism=os.cpu_count() or 1)
+    return [HotPart(stream, each.start, each.end, first_hot) for each in ranges]
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------------
+
+
+def read_part(options: SourceOptions, table: TableLayout, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in order. Raises DataLossError after the last one when some have gone meanwhile."""
+    if isinstance(part, ColdPart):
+        with collector_paused():
+            yield from read_cold(options, table, part)
+        return
+    yield from read_entries(
+        options.connection,
+        part.stream,
+        part.low,
+        part.high,
+        table,
+        fetch_size=options.fetch_size,
+        batch_rows=options.batch_size,
+    )
+    if options.fail_on_data_loss:
+        look_back(options, part)
+
+
+def look_back(options: SourceOptions, part: HotPart) -> None:
+    """Raise DataLossError when entries of a part may have been trimmed since the read was planned."""
+    with connect(options.connection) as connection:
+        state = find_state(connection, part.stream)
+        noted = trimmed_to(connection, part.stream)
+    where = f"{part.stream!r}, {format_entry_id(part.low)} to {format_entry_id(part.high)}"
+    if noted is not None and parse_entry_id(noted) >= part.low:
+        raise DataLossError(
+            f"{where}: an archiver has trimmed up to {noted} since this read was planned. Read again, with a longer lease"
+        )
+    if state is None:
+        raise DataLossError(f"{where}: the stream was deleted while it was read")
+    if state.last_generated < part.high:
+        raise DataLossError(f"{where}: the stream was made anew while it was read")
+    first = MAX_ID if state.first_entry is None else state.first_entry
+    # XDEL of the first entry moves it too, but notes the highest ID that it took out; trimming does not.
+    was_deleted = state.max_deleted is not None and state.max_deleted >= part.first_hot
+    if first > max(part.first_hot, part.low) and not was_deleted:
+        raise DataLossError(f"{where}: the stream was trimmed while it was read")
+
+
+def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Iterator[pa.RecordBatch]:
+    from streamd.spark.archive.parquet import read_rows
+
+    layout = Layout(options.archive or "")
+    groups = (part.first, part.stop)
+    if all(PLAIN.get(each.source) == each.kind for each in table.columns):
+        yield from read_plain(layout, table, part, options.batch_size)
+        return
+    batches = read_rows(
+        layout.root, part.file, part.low, part.high, ("id", "fields"), groups=groups, batch_rows=options.batch_size
+    )
+    yield from decoded(batches, table, part.stream)
+
+
+def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Columns that are in the files as they are asked for; the others are not even read."""
+    import pyarrow as pa
+
+    from streamd.spark.archive.parquet import read_rows
+
+    schema = arrow_schema(table.schema)
+    wanted = list(dict.fromkeys(each.source for each in table.columns if each.source != "stream")) or ["seq"]
+    batches = read_rows(
+        layout.root, part.file, part.low, part.high, wanted, groups=(part.first, part.stop), batch_rows=batch_rows
+    )
+    for batch in batches:
+        columns: list[Any] = []
+        for column, field in zip(table.columns, schema, strict=True):
+            if column.source == "stream":
+                columns.append(
+                    pa.repeat(pa.scalar(stream_key(part.stream)), batch.num_rows).view(pa.binary()).view(field.type)
+                )
+            else:
+                found = batch.column(batch.schema.get_field_index(column.source))
+                columns.append(found if found.type == field.type else found.cast(field.type))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def decoded(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) -> Iterator[pa.RecordBatch]:
+    """The same rows in the columns of a user's schema, by the decoder that makes them of the server's replies."""
+    from streamd.spark.archive.reply import encode_reply
+    from streamd.spark.arrow_decode import EntryDecoder
+
+    decoder = EntryDecoder(table.columns, arrow_schema(table.schema), stream_key(stream), mode=table.mode)
+    for batch in batches:
+        reply = memoryview(encode_reply(batch.column(0), batch.column(1)))
+        at = 0
+        while at < len(reply):
+            space = decoder.space()
+            count = min(len(space), len(reply) - at)
+            space[:count] = reply[at : at + count]
+            decoder.advance(count)
+            at += count
+        if decoder.rows:
+            yield decoder.take()
+
+
+# --- The data source ------------------------------------------------------------------------------------------------------
+
+
+class HistoryReader(DataSourceReader):
+    """Reads for format("streamd") with the option `archive`. Made in Spark's processes; the constructor asks nobody."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.table = table_layout(schema, options)
+        self.reader = uuid.uuid4().hex
+        self.narrowed: Narrowed | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        # Spark takes no partitions at all for one without value, and would ask `read` for it.
+        return plan_history(self.options, reader=self.reader, narrowed=self.narrowed) or [EmptyPart(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ColdPart | HotPart):
+            yield from read_part(self.options, self.table, partition)
+        else:
+            yield from no_rows(self.table)
+
+
+class PushingHistoryReader(HistoryReader):
+    """The same for sessions in which Spark hands over filters: files and row groups that they leave out are not read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from streamd.spark.batch_source import bounds_of_filters
+
+        self.narrowed = bounds_of_filters(filters, self.options.metadata_prefix)
+        return filters
+
+
+class EmptyPart(InputPartition):
+    """The one partition of a read that finds nothing."""
+
+
+def no_rows(table: TableLayout) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pylist([], schema=arrow_schema(table.schema))
