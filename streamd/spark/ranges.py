@@ -32,10 +32,16 @@ BATCH_BYTES = 32 * 1024 * 1024
 """Bytes of replies after which a batch is given out, however few rows it has."""
 
 
+SIZING_STEP = 500
+"""Entries between the marks of a scan that looks for a limit in bytes."""
+
+
 class RangeReader:
     """Feeds a decoder with the entries of [start, end] of a stream, up to `limit` of them; owns its connection.
 
     connection  an open one to begin with (it stays the caller's), or None
+    asks_ahead  the next request is sent before the rows of the last reply are given out; without it, reading may stop
+                after any reply, with nothing outstanding
     """
 
     def __init__(
@@ -49,8 +55,10 @@ class RangeReader:
         fetch_size: int,
         limit: int | None = None,
         connection: Connection | None = None,
+        asks_ahead: bool = True,
     ) -> None:
         self.decoder = decoder
+        self._asks_ahead = asks_ahead
         self._options = options
         self._stream = stream
         self._next = start
@@ -100,9 +108,13 @@ class RangeReader:
                 if decoder.total_entries:
                     self._next = decoder.last_id + 1
                 self.is_at_end = self.is_at_end or self._next > self._end
-                if self.is_at_end or not self._ask():
+                if self.is_at_end:
                     return False
-            if is_enough():
+                if not self._asks_ahead and is_enough():
+                    return True
+                if not self._ask():
+                    return False
+            if self._asks_ahead and is_enough():
                 return True
 
     def _ask(self) -> bool:
@@ -220,10 +232,18 @@ def scan_range(
     limit      stop after so many entries
     max_bytes  stop before the entry that would go above it, but not before the first; the scan may read a little further
     """
-    # With a limit in bytes every entry is noted, to find the one where it is reached.
-    decoder = EntryDecoder((), None, stream, every=1 if max_bytes is not None else every)
+    step = every or (SIZING_STEP if max_bytes is not None else 0)
+    decoder = EntryDecoder((), None, stream, every=step)
     reader = RangeReader(
-        options, decoder, stream, start, end, fetch_size=fetch_size, limit=limit, connection=connection
+        options,
+        decoder,
+        stream,
+        start,
+        end,
+        fetch_size=fetch_size,
+        limit=limit,
+        connection=connection,
+        asks_ahead=max_bytes is None,
     )
     try:
         reader.fill(lambda: max_bytes is not None and decoder.total_bytes > max_bytes)
@@ -231,11 +251,22 @@ def scan_range(
         reader.close()
     count, size, last_id = decoder.total_entries, decoder.total_bytes, decoder.last_id
     marks, mark_bytes = decoder.marks, decoder.mark_bytes
-    if max_bytes is not None:
-        # mark_bytes[n] are the bytes of the first n entries: the largest n that fits, but not none.
-        fits = max(1, bisect_right([*mark_bytes, size], max_bytes) - 1)
-        if fits < count:
-            count, size, last_id = fits, mark_bytes[fits], marks[fits - 1]
-        marks, mark_bytes = (marks[:count:every], mark_bytes[:count:every]) if every else ([], [])
+    if max_bytes is not None and size > max_bytes:
+        # The marks tell about where the limit is; entry by entry only the last steps before it are looked at. mark_bytes[n]
+        # are the bytes of the entries before mark n, so that the mark before the last one that fits has one to be kept.
+        at = max(0, bisect_right(mark_bytes, max_bytes) - 2)
+        sizes = EntryDecoder((), None, stream, every=1)
+        reader = RangeReader(
+            options, sizes, stream, marks[at], last_id, fetch_size=fetch_size, limit=2 * step, connection=connection
+        )
+        try:
+            reader.fill(lambda: False)
+        finally:
+            reader.close()
+        ids, ends = sizes.marks, [*sizes.mark_bytes[1:], sizes.total_bytes]
+        fits = max(1, bisect_right(ends, max_bytes - mark_bytes[at]))
+        if ids and at * step + fits < count:
+            count, size, last_id = at * step + fits, mark_bytes[at] + ends[fits - 1], ids[fits - 1]
+    kept = -(-count // every) if every else 0
     is_complete = reader.is_at_end and count == decoder.total_entries
-    return RangeScan(count, size, decoder.first_id, last_id, marks, mark_bytes, is_complete)
+    return RangeScan(count, size, decoder.first_id, last_id, marks[:kept], mark_bytes[:kept], is_complete)
