@@ -266,9 +266,10 @@ def empty_profile(fields: tuple[str, ...] = ()) -> Profile:
 # --- With Spark -----------------------------------------------------------------------------------------------------------
 
 
-def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = BINS) -> Profile:
+def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = BINS, prefix: str = "") -> Profile:
     """The profile of a batch frame of one stream: columns `ms` and `seq`, and one for each field (numbers, or text of them).
 
+    prefix  what the names of the two first columns begin with (`metadataPrefix`)
     Reads the frame twice, so its end should be fixed. Gaps are found inside of each bin by Spark, those between bins here:
     no single task sees the whole stream.
     """
@@ -277,7 +278,8 @@ def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = B
 
     # Names of fields may hold dots, and be those of columns made here: each becomes a column named by its place.
     columns = [F.col("`" + name.replace("`", "``") + "`") for name in fields]
-    plain = frame.select("ms", "seq", *(_number_of(frame, each).alias(f"n{at}") for at, each in enumerate(columns)))
+    order_columns = [F.col(prefix + "ms").alias("ms"), F.col(prefix + "seq").alias("seq")]
+    plain = frame.select(*order_columns, *(_number_of(frame, each).alias(f"n{at}") for at, each in enumerate(columns)))
     bounds = plain.agg(F.min("ms"), F.max("ms")).first()
     if bounds is None or bounds[0] is None:
         return empty_profile(tuple(fields))

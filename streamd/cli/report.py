@@ -1,0 +1,193 @@
+"""`streamd report`: a page about one stream, with plots; or the same for programs, as JSON, Parquet or entries.
+
+Exit status: 0 it is written, 1 it could not be made, 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamd.cli.archive import parse_range, said_plainly
+from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.spark.connect import Connection, connect
+from streamd.spark.ids import format_entry_id, parse_duration_ms
+from streamd.spark.options import ConnectionOptions
+from streamd.spark.profile import Profile, frame_profile
+from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ReportRequest", "make_report", "report"]
+
+PREFIX = "__entry_"
+"""Before the names of the metadata columns, so that no field of an entry has the same name."""
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What is to be reported, and where to."""
+
+    stream: str
+    options: Mapping[str, str]  # of the data source
+    out: str | None = None  # a file, `-` for standard output; the format is that of its suffix unless `format` says
+    form: str | None = None  # html, json
+    since: str | None = None  # a time or an ID
+    until: str | None = None
+    limit: int = 1_000_000
+    fields: tuple[str, ...] = ()  # numeric fields; none: those that are found
+    groups: tuple[str, ...] = ()  # none: all
+    watch_s: float = 2.0
+    above: int = 5
+    parquet: str | None = None  # a folder
+    to_stream: str | None = None  # a key
+    master: str | None = None  # of Spark; None: without Spark
+    confs: tuple[str, ...] = ()  # settings of Spark
+    archive: str | None = None  # a folder
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--out", metavar="FILE", help="File to write to, `-` for standard output.  [default: report.html]")
+@click.option("--format", "form", type=click.Choice(["html", "json"]), help="Default: what the file's name ends in.")
+@click.option(
+    "--since", metavar="WHEN", help="From here: an ID, a time (2026-01-31T12:00Z), or -1h.  [default: the start]"
+)
+@click.option(
+    "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="Look at most at so many entries, the newest; Spark (--master) has no limit.",
+)
+@click.option(
+    "--field", "fields", multiple=True, metavar="NAME", help="Draw this numeric field.  [default: those found]"
+)
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only this consumer group; may be repeated.")
+@click.option(
+    "--watch",
+    default="2s",
+    show_default=True,
+    metavar="DURATION",
+    help="Watch groups for so long, to see what they process.",
+)
+@click.option(
+    "--above",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="A pending entry that was delivered more often is a dead letter.",
+)
+@click.option("--parquet", type=click.Path(), help="Folder to write the findings to, as Parquet files.")
+@click.option("--to-stream", metavar="KEY", help="Append how groups stand, and dead letters, to this stream.")
+@click.option("--archive", type=click.Path(), help="Look at what is archived there, too; by Spark.")
+@with_spark_options
+@with_server_options
+def report(stream: str, form: str | None, watch: str, **given: Any) -> None:
+    """Draw a page about STREAM: its rate, gaps and numbers; lag, pending entries, deliveries and processing of its groups.
+
+    Entries are read without Spark, unless --master or --archive asks for it.
+    """
+    options = collect_options(given)
+    try:
+        watch_s = parse_duration_ms(watch) / 1000
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--watch") from None
+    make_report(ReportRequest(stream, options, form=form, watch_s=watch_s, **given))
+
+
+def make_report(request: ReportRequest, *, spark: SparkSession | None = None) -> None:
+    """Make the report and write it to all the places asked for.
+
+    spark  the session to use; without it one is made when the request needs one, and stopped again
+    Raises click.ClickException when it cannot be made.
+    """
+    try:
+        with said_plainly(), connect(ConnectionOptions.parse(request.options)) as connection:
+            _write(request, connection, _collect(request, connection, spark))
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _collect(request: ReportRequest, connection: Connection, spark: SparkSession | None) -> Report:
+    low, high = parse_range(request.since, request.until)
+    fields = request.fields or None
+    groups = request.groups or None
+    if request.master is None and request.archive is None and spark is None:
+        return collect(
+            connection, request.stream, low=low, high=high, limit=request.limit, fields=fields, groups=groups,
+            watch_s=request.watch_s, above=request.above,
+        )  # fmt: skip
+    session, is_own = (
+        (spark, False) if spark is not None else (make_session("streamd report", request.master, request.confs), True)
+    )
+
+    def profile(names: Sequence[str], last: int) -> Profile:
+        return spark_profile(session, request, names, low, last)
+
+    source = "read by Spark" if request.archive is None else "read by Spark, with what is archived"
+    try:
+        return collect(
+            connection, request.stream, profile=profile, source=source, low=low, high=high, fields=fields, groups=groups,
+            watch_s=request.watch_s, above=request.above,
+        )  # fmt: skip
+    finally:
+        if is_own:
+            session.stop()
+
+
+def spark_profile(spark: SparkSession, request: ReportRequest, fields: Sequence[str], low: int, high: int) -> Profile:
+    """The shape of the stream, counted by Spark, of the archive too when one is named."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    columns = [StructField(PREFIX + "ms", LongType()), StructField(PREFIX + "seq", LongType())]
+    columns += [StructField(name, StringType()) for name in fields]
+    options = {
+        **request.options,
+        "stream": request.stream,
+        "startingId": format_entry_id(low),
+        "endingId": format_entry_id(high),
+        "metadataPrefix": PREFIX,
+    }
+    if request.archive is not None:
+        options["archive"] = request.archive
+    frame = spark.read.format("streamd").schema(StructType(columns)).options(**options).load()
+    return frame_profile(frame, fields=fields, prefix=PREFIX)
+
+
+def _write(request: ReportRequest, connection: Connection, made: Report) -> None:
+    if request.parquet is not None:
+        for path in write_tables(made, request.parquet):
+            click.echo(f"written    {path}", err=True)
+    if request.to_stream is not None:
+        count = publish(connection, made, request.to_stream)
+        click.echo(f"appended   {count:,} entries to {request.to_stream}", err=True)
+    if request.out is None and (request.parquet is not None or request.to_stream is not None):
+        return
+    out = request.out or "report.html"
+    name = request.form or ("json" if out.endswith(".json") else "html")
+    text = render_json(made) if name == "json" else render_html(made)
+    if out == "-":
+        click.echo(text, nl=False)
+        return
+    write_text(Path(out), text)
+    click.echo(f"written    {out}: {made.profile.entries:,} entries, {len(made.states)} groups", err=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears when it is whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
