@@ -48,7 +48,8 @@ Where this is sounder than Redis:
   would bring it again.
 - A failed sync in the background is tried again each second, and once it succeeds the file is rewritten: the system may
   have dropped what it could not write.
-- After a replacement of the manifest that was not synced no file is deleted.
+- After a replacement of the manifest that was not synced no file is deleted, and when the file that is written to may have
+  no name on the disk yet, writes are refused until it has.
 - Base and incremental files without a manifest refuse the start.
 """
 
@@ -185,6 +186,7 @@ class AppendOnlyFile:
         self._next_retry = 0.0
         self._fatal: str | None = None
         self._sync_was_broken = False
+        self._directory_error = 0  # errno of a sync of the directory that is to be tried again
         self._delay_minutes = 0
         self._delayed_until: float | None = None
         self._use_directory(options.directory)
@@ -496,6 +498,27 @@ class AppendOnlyFile:
         self._syncer.submit(self._fd, (self._generation, self.written, self._replication_offset()))
         self._last_sync = self._clock()
 
+    def _directory_not_synced(self, error: NotSyncedError) -> None:
+        """The file that is written to may have no name after a power failure: nothing is to be promised until it has."""
+        log.warning("%s", error)
+        cause = error.__cause__
+        if self.options.appendfsync == "always":
+            self._fatal = f"Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+        else:
+            self._directory_error = (cause.errno if isinstance(cause, OSError) else None) or errno.EIO
+            self._next_retry = self._clock() + SYNC_INTERVAL_S
+
+    def _sync_directory_again(self) -> None:
+        if self._clock() < self._next_retry:
+            return
+        try:
+            self.files.sync_directory(self.directory)
+        except OSError:
+            self._next_retry = self._clock() + SYNC_INTERVAL_S
+        else:
+            self._directory_error = 0
+            log.info("The directory of the AOF could be synced. The server can write again.")
+
     def _look_at_syncer(self) -> None:
         """Take over what the syncs in the background have come to."""
         syncer = self._syncer
@@ -517,7 +540,7 @@ class AppendOnlyFile:
             return 0
         if not self.last_write_ok:
             return self.last_write_errno
-        return self._syncer.error
+        return self._syncer.error or self._directory_error
 
     @property
     def pending_fsyncs(self) -> int:
@@ -531,6 +554,11 @@ class AppendOnlyFile:
         if self._fd < 0:
             return
         self._look_at_syncer()
+        if self._directory_error:
+            self._sync_directory_again()
+        if self._syncer.error and self._is_sync_due():
+            # Writes are refused meanwhile, so that nothing else may come that is to be synced.
+            self._sync_in_background()
         if not self.last_write_ok and self._clock() < self._next_retry:
             return
         self.flush()
@@ -608,7 +636,7 @@ class AppendOnlyFile:
         try:
             self._manifest_file.replace(manifest)
         except NotSyncedError as error:
-            log.warning("%s", error)  # it is in place all the same, and names both files
+            self._directory_not_synced(error)  # it is in place all the same, and names both files
         except OSError:
             self.files.close(fd)
             with suppress(OSError):
@@ -619,8 +647,10 @@ class AppendOnlyFile:
         self._replace_file(fd)
 
     def _replace_file(self, fd: int) -> None:
-        """Write to another file; the one before is synced and closed in the background."""
-        if self._fd >= 0:
+        """Write to another file; the one before is closed in the background, and synced if there is anything to sync."""
+        if self._fd >= 0 and self.synced == self.written:
+            self._syncer.close_later(self._fd)  # a sync that fails would stop writers for nothing
+        elif self._fd >= 0:
             done = (self._generation, self.written, self._replication_offset())
             self._syncer.submit(self._fd, done, close=True)
             self._last_sync = self._clock()
@@ -702,8 +732,11 @@ class AppendOnlyFile:
                 self._manifest_file.prepare(manifest)
             self._manifest_file.commit(is_first=is_first)
         except NotSyncedError as error:
-            log.warning("%s", error)
             is_synced = False
+            if waits:
+                self._directory_not_synced(error)
+            else:
+                log.warning("%s", error)  # the old files have everything too
         except OSError:
             for _, new in placed:
                 with suppress(OSError):
@@ -758,6 +791,7 @@ class AppendOnlyFile:
             self.last_write_ok = True
             self._syncer.error = 0
             self._sync_was_broken = False
+            self._directory_error = 0
             self._fatal = None
             self._last_sync = self._clock()
 

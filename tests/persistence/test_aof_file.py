@@ -359,6 +359,74 @@ def test_a_failed_sync_in_the_background_refuses_writes_then_rewrites(tmp_path: 
     aof.close()
 
 
+def test_a_failed_sync_of_a_file_that_is_closed_is_made_up_for_when_nothing_more_is_written(tmp_path: Path) -> None:
+    files, clock = FailingFiles(), Clock()
+    store = Store()
+    aof = open_aof(tmp_path, store, files, clock=clock)
+    aof.buffer.append(0, ADD, NOW)
+    aof.flush()
+    files.fail("sync_data")
+    assert rewrite(aof, store)
+    eventually(lambda: aof.write_error == errno.EIO)
+    files.heal()
+    aof.cron()
+    clock.now += 1.1
+    aof.cron()
+    drain(aof)
+    aof.cron()
+    assert aof.write_error == 0
+    assert aof.wants_rewrite()
+    aof.close()
+
+
+def test_what_always_has_synced_is_not_synced_again_when_the_file_is_closed(tmp_path: Path) -> None:
+    files, store = FailingFiles(), Store()
+    aof = open_aof(tmp_path, store, files, appendfsync="always")
+    aof.buffer.append(0, ADD, NOW)
+    aof.flush()
+    before = files.calls.count(("sync_data",))
+    assert rewrite(aof, store)
+    aof._syncer.drain()
+    assert files.calls.count(("sync_data",)) == before
+    aof.close()
+
+
+def test_writes_are_refused_until_the_name_of_the_new_file_is_on_the_disk(tmp_path: Path) -> None:
+    files, clock = FailingFiles(), Clock()
+    aof = open_aof(tmp_path, Store(), files, clock=clock)
+    files.fail("sync_directory")
+    aof.begin_rewrite()
+    assert aof.write_error == errno.EIO
+    clock.now += 1.1
+    aof.cron()
+    assert aof.write_error == errno.EIO
+    files.heal()
+    clock.now += 1.1
+    aof.cron()
+    assert aof.write_error == 0
+    aof.close()
+
+
+@pytest.mark.parametrize("from_off", [True, False])
+def test_with_always_nothing_is_written_to_a_file_whose_name_may_be_lost(tmp_path: Path, from_off: bool) -> None:
+    files, store = FailingFiles(), Store()
+    aof = open_aof(tmp_path, store, files, appendfsync="always")
+    if from_off:
+        aof.disable()
+        aof.enable()
+        aof.begin_rewrite()
+        aof.rewrite_started(4711)
+        store.write_base(aof.temporary_base(4711))
+        files.fail("sync_directory")
+        aof.finish_rewrite(True)
+    else:
+        files.fail("sync_directory")
+        aof.begin_rewrite()
+    aof.buffer.append(0, ADD, NOW)
+    with pytest.raises(CannotPersistError):
+        aof.flush()
+
+
 # --- Rewrite ---------------------------------------------------------------------------------------------------------
 
 
