@@ -13,10 +13,14 @@ was never synced is gone. A disk may keep more than that; it must be enough.
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,7 +125,12 @@ class PowerLoss:
         return disk
 
     def happen(self) -> None:
-        """Make the folder what is safe. The server must be dead."""
+        """Make the folder what is safe. The server must be dead; children that it left end here."""
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while self._processes():
+            time.sleep(0.001)
         disk = self._disk()
         contents: dict[int, bytes] = {}
         for path in [*self._kept.iterdir(), *self.folder.rglob("*")]:
@@ -133,6 +142,15 @@ class PowerLoss:
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self._restore(self.folder, top, disk, contents, folders)
+
+    def _processes(self) -> list[int]:
+        """Those that work in the folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and (entry / "cwd").readlink() == self.folder:
+                    found.append(int(entry.name))
+        return found
 
     def _restore(self, path: Path, inode: int, disk: _Disk, contents: dict[int, bytes], folders: set[int]) -> None:
         for name, each in disk.names.get(inode, {}).items():
