@@ -1,7 +1,7 @@
 """`format("streamd")`: the data source, and its batch reader.
 
     StreamdDataSource           what Spark is given; opens the readers and writers
-    PushingStreamdDataSource    the same, whose batch reader takes filters; `register` chooses it
+    PushingStreamdDataSource    the same, whose batch reader takes filters; `register(spark, pushdown=True)` chooses it
     RangesReader                partitions, and the record batches of each
 
 Spark makes these objects in several processes and several times over, and pickles them from one to the other. So
@@ -9,7 +9,10 @@ constructors only read options: no connection, no clock. What depends on the tim
 `partitions`, and is part of the partitions from then on.
 
 Filters come to `pushFilters` when spark.sql.python.filterPushdown.enabled is set, and only then may a reader have that
-method; hence two classes of each. A filter narrows the ranges that are read; Spark still applies all of them itself.
+method; hence two classes of each. A filter narrows the ranges that are read; Spark still applies all of them itself. It is
+not the default, because PySpark 4.3 keeps the plan of a DataFrame's first use: what a filter narrowed once stays narrow for
+every other use of the same DataFrame (seen: `loaded.where("ms > 90").union(loaded)` had the filtered rows twice). For the same
+reason a DataFrame goes on reading the entries that were there when it was used first; load it anew to see later ones.
 
 This module is imported with the first use of any Python data source (through the package pyspark_streamd), so what is
 heavy is imported where it is used.
@@ -67,11 +70,11 @@ class StreamdDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.parse(self.options)
-        if options.archive is not None:
-            from streamd.spark.history import HistoryReader
-
-            return HistoryReader(options, schema)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
+        if options.archive is not None:
+            from streamd.spark.history import HistoryReader, PushingHistoryReader
+
+            return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
         return (PushingRangesReader if pushes else RangesReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
