@@ -124,7 +124,8 @@ def read_by_spark(
             frame = frame.limit(limit)
         yield from frame.toArrow().to_batches()
     except PySparkException as error:
-        raise click.ClickException(str(error).splitlines()[0]) from None
+        told = [line for line in str(error).splitlines() if line.strip()]
+        raise click.ClickException(told[0].strip() if told else type(error).__name__) from None
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,7 +77,10 @@ def collect_options(given: dict[str, Any]) -> dict[str, str]:
 
 def make_session(application: str, master: str | None, confs: tuple[str, ...]) -> SparkSession:
     """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark or no Java."""
-    settings = named(confs, "--conf")
+    # Told on the terminal is what the command says, not what Spark thinks of this machine.
+    settings = {"spark.log.level": "ERROR", **named(confs, "--conf")}
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         from streamd.spark import session
 
