@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamd.errors import StreamdError
-from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.ids import format_entry_id, parse_entry_id
 
 __all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss", "stream_key", "stream_name"]
 
@@ -331,8 +331,3 @@ def _left(info: StreamInfo) -> str:
     if info.max_deleted:
         left += f" (trimmed, or deleted one by one: XDEL was used up to {format_entry_id(info.max_deleted)})"
     return left
-
-
-def is_end_of_ids(position: Position) -> bool:
-    """There can be no entry above the position."""
-    return position.at == MAX_ID

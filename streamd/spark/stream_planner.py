@@ -156,19 +156,33 @@ class Scanned:
         if scan.count:
             self.last = scan.last_id
 
-    def cuts(self, rows: int) -> tuple[tuple[int, int | None], ...]:
-        """Parts of at most so many rows, where marks allow."""
-        found: list[tuple[int, int | None]] = []
-        at = 0
+    def cuts(self, rows: int, *, is_strict: bool) -> tuple[tuple[int, int | None], ...]:
+        """Parts of about so many entries: equal ones as far as the marks allow; if strict, none above it."""
+        if is_strict:
+            chosen = self._greedy(rows)
+        else:
+            parts = max(1, -(-self.count // rows))
+            chosen = sorted({self._nearest(self.count * part // parts) for part in range(parts)})
+        bounds = [*(self.marks[at][0] for at in chosen), self.count]
+        return tuple((self.marks[at][1], bounds[n + 1] - bounds[n]) for n, at in enumerate(chosen))
+
+    def _nearest(self, target: int) -> int:
+        """The mark with about so many entries before it."""
+        at = bisect_right(self.marks, target, key=lambda mark: mark[0]) - 1
+        if at + 1 < len(self.marks) and self.marks[at + 1][0] - target < target - self.marks[at][0]:
+            return at + 1
+        return at
+
+    def _greedy(self, rows: int) -> list[int]:
+        """Marks that are as far apart as they may be."""
+        found, at = [], 0
         while at < len(self.marks):
-            before, low = self.marks[at]
-            following = bisect_right(self.marks, before + rows, lo=at + 1, key=lambda mark: mark[0]) - 1
-            is_last = self.count - before <= rows
-            following = len(self.marks) if is_last else max(following, at + 1)
-            after = self.marks[following][0] if following < len(self.marks) else self.count
-            found.append((low, after - before))
-            at = following
-        return tuple(found)
+            found.append(at)
+            before = self.marks[at][0]
+            if self.count - before <= rows:
+                break
+            at = max(at + 1, bisect_right(self.marks, before + rows, lo=at + 1, key=lambda mark: mark[0]) - 1)
+        return found
 
 
 class Replan(Exception):  # no error: the answer is to look again
@@ -573,6 +587,7 @@ class Planner:
     ) -> dict[str, Position]:
         """Positions behind what was scanned."""
         rows = self._rows_of_part(sum(each.count for each in scans.values()))
+        is_strict = self._options.max_records_per_partition is not None
         inside = [name for name, each in scans.items() if not each.is_complete]
         requests: list[tuple[bytes | str | int, ...]] = [
             ("XRANGE", stream_key(name), format_entry_id(scans[name].last + 1), "+", "COUNT", 1) for name in inside
@@ -580,7 +595,7 @@ class Planner:
         following = dict(zip(inside, connection.pipeline(requests), strict=True))
         found = {}
         for name, scanned in scans.items():
-            candidate, cuts = candidates[name], scanned.cuts(rows)
+            candidate, cuts = candidates[name], scanned.cuts(rows, is_strict=is_strict)
             if scanned.is_complete:
                 found[name] = end_of_stream(candidate.end, cuts)
                 continue
