@@ -50,3 +50,4 @@ class EntryDecoder:
     @property
     def mark_bytes(self) -> list[int]:
         """For each mark, `total_bytes` before its entry."""
+    def check_invariants(self) -> None: ...

@@ -45,7 +45,7 @@ cdef extern from *:
     ctypedef unsigned long long uint128_t "unsigned __int128"   # the compiler knows its true width
 
 cdef extern from "Python.h":
-    double PyOS_string_to_double(const char *s, char **endptr, object overflow) except? -1.0
+    double PyOS_string_to_double(const char *s, char **endptr, void *overflow) except? -1.0
 
 cdef enum:
     RECEIVE_BYTES = 256 * 1024      # room that space() gives at least
@@ -470,7 +470,7 @@ cdef int slow_double(const char *p, size_t n, double *out) noexcept nogil:
     copy[n] = 0
     with gil:
         try:
-            out[0] = PyOS_string_to_double(copy, NULL, None)     # above the greatest: infinity
+            out[0] = PyOS_string_to_double(copy, NULL, NULL)     # above the greatest: infinity
         except ValueError:
             return False
     return True

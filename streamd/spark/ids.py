@@ -6,7 +6,7 @@ that a range can be cut into equal parts whatever it consists of (many milliseco
     points      `earliest`, `-`, `0`      the first ID there can be
                 `latest`, `+`, `$`        the last one (a batch reads up to it, a query begins behind it)
                 `1526919030474-55`        an ID; `1526919030474` alone is its first, or as an end its last, sequence number
-                `(1526919030474-55`       the same, itself left out
+                `(1526919030474-55`       the same, that one ID left out, as XRANGE does
     timestamps  `1526919030474`           Unix time in milliseconds
                 `2018-05-21T16:10:30Z`    ISO 8601; UTC when it names no zone
                 `-1h`, `-15m`, `-2d12h`   before now; units: ms, s, m, h, d, w
@@ -99,9 +99,7 @@ def parse_point(text: str, *, is_end: bool = False) -> int:
     if word.lower() in ("latest", "+", "$"):
         return MAX_ID
     is_exclusive = word.startswith("(")
-    # Excluded is what the whole text names: `(5` as a start leaves out all of millisecond 5, as Redis does.
-    missing_seq = MAX_PART if is_end != is_exclusive else 0
-    number = parse_entry_id(word[is_exclusive:], 0 if is_end and is_exclusive else missing_seq)
+    number = parse_entry_id(word[is_exclusive:], MAX_PART if is_end else 0)
     if not is_exclusive:
         return number
     if number == (MIN_ID if is_end else MAX_ID):

@@ -471,7 +471,9 @@ class SourceOptions:
         "pushdown",
         boolean,
         None,
-        "whether filters on id, ms, time and stream narrow what is read; needs spark.sql.python.filterPushdown.enabled. Default: as `register` found or set it",
+        "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
+        "needs spark.sql.python.filterPushdown.enabled, and a DataFrame loaded anew for each use: PySpark 4.3 keeps the "
+        "filters of the first one",
     )
     metadata_prefix: str = option(
         "metadataPrefix",

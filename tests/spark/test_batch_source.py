@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server
+from support.spark import ON_BOTH
+
+from streamd.spark.session import PUSHDOWN_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +36,7 @@ def fill(store: redis.Redis, key: str, count: int, per_ms: int = 3) -> list[str]
     return ids
 
 
+@ON_BOTH
 def test_every_entry_comes_once_and_whole(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
     store.xadd("s", {b"a": b"1", b"\xff": b"\xfe\x00"}, id="5-1")
     store.execute_command("XADD", "s", "1700000000123-7", "a", "1", "a", "2", "", "")
@@ -84,15 +88,36 @@ def test_partitions_hold_every_entry_once(
         assert sizes == [37] * 13 + [19]
 
 
-def test_filters_narrow_what_is_read(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+def test_filters_are_applied(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
     fill(store, "a", 300)
     fill(store, "b", 300)
     frame = read(spark, source_options, streams="a,b")
-    assert frame.where("ms >= 11 and ms < 13").count() == 12
-    assert frame.where("id = '5-1'").count() == 2
+    assert frame.where("ms > 90").union(frame).count() == 60 + 600
     assert frame.where("stream = 'b' and id in ('7-0', '9-2')").count() == 2
-    assert frame.where("time <= timestamp'1970-01-01 00:00:00.010'").count() == 60
-    assert frame.where("ms > 50 or stream = 'a'").count() == 450
+
+
+def test_filters_narrow_what_is_read_when_that_is_asked_for(
+    spark: SparkSession, store: redis.Redis, source_options: Options
+) -> None:
+    fill(store, "a", 300)
+    fill(store, "b", 300)
+
+    def count(condition: str) -> int:
+        # A DataFrame of its own each: PySpark keeps the filters of its first use.
+        return read(spark, source_options, streams="a,b", pushdown="true").where(condition).count()
+
+    spark.conf.set(PUSHDOWN_CONF, "true")
+    try:
+        assert count("ms >= 11 and ms < 13") == 12
+        assert count("id = '5-1'") == 2
+        assert count("stream = 'b' and id in ('7-0', '9-2')") == 2
+        assert count("time <= timestamp'1970-01-01 00:00:00.010'") == 60
+        assert count("ms > 50 or stream = 'a'") == 450
+        before = store.info("commandstats")["cmdstat_xrange"]["calls"]
+        assert count("ms = 5 and stream = 'a'") == 3
+        assert store.info("commandstats")["cmdstat_xrange"]["calls"] - before < 10
+    finally:
+        spark.conf.set(PUSHDOWN_CONF, "false")
 
 
 def test_sql_finds_the_source_by_its_name(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
