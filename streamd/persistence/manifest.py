@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -326,7 +327,13 @@ class ManifestFile:
 
     def prepare(self, manifest: Manifest, *, is_first: bool = False) -> None:
         """Write the text down where `commit` finds it; `is_first`: there has been no append-only file before."""
-        self.files.write_file(self.first_path if is_first else self.temporary_path, manifest.format())
+        path = self.first_path if is_first else self.temporary_path
+        try:
+            self.files.write_file(path, manifest.format())
+        except OSError:
+            with suppress(OSError):
+                self.files.unlink(path)
+            raise
 
     def commit(self, *, is_first: bool = False) -> None:
         """Replace the manifest by the prepared one. Raises OSError: nothing has changed; NotSyncedError: it has."""

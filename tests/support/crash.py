@@ -569,7 +569,7 @@ class Trial:
     def info(self, field: str) -> str:
         """A field of INFO; empty when the server is dead."""
         reply = self.order("INFO", "everything")
-        found = re.search(rf"^{field}:(.*?)\r?$", "" if reply is None else reply.value.decode(), re.M)
+        found = re.search(rf"^{field}:(.*?)\r?$", "" if reply is None else reply.value.decode(), re.MULTILINE)
         return "" if found is None else found[1]
 
     def wait_for_child(self) -> None:
