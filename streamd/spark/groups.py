@@ -405,9 +405,10 @@ def throughput_between(before: GroupLag, after: GroupLag) -> list[Throughput]:
     read_before, read_after = _entries_read(before), _entries_read(after)
     if read_before is None or read_after is None or read_after < read_before:
         return []
-    seconds = (after.observed_ms - before.observed_ms) / 1000
-    if seconds <= 0:
+    elapsed_ms = after.observed_ms - before.observed_ms
+    if elapsed_ms < 0:  # the clock was set
         return []
+    seconds = max(elapsed_ms, 1) / 1000
     read = read_after - read_before
     acked = max(0, read - (after.pending - before.pending))
     mean_pending = (before.pending + after.pending) / 2

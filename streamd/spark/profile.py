@@ -280,6 +280,7 @@ def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = B
     columns = [F.col("`" + name.replace("`", "``") + "`") for name in fields]
     order_columns = [F.col(prefix + "ms").alias("ms"), F.col(prefix + "seq").alias("seq")]
     plain = frame.select(*order_columns, *(_number_of(frame, each).alias(f"n{at}") for at, each in enumerate(columns)))
+    plain = plain.where("ms is not null")  # beyond what a bigint can hold: no times
     bounds = plain.agg(F.min("ms"), F.max("ms")).first()
     if bounds is None or bounds[0] is None:
         return empty_profile(tuple(fields))

@@ -194,7 +194,8 @@ def test_throughput_follows_from_what_was_read_and_what_is_pending() -> None:
 def test_no_throughput_is_told_of_a_group_made_anew_or_never_counted() -> None:
     assert throughput_between(make_lag(), make_lag(observed_ms=12_000, entries_read=1)) == []
     assert throughput_between(make_lag(entries_read=None), make_lag(observed_ms=12_000)) == []
-    assert throughput_between(make_lag(), make_lag()) == []
+    assert throughput_between(make_lag(), make_lag(observed_ms=9_999)) == []
+    assert throughput_between(make_lag(), make_lag())[0].seconds == 0.001
     untouched = make_lag(entries_read=None, last_delivered_id="0-0", pending=0)
     assert throughput_between(untouched, make_lag(observed_ms=12_000))[0].read == 50
 
