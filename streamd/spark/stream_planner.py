@@ -568,8 +568,10 @@ class Planner:
         step = MAX_STEP
         if expected is not None:
             step = min(step, max(1, expected // (8 * self._parallelism)))
-        if self._options.max_records_per_partition is not None:
-            step = min(step, self._options.max_records_per_partition)
+        most = self._options.max_records_per_partition
+        if most is not None:
+            # Whole steps make full parts.
+            step = most // -(-most // min(step, most))
         return step
 
     @property

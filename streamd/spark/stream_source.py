@@ -8,10 +8,10 @@ The tasks' half, `read`, runs in other processes, on an unpickled copy: it knows
 reading, it makes sure that nothing of the part was trimmed before it was read. Any of these proves it:
 
     all entries that were counted have come
-    the part came in a single reply, which began with the first entry of the part
+    the part came in a single reply, which began with the first entry of the part; and the stream is still the same
     the stream still begins at or below the first entry of the part
 
-Otherwise entries are gone, or may be: DataLossError, when failOnDataLoss is set.
+When it has fewer entries than were counted, these were deleted one by one, which is no loss. Otherwise entries are gone, or may be: DataLossError, when failOnDataLoss is set.
 """
 
 from __future__ import annotations
@@ -154,12 +154,17 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fetch_size=options.fetch_size,
             batch_rows=options.batch_size,
         )
-        is_one_reply = decoder.total_entries < options.fetch_size
-        if decoder.total_entries != part.count and not (is_one_reply and decoder.first_id == part.low):
-            self._check_for_loss(part, decoder.total_entries)
+        if decoder.total_entries != part.count:
+            is_one_reply = decoder.total_entries < options.fetch_size
+            self._check_for_loss(
+                part, decoder.total_entries, is_front_seen=is_one_reply and decoder.first_id == part.low
+            )
 
-    def _check_for_loss(self, part: Part, count: int) -> None:
-        """Raise DataLossError when the stream begins behind the beginning of the part by now, or is another one."""
+    def _check_for_loss(self, part: Part, count: int, *, is_front_seen: bool) -> None:
+        """Raise DataLossError when the stream is another one by now, or begins behind the beginning of the part.
+
+        is_front_seen  all of the part came at once, with its first entry: what is trimmed by now, went later
+        """
         try:
             reply = run(
                 self.options.connection,
@@ -170,7 +175,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if "no such key" not in error.text.lower():
                 raise
             info = StreamInfo(length=0, last=0, first=0)
-        if info.last >= part.high and not info.has_none_up_to(part.low):
+        if info.last >= part.high and (is_front_seen or not info.has_none_up_to(part.low)):
             return
         expected = "" if part.count is None else f" of {part.count}"
         loss = (
