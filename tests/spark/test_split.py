@@ -1,0 +1,151 @@
+"""Cutting streams into partitions: nothing is lost or doubled, and parts are even, also where entries come in bursts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import redis
+from support.servers import Server
+from support.spark import ON_BOTH
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from streamd.spark.batch_source import bounds_of_filters
+from streamd.spark.connect import Connection, Features, connect
+from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
+from streamd.spark.options import SourceOptions
+from streamd.spark.split import StreamRange, find_cuts, find_extents, find_streams, plan_partitions, ranges_between
+
+COUNT = 20_000
+NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, True, False)
+
+
+@pytest.fixture
+def connection(server: Server, store: redis.Redis) -> Iterator[Connection]:
+    with connect(SourceOptions.parse({"stream": "s", "port": str(server.port)}).connection) as made:
+        yield made
+
+
+def add(connection: Connection, ids: list[tuple[int, int]], key: str = "s") -> None:
+    for at in range(0, len(ids), 5000):
+        connection.pipeline([("XADD", key, f"{ms}-{seq}", "f", "v") for ms, seq in ids[at : at + 5000]])
+
+
+def uniform() -> list[tuple[int, int]]:
+    return [(1_700_000_000_000 + 10 * at, 0) for at in range(COUNT)]
+
+
+def bursty() -> list[tuple[int, int]]:
+    """Most of the entries in a few seconds of a day, the rest thinly over it."""
+    chance = random.Random(5)
+    day = 86_400_000
+    found = {(chance.randrange(day), 0) for _ in range(COUNT // 20)}
+    for _ in range(5):
+        start = chance.randrange(day)
+        found |= {(start + chance.randrange(3000), seq) for seq in range(COUNT // 5)}
+    return [(1_700_000_000_000 + ms, seq) for ms, seq in sorted(found)]
+
+
+def one_millisecond() -> list[tuple[int, int]]:
+    return [(0, seq) for seq in range(1, COUNT + 1)]
+
+
+def sizes_of(ids: list[tuple[int, int]], ranges: list[StreamRange]) -> list[int]:
+    numbers = [pack_id(*each) for each in ids]
+    return [sum(each.start <= number <= each.end for number in numbers) for each in ranges]
+
+
+@ON_BOTH
+@pytest.mark.parametrize(("ids", "bound"), [(uniform, 1.3), (bursty, 4.0), (one_millisecond, 1.3)])
+def test_probes_cut_evenly(connection: Connection, ids: object, bound: float) -> None:
+    made = ids()  # type: ignore[operator]
+    add(connection, made)
+    (extent,) = find_extents(connection, [("s", MIN_ID, MAX_ID)])
+    ranges = ranges_between(extent, find_cuts(connection, extent, 16, NO_HELPERS))
+    sizes = sizes_of(made, ranges)
+    assert sum(sizes) == len(made)
+    assert len(ranges) == 16
+    assert max(sizes) <= bound * len(made) / 16, sizes
+
+
+def test_a_greatest_size_is_kept_exactly(connection: Connection, server: Server) -> None:
+    made = bursty()
+    add(connection, made)
+    options = SourceOptions.parse({"stream": "s", "port": str(server.port), "maxRecordsPerPartition": "999"})
+    ranges = plan_partitions(connection, options, [("s", MIN_ID, MAX_ID)], parallelism=2)
+    sizes = sizes_of(made, ranges)
+    assert sizes == [999] * (len(made) // 999) + [len(made) % 999]
+    both = SourceOptions.parse(
+        {"stream": "s", "port": str(server.port), "maxRecordsPerPartition": str(COUNT), "minPartitions": "5"}
+    )
+    assert len(plan_partitions(connection, both, [("s", MIN_ID, MAX_ID)], parallelism=2)) == 5
+
+
+def test_small_streams_are_not_cut(connection: Connection, server: Server) -> None:
+    add(connection, uniform()[:5000])
+    add(connection, uniform()[:3], "t")
+    options = SourceOptions.parse({"streams": "s,t,none", "port": str(server.port)})
+    wanted = [(name, MIN_ID, MAX_ID) for name in options.named_streams]
+    found = plan_partitions(connection, options, wanted, parallelism=8)
+    assert [each.stream for each in found] == ["s", "t"]
+    assert repr(found[1]) == "t[1700000000000-0 .. 1700000000020-0]"
+
+
+def test_ranges_without_entries_are_no_partitions(connection: Connection, server: Server) -> None:
+    add(connection, [(5, 0), (9, 0)])
+    options = SourceOptions.parse({"stream": "s", "port": str(server.port)})
+    for low, high in [((6, 0), (8, 0)), ((10, 0), (11, 0)), ((8, 0), (6, 0))]:
+        assert plan_partitions(connection, options, [("s", pack_id(*low), pack_id(*high))], parallelism=2) == []
+    (one,) = plan_partitions(connection, options, [("s", pack_id(6, 0), MAX_ID)], parallelism=2)
+    assert (one.start, one.end, one.first) == (pack_id(9, 0), pack_id(9, 0), pack_id(5, 0))
+
+
+def test_patterns_find_streams_only_also_those_whose_names_are_no_text(connection: Connection, server: Server) -> None:
+    add(connection, [(1, 0)], "s:b")
+    add(connection, [(1, 0)], "s:a")
+    connection.pipeline([("XADD", b"s:\xff", "1-0", "f", "v"), ("SET", "s:c", "x")])
+    options = SourceOptions.parse({"streamPattern": "s:*", "port": str(server.port)})
+    names = find_streams(connection, options)
+    assert names == ["s:a", "s:b", "s:\udcff"]
+    assert [each.length for each in find_extents(connection, [(name, MIN_ID, MAX_ID) for name in names])] == [1, 1, 1]
+
+
+# --- Filters --------------------------------------------------------------------------------------------------------------
+
+
+def test_filters_on_ms_narrow() -> None:
+    found = bounds_of_filters([GreaterThan(("ms",), 5), LessThanOrEqual(("ms",), 9), EqualTo(("n",), 3)], "")
+    assert (found.low, found.high) == (pack_id(6, 0), pack_id(9, 2**64 - 1))
+    found = bounds_of_filters([In(("_ms",), (7, 3)), LessThan(("_ms",), 7), GreaterThanOrEqual(("ms",), 5)], "_")
+    assert (found.low, found.high) == (pack_id(3, 0), pack_id(7, 0) - 1)
+    assert bounds_of_filters([LessThan(("ms",), 0)], "").high < 0
+
+
+def test_filters_on_id_and_stream_narrow() -> None:
+    found = bounds_of_filters([In(("id",), ("7-1", "5-2"))], "")
+    assert (format_entry_id(found.low), format_entry_id(found.high)) == ("5-2", "7-1")
+    assert bounds_of_filters([EqualTo(("id",), "no ID")], "").high == MAX_ID
+    found = bounds_of_filters([In(("stream",), ("a", "b")), EqualTo(("stream",), "b")], "")
+    assert (found.wants("b"), found.wants("a")) == (True, False)
+    assert bounds_of_filters([StringStartsWith(("stream",), "x")], "").wants("xy")
+
+
+def test_conditions_on_id_as_text_narrow_only_where_text_order_is_id_order() -> None:
+    found = bounds_of_filters([GreaterThan(("id",), "150-7"), LessThan(("id",), "180")], "")
+    assert found.of_id_texts(pack_id(100, 0), pack_id(200, 0)) == (pack_id(150, 0), pack_id(180, 2**64 - 1))
+    # 20-0 > 150-7 as text, so nothing may be left out.
+    assert found.of_id_texts(pack_id(20, 0), pack_id(200, 0)) == (pack_id(20, 0), pack_id(200, 0))
+    prefix = bounds_of_filters([StringStartsWith(("id",), "15")], "")
+    assert prefix.of_id_texts(pack_id(100, 0), pack_id(200, 0)) == (pack_id(150, 0), pack_id(159, 2**64 - 1))
