@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import sys
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,7 +80,7 @@ def history(
 
 def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The entries, read in this process, without Spark."""
-    from streamd.spark.history import HotPart, plan_history, read_part
+    from streamd.spark.history import end_read, plan_history, read_part
     from streamd.spark.ids import MAX_ID, parse_entry_id
     from streamd.spark.options import SourceOptions
     from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
@@ -92,9 +93,12 @@ def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
         low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
         yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table)
         return
-    for part in plan_history(source):
-        if isinstance(part, HotPart) or part.high >= part.low:
+    reader = uuid.uuid4().hex
+    try:
+        for part in plan_history(source, reader=reader):
             yield from read_part(source, table, part)
+    finally:
+        end_read(source, reader)
 
 
 def read_by_spark(

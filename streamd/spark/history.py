@@ -23,8 +23,9 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -54,10 +55,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["ColdPart", "HistoryReader", "HotPart", "PushingHistoryReader", "plan_history", "read_part"]
-
-LEASE_MS = 600_000
-"""How long a lease holds, when nothing else is said."""
+__all__ = ["ColdPart", "HistoryReader", "HotPart", "PushingHistoryReader", "end_read", "plan_history", "read_part"]
 
 COLD_ROWS = 500_000
 """Rows of a cold partition, about."""
@@ -115,14 +113,12 @@ class Narrowed(Protocol):
 def plan_history(
     options: SourceOptions,
     *,
-    lease_ms: int = LEASE_MS,
     reader: str | None = None,
     narrowed: Narrowed | None = None,
 ) -> list[Part]:
     """The parts of a read, stream by stream and in the order of IDs; none for a stream without entries in the range.
 
-    lease_ms  how long archivers are asked not to trim what the read takes from the server; 0: not at all
-    reader    name of the lease; the same name again takes its place
+    reader    name of the lease (archiveLease) that this takes; the same name again takes its place
     narrowed  what a filter leaves, on top of what the options say
     """
     if options.archive is None:
@@ -133,10 +129,15 @@ def plan_history(
         parts: list[Part] = []
         for stream in streams_of(options, layout, connection):
             if narrowed is None or narrowed.wants(stream):
-                parts += plan_stream(
-                    options, layout, connection, stream, lease_ms, reader or uuid.uuid4().hex, narrowed
-                )
+                parts += plan_stream(options, layout, connection, stream, reader or uuid.uuid4().hex, narrowed)
     return parts
+
+
+def end_read(options: SourceOptions, reader: str) -> None:
+    """Give the leases of a read back before they expire. Spark does not say when a read is over; who reads by hand can."""
+    with connect(options.connection) as connection:
+        for stream in streams_of(options, Layout(options.archive or ""), connection):
+            trying(connection, partial(give_lease_back, connection, stream, reader))
 
 
 def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -> list[str]:
@@ -179,12 +180,12 @@ def plan_stream(
     layout: Layout,
     connection: Connection,
     stream: str,
-    lease_ms: int,
     reader: str,
     narrowed: Narrowed | None,
 ) -> list[Part]:
     # The order of these matters: see archive/leases.py.
-    has_lease = lease_ms > 0 and try_lease(connection, stream, reader, 0, lease_ms)
+    lease_ms = options.archive_lease_ms
+    has_lease = lease_ms > 0 and trying(connection, lambda: take_lease(connection, stream, reader, 0, lease_ms))
     log = ManifestLog.read(layout, stream)
     parts: list[Part] = []
     for _ in range(ATTEMPTS):
@@ -240,10 +241,10 @@ def narrow_by_texts(
     return max(low, text_low), min(high, text_high)
 
 
-def try_lease(connection: Connection, stream: str, reader: str, boundary: int, lease_ms: int) -> bool:
-    """Take a lease; False for a user who may not, or on a server that takes no writes."""
+def trying(connection: Connection, change: Callable[[], None]) -> bool:
+    """Change a lease; False for a user who may not, or on a server that takes no writes."""
     try:
-        take_lease(connection, stream, reader, boundary, lease_ms)
+        change()
     except ServerError as error:
         connection.pipeline([("DISCARD",), ("UNWATCH",)], raise_errors=False)
         if error.code in ("NOPERM", "READONLY", "MISCONF", "OOM", "EXECABORT"):

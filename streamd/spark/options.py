@@ -521,6 +521,12 @@ class SourceOptions:
     archive: str | None = option(
         "archive", text, None, "folder of an archive, to read what it holds together with what the server holds"
     )
+    archive_lease_ms: int = option(
+        "archiveLease",
+        parse_duration_ms,
+        600_000,
+        "how long archivers leave on the server what a read of an archive takes from there; 0: they are not asked to",
+    )
 
     @classmethod
     def parse(cls, options: Options) -> SourceOptions:

@@ -13,7 +13,7 @@ from typing import Any
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import Manifest
 from streamd.spark.errors import DataLossError
-from streamd.spark.ids import first_id_of, format_entry_id, parse_entry_id
+from streamd.spark.ids import format_entry_id, last_id_of, parse_entry_id
 
 __all__ = ["GroupState", "StreamState", "check_incarnation", "choose_end", "holders", "trim_limit"]
 
@@ -76,7 +76,8 @@ class GroupState:
 
 def choose_end(state: StreamState, now_ms: int, hot_window_ms: int) -> int:
     """The last ID to archive: older than the hot window, and one at which nothing can be added any more."""
-    return min(first_id_of(now_ms - hot_window_ms) - 1, state.last_generated)
+    cut_ms = now_ms - hot_window_ms
+    return min(last_id_of(cut_ms - 1), state.last_generated) if cut_ms > 0 else -1
 
 
 def check_incarnation(

@@ -86,12 +86,12 @@ class Disk:
     def publish(self, temporary: Path, final: Path) -> None:
         """Give a file its final name at once, never in place of another. FileExistsError when the name is taken."""
         try:
-            os.link(temporary, final)
+            self.link(temporary, final)
         except FileExistsError:
             raise
         except OSError:
             if not temporary.exists():
-                raise
+                raise FileNotFoundError(str(temporary)) from None
             # A file system without hard links. The lock, and that nobody else writes pending files of this run, must do.
             if final.exists():
                 raise FileExistsError(str(final)) from None
@@ -99,6 +99,9 @@ class Disk:
         else:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
 
     def move(self, source: Path, target: Path) -> None:
         os.rename(source, target)

@@ -35,8 +35,6 @@ __all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to"]
 
 PREFIX = "streamd:archive:"
 POLL_S = 0.05
-ATTEMPTS = 5
-"""How often a guarded change is tried when the lock's own renewal comes between."""
 
 
 def key_beside(kind: str, stream: str) -> str:
@@ -156,28 +154,26 @@ class ArchiveLock:
 
     def check(self) -> None:
         """Raise LockLostError unless the lock is still this run's; extend it."""
-        for _ in range(ATTEMPTS):
-            if extend(self.connection, self._key, self._value, self.ttl_ms):
-                return
-            if self.connection.command("GET", self._key) != self._value:
-                break
-        raise LockLostError(f"the lock of {self.stream!r} is lost: another archiver works on it, or it has expired")
+        if not extend(self.connection, self._key, self._value, self.ttl_ms):
+            raise self._lost()
+
+    def _lost(self) -> LockLostError:
+        return LockLostError(f"the lock of {self.stream!r} is lost: another archiver works on it, or it has expired")
 
     def guarded(self, requests: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
         """Do all of the requests, and only if the lock is still this run's; return their replies.
 
         Raises LockLostError when it is not; then nothing was done.
         """
-        for _ in range(ATTEMPTS):
+        while True:
             _, value = self.connection.pipeline([("WATCH", self._key), ("GET", self._key)])
             if value != self._value:
                 self.connection.command("UNWATCH")
-                break
+                raise self._lost()
             # None: the lock was touched since WATCH. By this run's own renewal, or it has expired: look again.
             done = self.connection.transaction([*requests, ("PEXPIRE", self._key, self.ttl_ms)])
             if done is not None:
                 return done[:-1]
-        raise LockLostError(f"the lock of {self.stream!r} is lost: another archiver works on it, or it has expired")
 
     def release(self) -> None:
         """Give the lock back. What goes wrong here is left to its expiry."""
@@ -187,12 +183,15 @@ class ArchiveLock:
 
 
 def extend(connection: Connection, key: str, value: bytes, ttl_ms: int) -> bool:
-    """Set the expiry of a lock that has this value; whether it had. False too when it was touched meanwhile."""
-    _, found = connection.pipeline([("WATCH", key), ("GET", key)])
-    if found != value:
-        connection.command("UNWATCH")
-        return False
-    return connection.transaction([("PEXPIRE", key, ttl_ms)]) is not None
+    """Set the expiry of a lock that has this value; whether it had."""
+    while True:
+        _, found = connection.pipeline([("WATCH", key), ("GET", key)])
+        if found != value:
+            connection.command("UNWATCH")
+            return False
+        # None: touched since WATCH, by another thread of the same run or by its expiry.
+        if connection.transaction([("PEXPIRE", key, ttl_ms)]) is not None:
+            return True
 
 
 def host_identity() -> str:

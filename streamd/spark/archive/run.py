@@ -285,8 +285,14 @@ class StreamRun:
         self.report.low = self.report.high = format_entry_id(self.log.boundary)
         self.hook("bounded")
         self.report.status = "nothing"
-        if high >= low:
+        if high < low:
+            return
+        try:
             self.archive_range(state, low, high)
+        except (ArchiveError, OSError):
+            # Who took the stream over has removed what this run wrote: then that is what to say.
+            self.lock.check()
+            raise
 
     def step(self, name: str, done: int = 0, total: int = 1) -> None:
         self._progress(self.stream, name, done, total)

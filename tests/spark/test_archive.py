@@ -1,0 +1,548 @@
+"""The archiver: nothing lost and nothing twice, wherever it is killed, while producers append and groups consume.
+
+Most runs here copy in the test's process, and need no Java; `spark` marks those that copy by Spark. What is done around the
+copy is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
+
+import pyarrow.parquet as pq
+from support.archives import KEY, Killed, archive_once, fill, kill_at, rows_of_history
+from support.servers import eventually
+
+from streamd.spark.archive.errors import LockedError, LockLostError
+from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
+from streamd.spark.archive.lock import ArchiveLock, key_beside
+from streamd.spark.archive.manifest import ManifestLog
+from streamd.spark.archive.restore import restore
+from streamd.spark.archive.run import STEPS
+from streamd.spark.archive.staging import LocalEngine, SparkEngine
+from streamd.spark.archive.status import read_status
+from streamd.spark.archive.verify import verify_archive
+from streamd.spark.connect import connect
+from streamd.spark.ids import format_entry_id, pack_id, parse_entry_id
+from streamd.spark.options import ConnectionOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Options = dict[str, str]
+
+
+class Traffic:
+    """Producers that append and a group that consumes, all the time that an archiver works."""
+
+    def __init__(self, port: int) -> None:
+        self.store = redis.Redis(port=port, protocol=2)
+        self.produced: list[str] = []
+        self.acknowledged: set[str] = set()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
+
+    def start(self) -> None:
+        self.store.xgroup_create(KEY, "workers", "0", mkstream=True)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _produce(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            pipe = self.store.pipeline(transaction=False)
+            for _ in range(5):
+                pipe.xadd(KEY, {"n": number})
+                number += 1
+            self.produced += [found.decode() for found in pipe.execute()]
+            self._stop.wait(0.002)
+
+    def _consume(self) -> None:
+        while not self._stop.is_set():
+            found: Any = self.store.xreadgroup("workers", "one", {KEY: ">"}, count=20, block=20)
+            # Every third entry stays pending.
+            ids = [entry_id for _, entries in found or [] for at, (entry_id, _) in enumerate(entries) if at % 3]
+            if ids:
+                self.store.xack(KEY, "workers", *ids)
+                self.acknowledged |= {each.decode() for each in ids}
+
+
+@contextmanager
+def traffic(store: redis.Redis) -> Iterator[Traffic]:
+    made = Traffic(store.connection_pool.connection_kwargs["port"])
+    made.start()
+    try:
+        eventually(lambda: len(made.produced) > 100)
+        yield made
+    finally:
+        made.stop()
+
+
+def assert_whole(path: Path, options: Options, produced: list[str]) -> None:
+    """The union of cold and hot is what was produced, in its order; and the archive is in order in itself."""
+    assert [entry_id for entry_id, _ in rows_of_history(path, options)] == produced
+    verdict = verify_archive(Layout(path), KEY)
+    assert verdict.faults == []
+
+
+def check_nothing_needed_is_gone(store: redis.Redis, traffic: Traffic) -> None:
+    """What the group has not acknowledged is still on the server."""
+    held = {entry_id.decode() for entry_id, _ in store.xrange(KEY)}
+    assert set(traffic.produced) - traffic.acknowledged <= held
+
+
+# --- The crash matrix -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_killed_at_any_step_is_mended_by_the_next(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    with traffic(store) as produced:
+        archive_once(tmp_path, source_options)  # something to go on from, and to trim
+        with pytest.raises(Killed):
+            archive_once(tmp_path, source_options, hook=kill_at(step))
+        seen = len(produced.produced)
+        eventually(lambda: len(produced.produced) > seen)
+        assert_prefix(list(rows_of_history(tmp_path, source_options)), produced.produced)
+        report = archive_once(tmp_path, source_options)
+        assert report.is_success, report.to_json()
+    assert archive_once(tmp_path, source_options).is_success
+    assert_whole(tmp_path, source_options, produced.produced)
+    check_nothing_needed_is_gone(store, produced)
+    assert verify_archive(Layout(tmp_path), KEY).strangers == []
+    assert not list((tmp_path / "_staging").rglob("*.parquet"))
+
+
+def assert_prefix(rows: list[tuple[str, Any]], produced: list[str]) -> None:
+    """While producers go on, what is read is what was produced up to some moment."""
+    found = [entry_id for entry_id, _ in rows]
+    eventually(lambda: len(produced) >= len(found))
+    assert found == produced[: len(found)]
+    assert len(found) > 100
+
+
+KILLED_RUN = """
+import sys
+from support.archives import archive_once, sigkill_at
+archive_once(sys.argv[1], {"port": sys.argv[2]}, hook=sigkill_at(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("step", ["staged", "moving", "pending", "committed", "trimming"])
+def test_a_process_killed_at_a_step_is_taken_over_at_once(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 300)
+    folder = tmp_path / "archive"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    argv = [sys.executable, "-c", KILLED_RUN, str(folder), source_options["port"], step]
+    assert subprocess.run(argv, env=environment, check=False).returncode == -signal.SIGKILL
+    # Its lock would hold for an hour; but the process is seen to be gone.
+    store.pexpire(key_beside("lock", KEY), 3_600_000)
+    assert archive_once(folder, source_options, lock_wait_ms=0).is_success
+    assert_whole(folder, source_options, produced)
+    assert store.xlen(KEY) == 0
+
+
+def test_a_stalled_archiver_commits_and_trims_nothing_more(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 300)
+
+    def taken_over() -> None:
+        # As if this process had slept until its lock expired.
+        store.delete(key_beside("lock", KEY))
+        assert archive_once(tmp_path, source_options, hook=lambda step: None).rows == 300
+
+    for step in ("staged", "verified", "moving", "moved", "pending"):
+        store.delete(KEY)
+        for path in (tmp_path / "_manifest").rglob("*.json"):
+            path.unlink()
+        store.delete(key_beside("trimmed", KEY))
+        fill(store, 300)
+        done = []
+
+        def hook(name: str, step: str = step, done: list[str] = done) -> None:
+            if name == step and not done:
+                done.append(name)
+                taken_over()
+
+        report = archive_once(tmp_path, source_options, hook=hook)
+        assert not report.is_success
+        assert "LockLostError" in str(report.streams[0].error)
+        assert [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)] == produced
+        assert verify_archive(Layout(tmp_path), KEY).faults == []
+
+
+class FullDisk(Disk):
+    """A disk on which one operation fails, once."""
+
+    def __init__(self, operation: str) -> None:
+        self.left = 1
+        setattr(self, operation, self._failing(getattr(self, operation)))
+
+    def _failing(self, real: Any) -> Any:
+        def operate(*args: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise OSError(28, "No space left on device")
+            return real(*args)
+
+        return operate
+
+
+@pytest.mark.parametrize("operation", ["write_new", "publish", "move", "sync_folder", "sync_file", "remove_tree"])
+def test_a_disk_that_fails_is_told_and_the_next_run_mends_it(
+    operation: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 50)
+    Layout(tmp_path).create(Disk())
+    report = archive_once(tmp_path, source_options, disk=FullDisk(operation))
+    assert not report.is_success
+    assert "No space left" in str(report.streams[0].error)
+    assert archive_once(tmp_path, source_options).is_success
+    assert_whole(tmp_path, source_options, produced)
+
+
+# --- What may be trimmed --------------------------------------------------------------------------------------------------
+
+
+def test_what_groups_need_stays_and_goes_when_they_have_it(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 100)
+    store.xgroup_create(KEY, "slow", "0")
+    store.xreadgroup("slow", "one", {KEY: ">"}, count=60)
+    store.xack(KEY, "slow", *produced[:20], *produced[30:60])
+    report = archive_once(tmp_path, source_options).streams[0]
+    assert report.held_by == {"slow": format_entry_id(parse_entry_id(produced[20]) - 1)}
+    held = [entry_id.decode() for entry_id, _ in store.xrange(KEY)]
+    assert set(produced[20:30] + produced[60:]) <= set(held)
+    assert_whole(tmp_path, source_options, produced)
+    store.xack(KEY, "slow", *produced[20:30])
+    store.xreadgroup("slow", "one", {KEY: ">"}, noack=True)
+    archive_once(tmp_path, source_options)
+    assert store.xlen(KEY) == 0
+    assert_whole(tmp_path, source_options, produced)
+
+
+def test_a_server_without_acked_trims_keeps_what_groups_need(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """An ignored group makes the archiver compute what may go, as it does for Redis before 8.2 and Valkey."""
+    produced = fill(store, 100)
+    store.xgroup_create(KEY, "dead", "0")
+    store.xgroup_create(KEY, "slow", "0")
+    store.xreadgroup("slow", "one", {KEY: ">"}, count=60)
+    store.xack(KEY, "slow", *produced[:20], *produced[30:60])
+    report = archive_once(tmp_path, source_options, ignored_groups=frozenset({"dead"})).streams[0]
+    assert report.trimmed == 20
+    assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == produced[20:]
+
+
+def test_a_group_that_never_read_is_warned_of(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 10)
+    store.xgroup_create(KEY, "never", "0")
+    report = archive_once(tmp_path, source_options).streams[0]
+    assert (report.rows, report.trimmed) == (10, 0)
+    assert "'never' has never read" in report.warnings[0]
+
+
+def test_only_manifests_of_some_age_are_trimmed(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 10)
+    archive_once(tmp_path, source_options, trim_delay_ms=3_600_000)
+    assert store.xlen(KEY) == 10
+    archive_once(tmp_path, source_options, trim=False)
+    assert store.xlen(KEY) == 10
+    archive_once(tmp_path, source_options)
+    assert store.xlen(KEY) == 0
+
+
+def test_a_lease_holds_trimming_back_until_it_is_given_back(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 10)
+    with connect(ConnectionOptions.parse(source_options)) as connection:
+        take_lease(connection, KEY, "a", parse_entry_id(produced[3]), 60_000)
+        take_lease(connection, KEY, "b", parse_entry_id(produced[5]), 60_000)
+        take_lease(connection, KEY, "short", 0, 1)
+        eventually(lambda: leased_boundary(connection, KEY) == parse_entry_id(produced[3]))
+        report = archive_once(tmp_path, source_options).streams[0]
+        assert (report.trimmed, report.held_by_readers) == (4, produced[3])
+        give_lease_back(connection, KEY, "a")
+        assert archive_once(tmp_path, source_options).streams[0].trimmed == 2
+        give_lease_back(connection, KEY, "b")
+        assert store.exists(key_beside("leases", KEY)) == 0
+        assert archive_once(tmp_path, source_options).streams[0].trimmed == 4
+
+
+# --- What is refused ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_made_anew_is_refused(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 10)
+    archive_once(tmp_path, source_options, trim=False)
+    store.delete(KEY)
+    assert "the stream is gone" in str(archive_once(tmp_path, source_options).streams[0].error)
+    fill(store, 5)
+    assert "IncarnationError" in str(archive_once(tmp_path, source_options).streams[0].error)
+    store.xadd(KEY, {"f": "v"})  # its last ID is high enough now, but it has had fewer entries
+    assert "IncarnationError" in str(archive_once(tmp_path, source_options).streams[0].error)
+
+
+def test_entries_trimmed_by_others_before_they_were_archived_are_told(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    fill(store, 10)
+    store.xadd(KEY, {"f": "new"})
+    archive_once(tmp_path, source_options, hot_window_ms=3_600_000, trim=False)
+    store.xadd(KEY, {"f": "newer"})
+    store.xtrim(KEY, maxlen=1, approximate=False)
+    assert "DataLossError" in str(archive_once(tmp_path, source_options).streams[0].error)
+    report = archive_once(tmp_path, source_options, allow_gaps=True).streams[0]
+    assert (report.status, report.rows) == ("archived", 1)
+    assert "before it was archived" in report.warnings[0]
+
+
+def test_two_archivers_do_not_work_on_one_stream(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 10)
+    options = ConnectionOptions.parse(source_options)
+    with connect(options) as connection, connect(options) as other:
+        lock = ArchiveLock.acquire(connection, KEY, run="first", archive="x")
+        report = archive_once(tmp_path, source_options, lock_wait_ms=0)
+        assert "LockedError" in str(report.streams[0].error)
+        with pytest.raises(LockedError, match=f"process {os.getpid()}"):
+            ArchiveLock.acquire(other, KEY, run="second", archive="x")
+        lock.release()
+        later = ArchiveLock.acquire(other, KEY, run="second", archive="x")
+        assert later.token > lock.token
+        with pytest.raises(LockLostError):
+            lock.guarded([("DEL", KEY)])
+        assert store.exists(KEY)
+        later.release()
+
+
+def test_a_lock_is_renewed_as_long_as_its_run_lives(store: redis.Redis, source_options: Options) -> None:
+    options = ConnectionOptions.parse(source_options)
+    with connect(options) as connection:
+        lock = ArchiveLock.acquire(connection, KEY, run="first", archive="x", ttl_ms=60)
+        lock.start_renewing(options)
+        renewed = []
+        eventually(lambda: renewed.append(store.pttl(key_beside("lock", KEY))) or len(renewed) > 200)
+        assert min(renewed) > 0
+        lock.release()
+        assert store.exists(key_beside("lock", KEY)) == 0
+
+
+def test_a_server_that_lost_its_counter_gets_a_higher_token(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 10)
+    archive_once(tmp_path, source_options)
+    archive_once(tmp_path, source_options)
+    store.delete(key_beside("token", KEY))
+    store.xadd(KEY, {"f": "v"}, id="1800000000000-0")
+    archive_once(tmp_path, source_options, hot_window_ms=-(2**50))
+    tokens = [each.token for each in ManifestLog.read(Layout(tmp_path), KEY).manifests]
+    assert tokens == sorted(set(tokens))
+    assert_whole(tmp_path, source_options, [*produced, "1800000000000-0"])
+
+
+# --- What is written ------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_sorted_dated_and_compressed(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 5000)
+    archive_once(tmp_path, source_options)
+    log = ManifestLog.read(Layout(tmp_path), KEY)
+    assert len(log.files) > 2
+    found = []
+    for file in log.files:
+        day = file.path.split("/")[2].removeprefix("date=")
+        parquet = pq.ParquetFile(tmp_path / file.path)
+        group = parquet.metadata.row_group(0)
+        assert {group.column(at).compression for at in range(group.num_columns)} == {"ZSTD"}
+        assert group.column(1).statistics.min == file.first >> 64
+        rows = parquet.read().to_pylist()
+        assert {str(row["time"].date()) for row in rows} == {day}
+        found += [row["id"] for row in rows]
+    assert found == produced
+
+
+def test_any_bytes_and_any_id_come_back(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    entries = [
+        ("0-1", [b"a", b"1", b"a", b"2", b"", b""]),
+        ("0-2", [b"\xff\x00\r\n", b"\x80" * 300]),
+        ("253402300799999-0", [b"f", b"last day"]),
+        ("253402300800000-0", [b"f", b"no day"]),
+        ("9223372036854775807-9223372036854775807", [b"f", b"v"]),
+        ("9223372036854775807-9223372036854775808", [b"f", b"v"]),
+        ("9223372036854775808-0", [b"f", b"v"]),
+        ("18446744073709551615-18446744073709551615", [b"f", b"v"]),
+    ]
+    for entry_id, fields in entries:
+        store.execute_command("XADD", KEY, entry_id, *fields)
+    before = list(rows_of_history_without_archive(tmp_path, source_options))
+    report = archive_once(tmp_path, source_options, hot_window_ms=-(2**70), depth="content")
+    assert report.rows == len(entries), report.to_json()
+    assert store.xlen(KEY) == 1  # nothing is above the last ID of all, so nothing can be trimmed to there
+    assert list(rows_of_history(tmp_path, source_options)) == before
+    assert [(entry_id, [part for pair in fields for part in pair]) for entry_id, fields in before] == entries
+
+
+def rows_of_history_without_archive(path: Path, options: Options) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
+    Layout(path).create(Disk())
+    yield from rows_of_history(path, options)
+
+
+def test_damage_is_found(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 100)
+    archive_once(tmp_path, source_options)
+    layout = Layout(tmp_path)
+    assert verify_archive(layout, KEY).is_whole
+    path = next(layout.data_files(KEY))
+    whole = path.read_bytes()
+    for at in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert verify_archive(layout, KEY).faults, f"byte {at}"
+    path.write_bytes(whole[:-1])
+    assert verify_archive(layout, KEY, quick=True).faults
+    path.unlink()
+    assert verify_archive(layout, KEY, quick=True).faults
+    path.write_bytes(whole)
+    (path.parent / "stranger.parquet").touch()
+    assert verify_archive(layout, KEY).strangers == [layout.relative(path.parent / "stranger.parquet")]
+    assert verify_archive(layout, KEY).is_whole
+
+
+class LosingEngine(LocalEngine):
+    """Copies all but some entries in the middle."""
+
+    def copy(self, stream: str, low: int, high: int, folder: Path, progress: Any) -> Any:
+        middle = pack_id(1_700_000_000_000 + 50 * 40_000, 0)
+        return [
+            *super().copy(stream, low, middle, folder / "a", progress),
+            *super().copy(stream, middle + (5 << 64), high, folder / "b", progress),
+        ]
+
+
+def test_a_copy_that_misses_an_entry_is_not_committed(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 100)
+    engine = LosingEngine(source_options, Disk())
+    report = archive_once(tmp_path, source_options, engine=engine).streams[0]
+    assert "VerifyError" in str(report.error)
+    assert store.xlen(KEY) == 100
+    assert_whole(tmp_path, source_options, produced)
+
+
+def test_entries_deleted_while_they_are_archived_are_no_fault(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 100)
+
+    def hook(step: str) -> None:
+        if step == "staged":
+            store.xdel(KEY, produced[0], produced[50], produced[99])
+            store.xtrim(KEY, minid=produced[10], approximate=False)
+
+    report = archive_once(tmp_path, source_options, hook=hook).streams[0]
+    assert (report.rows, report.deleted_meanwhile) == (100, 12)
+
+
+# --- Restore, status, commands --------------------------------------------------------------------------------------------
+
+
+def test_a_range_comes_back_with_its_ids(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 5000)
+    entries = store.xrange(KEY, produced[100], produced[4800])
+    archive_once(tmp_path, source_options)
+    low, high = parse_entry_id(produced[100]), parse_entry_id(produced[4800])
+    report = restore(str(tmp_path), KEY, source_options, into="back", low=low, high=high)
+    assert (report.rows, report.first, report.last) == (4701, produced[100], produced[4800])
+    assert store.xrange("back") == entries
+
+
+def test_a_restore_cut_short_is_taken_up(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 5000)
+    entries = store.xrange(KEY)
+    archive_once(tmp_path, source_options)
+
+    def cut(done: int, total: int) -> None:
+        if done < total:
+            raise Killed
+
+    with pytest.raises(Killed):
+        restore(str(tmp_path), KEY, source_options, into="back", progress=cut)
+    assert 0 < store.xlen("back") < 5000
+    with pytest.raises(Exception, match="only higher ones"):
+        restore(str(tmp_path), KEY, source_options, into="back")
+    report = restore(str(tmp_path), KEY, source_options, into="back", resume=True)
+    assert report.last == produced[-1]
+    assert store.xrange("back") == entries
+
+
+def run_command(*words: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "streamd", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 100)
+    folder, where = tmp_path / "archive", ["-p", source_options["port"]]
+    ran = run_command("archive", "run", folder, "--pattern", "read*", "--engine", "local", "--json", *where)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["rows"] == 100
+    status = read_status(str(folder), source_options)[0]
+    assert (status.rows, status.on_server, status.boundary) == (100, 100, produced[-1])
+    shown = json.loads(run_command("archive", "status", folder, "--json", *where).stdout)
+    assert shown[0]["boundary"] == produced[-1]
+    assert run_command("archive", "verify", folder).returncode == 0
+    back = run_command("archive", "restore", folder, KEY, "--into", "back", "--until", produced[9], "--json", *where)
+    assert json.loads(back.stdout)["rows"] == 10
+    refused = run_command("archive", "status", tmp_path / "nothing", *where)
+    assert refused.returncode == 1
+    assert "is no archive" in refused.stderr
+
+
+# --- By Spark -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("server", ["streamd"], indirect=True)
+def test_spark_archives_while_it_is_killed_and_producers_go_on(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    engine = SparkEngine(spark, {**source_options, "minPartitions": "2"}, rows_per_file=1000)
+    fill(store, 3000)
+    before = [entry_id.decode() for entry_id, _ in store.xrange(KEY)]
+    with traffic(store) as produced:
+        for step in STEPS:
+            with pytest.raises(Killed):
+                archive_once(tmp_path, source_options, engine=engine, hook=kill_at(step))
+            assert_prefix(list(rows_of_history(tmp_path, source_options)), before + produced.produced)
+    assert archive_once(tmp_path, source_options, engine=engine, depth="content").is_success
+    assert_whole(tmp_path, source_options, before + produced.produced)
+    check_nothing_needed_is_gone(store, produced)

@@ -1,0 +1,89 @@
+"""Archives under test: runs that are killed at a step, and what must hold after every one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import redis
+
+from streamd.spark.archive.layout import Disk
+from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport
+from streamd.spark.archive.staging import Engine, LocalEngine
+from streamd.spark.history import plan_history, read_part
+from streamd.spark.options import SourceOptions
+from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
+
+__all__ = ["KEY", "Killed", "archive_once", "kill_at", "now_settings", "rows_of_history", "sigkill_at"]
+
+KEY = "readings"
+
+
+class Killed(BaseException):
+    """The end of a process, as far as a test can play it: nothing may be tidied up on its way."""
+
+
+def kill_at(step: str, before: Callable[[], None] = lambda: None) -> Callable[[str], None]:
+    """A hook that ends the run when it comes to a step."""
+
+    def hook(name: str) -> None:
+        if name == step:
+            before()
+            raise Killed(step)
+
+    return hook
+
+
+def sigkill_at(step: str) -> Callable[[str], None]:
+    """A hook that kills this process when it comes to a step."""
+
+    def hook(name: str) -> None:
+        if name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def now_settings(**changes: Any) -> ArchiveSettings:
+    """Archive everything, trim it at once, and let a lock go stale soon."""
+    return ArchiveSettings(
+        **{"hot_window_ms": 0, "trim_delay_ms": 0, "lock_ttl_ms": 250, "lock_wait_ms": 5000, **changes}
+    )
+
+
+def archive_once(
+    path: object,
+    options: Mapping[str, str],
+    *,
+    engine: Engine | None = None,
+    hook: Callable[[str], None] = lambda step: None,
+    disk: Disk | None = None,
+    **changes: Any,
+) -> RunReport:
+    """One run over the stream KEY."""
+    disk = disk or Disk()
+    given = {"stream": KEY, **options}
+    chosen = engine or LocalEngine(given, disk)
+    return Archiver(str(path), given, chosen, now_settings(**changes), disk=disk, hook=hook).run()
+
+
+def rows_of_history(
+    path: object, options: Mapping[str, str], **more: str
+) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
+    """ID and fields of every entry, cold and hot, read without Spark, and without a lease unless `more` says so."""
+    source = SourceOptions.parse({"stream": KEY, "archiveLease": "0", **options, "archive": str(path), **more})
+    table = table_layout(DEFAULT_SCHEMA, source)
+    for part in plan_history(source):
+        for batch in read_part(source, table, part):
+            for row in batch.select(["id", "fields"]).to_pylist():
+                yield row["id"], [(pair["field"], pair["value"]) for pair in row["fields"]]
+
+
+def fill(store: redis.Redis, count: int, *, start_ms: int = 1_700_000_000_000, step_ms: int = 40_000) -> list[str]:
+    """Append entries from some days in 2023; return their IDs."""
+    pipe = store.pipeline(transaction=False)
+    for at in range(count):
+        pipe.xadd(KEY, {"sensor": at % 7, "value": at}, id=f"{start_ms + at * step_ms}-{at % 3}")
+    return [str(found.decode()) for found in pipe.execute()]

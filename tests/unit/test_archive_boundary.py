@@ -1,0 +1,129 @@
+"""What may be archived, and what may be trimmed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
+
+from streamd.spark.archive.boundary import (
+    GroupState,
+    StreamState,
+    check_incarnation,
+    choose_end,
+    holders,
+    trim_limit,
+)
+from streamd.spark.archive.errors import IncarnationError
+from streamd.spark.archive.manifest import FileRecord, Manifest, RowGroup
+from streamd.spark.errors import DataLossError
+from streamd.spark.ids import pack_id
+
+
+def state(last: int = pack_id(100, 0), added: int | None = 50, deleted: int | None = 0) -> StreamState:
+    return StreamState(50, last, pack_id(1, 0), added, deleted)
+
+
+def last_manifest(high: int = pack_id(80, 0), next_id: int | None = pack_id(90, 0), added: int | None = 40) -> Manifest:
+    file = FileRecord("data/x", 1, 1, high, high, (RowGroup(1, high, high),), "")
+    return Manifest("s", 1, 0, high, 1, (file,), "r", 1, 0, added, pack_id(95, 0), next_id)
+
+
+def group(delivered: int, first_pending: int | None = None, name: str = "g") -> GroupState:
+    return GroupState(name, pack_id(delivered, 0), 0 if first_pending is None else 1, first_pending)
+
+
+def test_the_end_is_older_than_the_hot_window() -> None:
+    assert choose_end(state(), now_ms=90, hot_window_ms=20) == pack_id(70, 0) - 1
+
+
+def test_the_end_is_never_above_what_the_stream_has_generated() -> None:
+    # At an ID above it, an entry could still be added: with the clock's cut it would be lost.
+    assert choose_end(state(last=pack_id(50, 3)), now_ms=1000, hot_window_ms=0) == pack_id(50, 3)
+
+
+def test_a_hot_window_longer_than_time_leaves_nothing() -> None:
+    assert choose_end(state(), now_ms=10, hot_window_ms=1000) < 0
+
+
+def test_without_groups_and_readers_everything_archived_may_go() -> None:
+    assert trim_limit(pack_id(80, 0), leased=None) == pack_id(80, 0)
+
+
+def test_what_a_group_has_not_been_given_stays() -> None:
+    assert trim_limit(pack_id(80, 0), leased=None, groups=[group(30), group(60)]) == pack_id(30, 0)
+
+
+def test_what_is_pending_stays() -> None:
+    limit = trim_limit(pack_id(80, 0), leased=None, groups=[group(60, first_pending=pack_id(20, 5))])
+    assert limit == pack_id(20, 4)
+
+
+def test_a_pending_entry_above_the_last_delivered_one_holds_nothing_more() -> None:
+    # XCLAIM FORCE can make entries pending that were never delivered.
+    assert group(30, first_pending=pack_id(60, 0)).free_until == pack_id(30, 0)
+
+
+def test_a_group_that_has_never_read_holds_everything() -> None:
+    assert trim_limit(pack_id(80, 0), leased=None, groups=[group(0)]) == 0
+
+
+def test_ignored_groups_hold_nothing() -> None:
+    groups = [group(0, name="old"), group(70, name="new")]
+    assert trim_limit(pack_id(80, 0), leased=None, groups=groups, ignored=frozenset({"old"})) == pack_id(70, 0)
+
+
+def test_a_reader_holds_what_is_above_its_boundary() -> None:
+    assert trim_limit(pack_id(80, 0), leased=pack_id(40, 0)) == pack_id(40, 0)
+
+
+def test_holders_are_told_with_what_they_still_need() -> None:
+    groups = [group(80, name="done"), group(30, name="slow")]
+    assert holders(groups, pack_id(80, 0)) == {"slow": "30-0"}
+
+
+def check(found: StreamState | None, last: Manifest | None, *, there: bool = True, gaps: bool = False) -> None:
+    check_incarnation(found, last, next_is_there=there, allow_gaps=gaps)
+
+
+def test_the_stream_that_was_archived_is_taken() -> None:
+    check(state(), last_manifest())
+    check(None, None)
+    check(state(), None)
+
+
+@pytest.mark.parametrize(
+    "found", [None, state(last=pack_id(70, 0)), state(last=pack_id(94, 0)), state(added=39)], ids=str
+)
+def test_a_stream_made_anew_is_refused(found: StreamState | None) -> None:
+    with pytest.raises(IncarnationError):
+        check(found, last_manifest())
+    with pytest.raises(IncarnationError):
+        check(found, last_manifest(), gaps=True)
+
+
+def test_a_server_that_does_not_count_entries_is_taken() -> None:
+    check(state(added=None, deleted=None), last_manifest(added=None))
+
+
+def test_entries_trimmed_before_they_were_archived_are_told() -> None:
+    with pytest.raises(DataLossError, match="90-0"):
+        check(state(), last_manifest(), there=False)
+    check(state(), last_manifest(), there=False, gaps=True)
+
+
+def test_an_entry_deleted_on_purpose_is_no_loss() -> None:
+    check(state(deleted=pack_id(90, 0)), last_manifest(), there=False)
+
+
+def test_what_redis_says_is_read() -> None:
+    reply = [
+        b"length", 2, b"last-generated-id", b"7-1", b"max-deleted-entry-id", b"3-0", b"entries-added", 9,
+        b"groups", 0, b"first-entry", [b"5-0", [b"f", b"v"]], b"last-entry", None,
+    ]  # fmt: skip
+    assert StreamState.from_reply(reply) == StreamState(2, pack_id(7, 1), pack_id(5, 0), 9, pack_id(3, 0))
+    old = StreamState.from_reply([b"length", 0, b"last-generated-id", b"0-0", b"first-entry", None])
+    assert old == StreamState(0, 0, None, None, None)
+    info = [b"name", b"g", b"consumers", 1, b"pending", 2, b"last-delivered-id", b"6-0"]
+    assert GroupState.from_replies(info, [2, b"5-0", b"6-0", []]) == GroupState("g", pack_id(6, 0), 2, pack_id(5, 0))
+    assert GroupState.from_replies(info, [0, None, None, None]).first_pending is None
