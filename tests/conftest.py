@@ -7,7 +7,8 @@ Markers (strict), and when the tests that carry them run:
              and the reason is printed. `real(since="7.0")` also runs against an older Redis; the default is 8.6.
              STREAMD_REQUIRE_REDIS=1 turns the skips into failures; STREAMD_REQUIRE_REDIS=8.6 also those for its age.
     slow     only with `pytest -m slow`
-    spark    only with `pytest -m spark`
+    spark    with `pytest`, when PySpark and Java are found; otherwise they are skipped and the reason is printed.
+             STREAMD_REQUIRE_SPARK=1 turns the skips into failures
 """
 
 from __future__ import annotations
