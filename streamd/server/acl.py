@@ -756,11 +756,14 @@ class Acl:
     def _clients_of(self, user: User) -> list[Client]:
         return [client for client in self._server.clients.values() if client.user is user]
 
-    def _follow(self, user: User) -> None:
-        """Let what the clients of a user may do be what the user may do, who has changed."""
+    def _follow(self, user: User, clients: Iterable[Client] | None = None) -> None:
+        """Let what the clients of a user may do be what the user may do, who has changed.
+
+        clients   those of the user, where they are known
+        """
         if user is self.default:
             self._open_or_close_the_door()
-        for client in self._clients_of(user):
+        for client in self._clients_of(user) if clients is None else clients:
             client.follow_user()
             if client.is_subscribed and not may_keep_subscriptions(user, client):
                 self._server.kill(client)
@@ -834,10 +837,20 @@ class Acl:
             raise AclError(f"Error loading ACLs, opening file '{path}': {error.strerror}") from error
         loaded = FileReader(path, self._new_user).read(content)
         loaded.setdefault(DEFAULT_USER, self._new_default())
+        # All clients are looked at once, not once for each user.
+        clients: dict[User, list[Client]] = {}
+        for client in self._server.clients.values():
+            if client.user is not None:
+                clients.setdefault(client.user, []).append(client)
         for name in [name for name in self.users if name not in loaded]:
-            self.delete_user(name)
-        for user in loaded.values():
-            self._put(user)
+            for client in clients.get(self.users.pop(name), ()):
+                self._server.kill(client)
+        for name, user in loaded.items():
+            if name in self.users:
+                self.users[name].take(user)
+                self._follow(self.users[name], clients.get(self.users[name], ()))
+            else:
+                self.users[name] = user
 
     def save_file(self) -> None:
         """ACL SAVE: write all users into the file, whole or not at all; raises OSError."""
@@ -903,6 +916,11 @@ class FileReader:
         except UnmatchedError as error:
             yield f"{place}: {error}"
             return
+        try:
+            user.take(user.changed(rules))
+            return
+        except RuleError:
+            pass  # one after the other, to tell what is wrong with each
         is_told = False
         for rule in rules:
             try:
