@@ -13,6 +13,7 @@ any case, and is small.
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import os
 import time
@@ -77,6 +78,11 @@ class Report:
     throughputs: tuple[Throughput, ...]
     dead_letters: tuple[DeadLetter, ...]
     above: int  # deliveries beyond which an entry is a dead letter
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page, in a frame of its own, since its style is for a whole page."""
+        page = html.escape(render_html(self), quote=True)
+        return f'<iframe srcdoc="{page}" sandbox="" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
 
 # --- Collecting -----------------------------------------------------------------------------------------------------------
