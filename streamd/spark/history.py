@@ -164,15 +164,37 @@ def pattern_of(glob: str) -> str:
         elif char == "\\" and at < len(glob):
             out.append(re.escape(glob[at]))
             at += 1
-        elif char == "[" and (end := glob.find("]", at)) > at:
-            inner = glob[at:end]
-            negated = inner.startswith("^")
-            chosen = re.sub(r"([\\\]\[&~|^])", r"\\\1", inner[negated:])
-            out.append(f"[{'^' if negated else ''}{chosen}]" if chosen else "(?!)")
-            at = end + 1
+        elif char == "[":
+            chosen, at = chosen_of(glob, at)
+            out.append(chosen)
         else:
             out.append(re.escape(char))
     return "".join(out)
+
+
+def chosen_of(glob: str, at: int) -> tuple[str, int]:
+    """The `[...]` whose inside begins at `at`, as a regular expression, and where the pattern goes on.
+
+    As servers read it: `]` ends it wherever it stands, a backslash takes the next character as it is, ranges may be the
+    wrong way round, and one that is not closed reaches to the end.
+    """
+    is_negated = glob[at : at + 1] == "^"
+    at += is_negated
+    chosen = ""
+    while at < len(glob) and glob[at] != "]":
+        if glob[at] == "\\" and at + 1 < len(glob):
+            chosen += re.escape(glob[at + 1])
+            at += 2
+        elif glob[at + 1 : at + 2] == "-" and at + 2 < len(glob):
+            low, high = sorted((glob[at], glob[at + 2]))
+            chosen += f"{re.escape(low)}-{re.escape(high)}"
+            at += 3
+        else:
+            chosen += re.escape(glob[at])
+            at += 1
+    if not chosen:
+        return ("." if is_negated else "(?!)"), at + 1
+    return f"[{'^' if is_negated else ''}{chosen}]", at + 1
 
 
 def plan_stream(

@@ -539,7 +539,8 @@ def test_spark_archives_while_it_is_killed_and_producers_go_on(
     fill(store, 3000)
     before = [entry_id.decode() for entry_id, _ in store.xrange(KEY)]
     with traffic(store) as produced:
-        for step in STEPS:
+        # Five of these come after a copy by Spark; around it, every step is killed above.
+        for step in ("locked", "recovered", "bounded", "staged", "moving", "pending", "committed", "trimming"):
             with pytest.raises(Killed):
                 archive_once(tmp_path, source_options, engine=engine, hook=kill_at(step))
             assert_prefix(list(rows_of_history(tmp_path, source_options)), before + produced.produced)
