@@ -192,8 +192,12 @@ cdef class Eviction:
             return True
         until_us = monotonic_us() + self.patience_us
         while True:
-            if self.trash.pending_objects and self.wait_for_frees(until_us):
-                break
+            if self.trash.pending_objects:
+                if self.wait_for_frees(until_us):
+                    break
+                if self.trash.pending_objects and self.order != BY_NOTHING:
+                    self.go_on_later()
+                    break
             if not self.evict_one():
                 self.wait_for_frees(until_us)
                 is_done = self.has_room()
