@@ -154,7 +154,7 @@ cdef class Dispatcher:
     cdef bint is_write(self, Client client, Entry entry, int flags) noexcept
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
-    cdef int reject(self, Client client, Entry entry, str text) except -1
+    cdef int reject(self, Client client, Entry entry, list args, str text) except -1
     cdef int answer_bug(self, Client client, size_t mark, error) except -1
     cdef int answer_error(self, Client client, str text) except -1
     cdef int finish_reply(self, Client client, size_t mark) except -1

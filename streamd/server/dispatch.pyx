@@ -488,10 +488,10 @@ cdef class Dispatcher:
         try:
             entry = self.look_up(args)
         except CommandError as error:
-            return self.reject(client, None, str(error))
+            return self.reject(client, None, args, str(error))
         if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
             return self.reject(
-                client, entry, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
+                client, entry, args, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
             )
         if (client.state or self.state) and self.gate(client, entry, args):
             return 0
@@ -501,7 +501,7 @@ cdef class Dispatcher:
         """What stands between a request and its handler for clients and times out of the ordinary; 1: it is not to run."""
         cdef str refusal = self.find_refusal(client, entry, args)
         if refusal is not None:
-            self.reject(client, entry, refusal)
+            self.reject(client, entry, args, refusal)
             return 1
         if self.state & TRACKING_FULL:
             (<Tracking>self.tracking).shrink()
@@ -565,7 +565,7 @@ cdef class Dispatcher:
         self.ended_us = monotonic_us()
         return self.finish_reply(client, mark)
 
-    cdef int reject(self, Client client, Entry entry, str text) except -1:
+    cdef int reject(self, Client client, Entry entry, list args, str text) except -1:
         """Refuse a request before a handler ran; `entry` is None when there is no such command."""
         cdef size_t mark = client.reply.length
         client.last_command = None if entry is None else entry.command
@@ -582,7 +582,10 @@ cdef class Dispatcher:
             (<Tracking>self.tracking).after_command(client, entry)
         self.answer_error(client, text)
         self.ended_us = monotonic_us()
-        return self.finish_reply(client, mark)
+        self.finish_reply(client, mark)
+        if self.state & HAS_MONITORS and entry is not None and entry is self.exec_entry:
+            self.monitors.feed(client, args)  # of all that is refused, Redis shows EXEC alone
+        return 0
 
     cdef int run(self, Client client, Entry entry, list args) except -1:
         """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
@@ -681,6 +684,8 @@ cdef class Dispatcher:
                     self.answer_error(client, refusal)
                 if client.is_silent() or is_closing:
                     client.reply.truncate(mark)
+                elif client.reply.length >= self.output_watch[client.output_class]:
+                    self.check_output(client)  # not after the whole reply, which may be a thousand times the limit
                 is_closing = client.close_after_reply  # CLIENT KILL: its own reply is the last
                 if client.confirmed is not None:
                     client.reply.raw_c(client.confirmed.data, client.confirmed.length)
