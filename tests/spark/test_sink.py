@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 import pyarrow
 import pyarrow.parquet
 import redis
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, directive_arguments, eventually, find_oracle, free_port
 
@@ -578,7 +579,7 @@ def test_no_stream_is_made_when_none_is_to_be(server, store, mode):
 ROWS = 4000
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small_batches(spark):
     """Rows come to the writer in small batches, so that it has written some when the task fails."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -587,11 +588,10 @@ def small_batches(spark):
     spark.conf.unset(name)
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two files, which Spark reads as two partitions."""
-    folder = tmp_path / "input"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("input")
     for part in range(2):
         numbers = range(part * ROWS // 2, (part + 1) * ROWS // 2)
         table = pyarrow.table({"k": [f"k{n}" for n in numbers], "n": [*numbers]})
@@ -599,29 +599,55 @@ def files(tmp_path: Path) -> Path:
     return folder
 
 
-def failing_once(folder: Path, *, always: bool):
-    """For mapInArrow: each task fails in its middle, at its first attempt or whenever it is tried."""
+@pytest.fixture(scope="module")
+def failing(spark):
+    """Data sources `once` and `always`: the sink, with tasks that fail in their middle at the first attempt, or each time."""
+    from streamd.spark.batch_source import StreamdDataSource
+    from streamd.spark.sink import StreamdStreamWriter, StreamdWriter
 
-    def rows(batches):
-        from pyspark import TaskContext
+    # Classes of a function go to the workers by value: they cannot import this file.
+    def make(fails: str):
+        def cut(batches):
+            from pyspark import TaskContext
 
-        seen = 0
-        for batch in batches:
-            seen += batch.num_rows
-            if seen > 1500 and (always or TaskContext.get().attemptNumber() == 0):
-                raise ConnectionAbortedError("the task fails")
-            yield batch
+            seen = 0
+            for batch in batches:
+                seen += batch.num_rows
+                if seen > 1500 and (fails == "always" or TaskContext.get().attemptNumber() == 0):
+                    raise ConnectionAbortedError("the task fails")
+                yield batch
 
-    return rows
+        class Writer(StreamdWriter):
+            def write(self, iterator):
+                return super().write(cut(iterator))
+
+        class StreamWriter(StreamdStreamWriter):
+            def write(self, iterator):
+                return super().write(cut(iterator))
+
+        class Failing(StreamdDataSource):
+            @classmethod
+            def name(cls):
+                return fails
+
+            def writer(self, schema, overwrite):
+                return Writer(schema, SinkOptions.parse(self.options), overwrite)
+
+            def streamWriter(self, schema, overwrite):
+                return StreamWriter(schema, SinkOptions.parse(self.options), overwrite)
+
+        return Failing
+
+    for fails in ("once", "always"):
+        spark.dataSource.register(make(fails))
 
 
-def run_query(spark, files: Path, checkpoint: Path, options, *, fails: str | None) -> None:
-    frame = spark.readStream.schema(TABLE).parquet(str(files))
-    if fails:
-        frame = frame.mapInArrow(failing_once(files, always=fails == "always"), TABLE)
+def run_query(spark, server: Server, files: Path, checkpoint: Path, options, *, sink: str) -> None:
     query = (
-        frame.writeStream.format("streamd")
-        .options(**options)
+        spark.readStream.schema(TABLE)
+        .parquet(str(files))
+        .writeStream.format(sink)
+        .options(port=str(server.port), stream="s", chunkSize="200", **options)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -629,53 +655,67 @@ def run_query(spark, files: Path, checkpoint: Path, options, *, fails: str | Non
     query.awaitTermination()
 
 
-def fail_and_replay(spark, files: Path, checkpoint: Path, options) -> None:
-    """A batch whose tasks fail until the query ends, then once each; then the batch again, since Spark lost its commit."""
-    from pyspark.errors import StreamingQueryException
+@pytest.fixture
+def streamd_store(streamd_server) -> Iterator[redis.Redis]:
+    with redis.Redis(port=streamd_server.port, protocol=2) as client:
+        client.flushall()
+        yield client
+        client.flushall()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["marker", "key"])
+def test_a_batch_that_is_repeated_from_the_checkpoint_is_there_once(
+    spark, small_batches, failing, streamd_server, streamd_store, files, tmp_path, mode
+):
+    def run(sink):
+        run_query(spark, streamd_server, files, tmp_path / "checkpoint", MODES[mode], sink=sink)
 
     with pytest.raises(StreamingQueryException, match="the task fails"):
-        run_query(spark, files, checkpoint, options, fails="always")
-    run_query(spark, files, checkpoint, options, fails="once")
-    shutil.rmtree(checkpoint / "commits")
-    run_query(spark, files, checkpoint, options, fails=None)
+        run("always")
+    assert 0 < streamd_store.xlen("s") < ROWS
+    run("once")
+    assert numbers_in(streamd_store) == once_each(ROWS)
+    if mode == "marker":
+        # The whole batch again: Spark has lost that it was done.
+        shutil.rmtree(tmp_path / "checkpoint" / "commits")
+        run("streamd")
+        assert numbers_in(streamd_store) == once_each(ROWS)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", ["plain", "marker", "key"])
-def test_replayed_batches_of_a_query(spark, small_batches, streamd_server, files, tmp_path, mode):
-    with redis.Redis(port=streamd_server.port, protocol=2) as store:
-        store.flushall()
-        options = {"port": str(streamd_server.port), "stream": "s", "chunkSize": "200", **MODES.get(mode, PLAIN)}
-        fail_and_replay(spark, files, tmp_path / "checkpoint", options)
-        found = numbers_in(store)
-        store.flushall()
-    if mode == "plain":
-        assert sum(found.values()) > 2 * ROWS
-    else:
-        assert found == once_each(ROWS)
+def test_a_plain_query_doubles_what_a_task_had_written(
+    spark, small_batches, failing, streamd_server, streamd_store, files, tmp_path
+):
+    run_query(spark, streamd_server, files, tmp_path / "checkpoint", PLAIN, sink="once")
+    found = numbers_in(streamd_store)
+    assert set(found) == set(range(ROWS))
+    assert sum(found.values()) > ROWS + 1000
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [pytest.param("redis", marks=pytest.mark.real), "valkey"])
-def test_replayed_batches_of_a_query_into_other_servers(request, spark, small_batches, files, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "mode"), [pytest.param("redis", "key", marks=pytest.mark.real), ("valkey", "key"), ("valkey", "marker")]
+)
+def test_tasks_that_fail_double_nothing_in_other_servers(
+    request, spark, small_batches, failing, files, tmp_path, name, mode
+):
     server = request.getfixturevalue(f"{name}_server")
     with redis.Redis(port=server.port, protocol=2) as store:
         store.flushall()
-        options = {"port": str(server.port), "stream": "s", "chunkSize": "200", **MODES["key"]}
-        fail_and_replay(spark, files, tmp_path / "checkpoint", options)
+        run_query(spark, server, files, tmp_path / "checkpoint", MODES[mode], sink="once")
         found = numbers_in(store)
         store.flushall()
     assert found == once_each(ROWS)
 
 
 @pytest.mark.spark
-def test_a_batch_write_with_a_name_is_written_once(spark, small_batches, streamd_server, files):
+def test_a_batch_write_with_a_name_is_written_once(spark, small_batches, failing, streamd_server, files):
     with redis.Redis(port=streamd_server.port, protocol=2) as store:
         store.flushall()
         options = {"port": str(streamd_server.port), "stream": "s", "delivery": "exactly-once"}
         frame = spark.read.schema(TABLE).parquet(str(files))
-        failing = frame.mapInArrow(failing_once(files, always=False), TABLE)
-        failing.write.format("streamd").mode("append").options(**options).save()
+        frame.write.format("once").mode("append").options(**options).save()
         assert numbers_in(store) == once_each(ROWS)
         for _ in range(2):
             frame.write.format("streamd").mode("append").options(runId="today", **options).save()
