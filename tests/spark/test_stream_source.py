@@ -1,0 +1,222 @@
+"""Streaming reads through Spark: checkpoints, replays and crashes. What needs no Spark is in test_stream_planner.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from support.servers import eventually, python_environment
+from support.spark import ON_BOTH
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+Options = dict[str, str]
+Entry = tuple[str, str]
+
+DEADLINE_S = 90
+
+
+def read(spark: SparkSession, options: Options, **more: str) -> DataFrame:
+    return spark.readStream.format("streamd").options(**options, **more).load()
+
+
+def to_parquet(frame: DataFrame, folder: Path, *, available_now: bool = False) -> StreamingQuery:
+    writer = frame.select("stream", "id").writeStream.format("parquet")
+    writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "checkpoint"))
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    assert query.awaitTermination(DEADLINE_S), query.status
+
+
+def failure(query: StreamingQuery) -> str:
+    """Why a query failed."""
+    with pytest.raises(Exception, match="STREAM_FAILED") as caught:
+        query.awaitTermination(DEADLINE_S)
+    return str(caught.value)
+
+
+def in_parquet(spark: SparkSession, folder: Path) -> Counter[Entry]:
+    rows = spark.read.schema("stream string, id string").parquet(str(folder / "out")).collect()
+    return Counter((row.stream, row.id) for row in rows)
+
+
+def fill(store: redis.Redis, key: str, count: int) -> list[Entry]:
+    """So many entries with IDs of the clock."""
+    pipe = store.pipeline(transaction=False)
+    for at in range(count):
+        pipe.xadd(key, {"n": at})
+    return [(key, each.decode()) for each in pipe.execute()]
+
+
+class Producer:
+    """Adds entries to streams, from a thread, until it is told to stop."""
+
+    def __init__(self, store: redis.Redis, keys: str, pause_s: float) -> None:
+        self._store = store
+        self._keys = keys
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        self.added: list[Entry] = []
+
+    def run(self) -> None:
+        source = random.Random(7)
+        while not self._stopping.wait(self._pause_s):
+            self.added += fill(self._store, source.choice(self._keys), source.randint(1, int(6000 * self._pause_s) + 1))
+
+    @classmethod
+    @contextmanager
+    def running(cls, store: redis.Redis, keys: str, pause_s: float = 0.02) -> Iterator[Producer]:
+        producer = cls(store, keys, pause_s)
+        thread = threading.Thread(target=producer.run)
+        thread.start()
+        try:
+            yield producer
+        finally:
+            producer._stopping.set()
+            thread.join()
+
+
+def batches_planned(folder: Path) -> int:
+    """The batches that stand in the checkpoint."""
+    offsets = folder / "checkpoint" / "offsets"
+    return len([each for each in offsets.iterdir() if each.name.isdigit()]) if offsets.exists() else 0
+
+
+def wait_for_batches(folder: Path, count: int) -> None:
+    eventually(lambda: batches_planned(folder) >= count, DEADLINE_S, f"batch {count}")
+
+
+@ON_BOTH
+def test_a_query_goes_on_from_its_checkpoint(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    entries = fill(store, "a", 2500) + fill(store, "b", 300)
+    options = {**source_options, "streamPattern": "*", "maxEntriesPerTrigger": "1000", "group": "spark"}
+    query = to_parquet(read(spark, options), tmp_path, available_now=True)
+    finish(query)
+    assert in_parquet(spark, tmp_path) == Counter(entries)
+    progress: Any = json.loads(query.lastProgress.json)["sources"][0]  # type: ignore[union-attr]
+    assert progress["latestOffset"]["streams"].keys() == {"a", "b"}
+    assert [each["lag"] for key in "ab" for each in store.xinfo_groups(key)] == [0, 0]
+    entries += fill(store, "b", 5) + fill(store, "c", 5)
+    finish(to_parquet(read(spark, options), tmp_path, available_now=True))
+    assert in_parquet(spark, tmp_path) == Counter(entries)
+
+
+def test_a_crash_in_the_first_batch_loses_nothing(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    kept: list[Entry] = []
+
+    def refuse(batch: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("the first batch cannot be written")
+
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        kept.extend(("a", row.id) for row in batch.select("id").collect())
+
+    with Producer.running(store, "a", pause_s=0.0005) as producer:
+        frame = read(spark, source_options, stream="a", startingId="latest")
+        for attempt in range(10):
+            writer = frame.writeStream.option("checkpointLocation", str(tmp_path / str(attempt)))
+            assert "cannot be written" in failure(writer.foreachBatch(refuse).start())
+            first = json.loads((tmp_path / str(attempt) / "offsets" / "0").read_text().splitlines()[-1])
+            if "parts" in first["streams"]["a"]:
+                break  # something came between Spark's asking for the beginning and for the end of the batch
+    low = first["streams"]["a"]["parts"][0][0]
+    finish(writer.foreachBatch(keep).trigger(availableNow=True).start())
+    ids = [each for _, each in producer.added]
+    assert Counter(kept) == Counter(producer.added[ids.index(low) :])
+
+
+def test_what_was_trimmed_unread_fails_the_query(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    entries = fill(store, "s", 100)
+    frame = read(spark, source_options, stream="s", maxEntriesPerTrigger="60")
+    finish(to_parquet(frame, tmp_path, available_now=True))
+    fill(store, "s", 50)
+    left = fill(store, "s", 10)
+    store.xtrim("s", maxlen=10, approximate=False)
+    text = failure(to_parquet(frame, tmp_path, available_now=True))
+    assert "DataLossError: 50 entries of stream s" in text
+    assert "failOnDataLoss" in text
+    careless = read(spark, source_options, stream="s", failOnDataLoss="false")
+    finish(to_parquet(careless, tmp_path, available_now=True))
+    assert in_parquet(spark, tmp_path) == Counter(entries + left)
+
+
+def children(spark: SparkSession) -> dict[int, str]:
+    """The processes that the session's Java has started: by ID, their command lines."""
+    handle = spark._jvm.java.lang.ProcessHandle.current()  # type: ignore[union-attr]
+    found = handle.descendants().toArray()
+    return {each.pid(): each.info().commandLine().orElse("") for each in found}
+
+
+def test_a_query_that_is_killed_at_random_reads_everything_once(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    source = random.Random()
+    options = {**source_options, "streams": "a,b", "maxEntriesPerTrigger": "700"}
+    with Producer.running(store, "ab") as producer:
+        for _ in range(3):
+            before = batches_planned(tmp_path)
+            query = to_parquet(read(spark, options), tmp_path)
+            wait_for_batches(tmp_path, before + source.randint(1, 4))
+            for process, command in children(spark).items():
+                if "python_streaming_source_runner" in command:
+                    os.kill(process, signal.SIGKILL)
+            failure(query)
+    finish(to_parquet(read(spark, options), tmp_path, available_now=True))
+    assert in_parquet(spark, tmp_path) == Counter(producer.added)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_session_that_is_killed_twenty_times_reads_everything_once(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    source = random.Random()
+    options = {**source_options, "streamPattern": "[ab]", "maxEntriesPerTrigger": "700"}
+
+    def start(*, is_final: bool) -> subprocess.Popen[bytes]:
+        job = {"folder": str(tmp_path), "options": options, "is_final": is_final}
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        return subprocess.Popen(
+            [sys.executable, "-m", "support.spark_query", json.dumps(job)],
+            env={**python_environment(), "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=(tmp_path / "errors").open("ab"),
+            start_new_session=True,
+        )
+
+    with Producer.running(store, "ab") as producer:
+        for _ in range(20):
+            process = start(is_final=False)
+            wanted = batches_planned(tmp_path) + source.randint(0, 4)
+            wait_for_batches(tmp_path, wanted)
+            # Somewhere within a batch, wherever that is.
+            threading.Event().wait(source.random())
+            assert process.poll() is None, (tmp_path / "errors").read_text()[-5000:]
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    process = start(is_final=True)
+    assert process.wait(DEADLINE_S) == 0, (tmp_path / "errors").read_text()[-5000:]
+    assert in_parquet(spark, tmp_path) == Counter(producer.added)
