@@ -36,13 +36,13 @@ import random
 import re
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command, server_features
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
-from streamd.spark.ids import first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
+from streamd.spark.ids import MAX_ID, first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
 from streamd.spark.options import ConnectionOptions, SinkOptions
 
 __all__ = ["Delivery", "Link", "Marker", "Rows", "Task", "Trimming", "key_capacity", "open_delivery", "parse_minid"]
@@ -682,7 +682,10 @@ class Identified(Delivery):
         refused = _refused(replies, stop - start)
         if refused:
             self._disarm(connection)
-            refused = [at for at in refused if not self._is_there(connection, rows, start + at, replies[at])]
+            is_there = self._find_entries(
+                connection, rows, {at: start + at for at in refused if _is_too_low(replies[at])}
+            )
+            refused = [at for at in refused if at not in is_there]
         self._refuse(rows, range(start, stop), replies, refused)
         return stop
 
@@ -695,21 +698,28 @@ class Identified(Delivery):
                     f"exactly-once needs IDs like 1526919030474-55, not {entry_id.decode(errors='replace')!r}",
                 )
 
-    def _is_there(self, connection: Connection, rows: Rows, row: int, reply: Any) -> bool:
-        """Whether a refused row needs not be written."""
-        if not isinstance(reply, ServerError) or "equal or smaller" not in reply.text:
-            return False
-        entry_id, fields = rows.entry_of(row)
-        if not WHOLE_ID.fullmatch(entry_id):
-            return False
-        stream = rows.key_of(row)
-        same, first = connection.pipeline(
-            [("XRANGE", stream, entry_id, entry_id), ("XRANGE", stream, "-", "+", "COUNT", 1)]
-        )
-        if same:
-            return bool(same[0][1] == fields)
-        is_below = not first or parse_entry_id(entry_id) < parse_entry_id(first[0][0])
-        return self._trimming.is_wanted and is_below
+    def _find_entries(self, connection: Connection, rows: Rows, numbers: Mapping[int, int]) -> set[int]:
+        """Which refused rows need not be written; `numbers` are those of the rows, by any names."""
+        asked = {name: (rows.key_of(row), *rows.entry_of(row)) for name, row in numbers.items()}
+        asked = {name: each for name, each in asked.items() if WHOLE_ID.fullmatch(each[1])}
+        found = connection.pipeline([("XRANGE", stream, entry_id, entry_id) for stream, entry_id, _ in asked.values()])
+        streams = list(dict.fromkeys(stream for stream, _, _ in asked.values()))
+        firsts = connection.pipeline([("XRANGE", stream, "-", "+", "COUNT", 1) for stream in streams])
+        first_of = {stream: parse_entry_id(first[0][0]) for stream, first in zip(streams, firsts, strict=True) if first}
+        is_there = set()
+        for (name, (stream, entry_id, fields)), same in zip(asked.items(), found, strict=True):
+            if same:
+                needless = same[0][1] == fields
+            else:
+                # What is below the first entry would be trimmed again at once.
+                needless = self._trimming.is_wanted and parse_entry_id(entry_id) < first_of.get(stream, MAX_ID)
+            if needless:
+                is_there.add(name)
+        return is_there
+
+
+def _is_too_low(reply: Any) -> bool:
+    return isinstance(reply, ServerError) and "equal or smaller" in reply.text
 
 
 def open_delivery(options: SinkOptions, task: Task, *, marker_ttl_ms: int | None = None) -> Delivery:
