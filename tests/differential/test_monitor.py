@@ -33,6 +33,15 @@ XADD s 1-1 f v
 GET s
 XADD s 1-1 f v
 
+== but EXEC is shown though it is refused
+EXEC now
+eXeC "a b"
+MULTI
+GET
+EXEC now
+EXEC
+ECHO last
+
 == administration is not shown
 CONFIG GET save
 CONFIG RESETSTAT
