@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,7 +262,7 @@ def test_a_user_who_may_only_read_reads(store: redis.Redis, source_options: Opti
 
 
 @pytest.fixture
-def history_of(store: redis.Redis, source_options: Options, tmp_path: Path) -> Iterator[Callable[..., str]]:
+def history_of(store: redis.Redis, source_options: Options, tmp_path: Path) -> Callable[..., str]:
     """Run `streamd history` over a stream that is half archived."""
     half_archived(store, tmp_path / "archive", source_options)
 
@@ -272,7 +272,7 @@ def history_of(store: redis.Redis, source_options: Options, tmp_path: Path) -> I
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    yield run
+    return run
 
 
 def test_history_prints_json_csv_and_tables(history_of: Callable[..., str], store: redis.Redis, tmp_path: Path) -> None:

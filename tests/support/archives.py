@@ -10,13 +10,24 @@ from typing import Any
 import redis
 
 from streamd.spark.archive.layout import Disk
+from streamd.spark.archive.lock import key_beside
 from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.history import plan_history, read_part
 from streamd.spark.options import SourceOptions
 from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
 
-__all__ = ["KEY", "Killed", "archive_once", "kill_at", "now_settings", "rows_of_history", "sigkill_at"]
+__all__ = [
+    "KEY",
+    "Killed",
+    "archive_once",
+    "expire_lock",
+    "fill",
+    "kill_at",
+    "now_settings",
+    "rows_of_history",
+    "sigkill_at",
+]
 
 KEY = "readings"
 
@@ -47,10 +58,13 @@ def sigkill_at(step: str) -> Callable[[str], None]:
 
 
 def now_settings(**changes: Any) -> ArchiveSettings:
-    """Archive everything, trim it at once, and let a lock go stale soon."""
-    return ArchiveSettings(
-        **{"hot_window_ms": 0, "trim_delay_ms": 0, "lock_ttl_ms": 250, "lock_wait_ms": 5000, **changes}
-    )
+    """Archive everything, trim it at once, and wait for others."""
+    return ArchiveSettings(**{"hot_window_ms": 0, "trim_delay_ms": 0, "lock_wait_ms": 5000, **changes})
+
+
+def expire_lock(store: redis.Redis) -> None:
+    """Let the time pass after which the lock of a dead run is gone."""
+    store.pexpire(key_beside("lock", KEY), 1)
 
 
 def archive_once(
