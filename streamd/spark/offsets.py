@@ -282,8 +282,8 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
     if info.last < position.last:
         return Loss(
             True,
-            f"stream {stream} has been made anew: its last ID is {format_entry_id(info.last)}, "
-            f"and was {format_entry_id(position.last)}",
+            f"stream {stream} has been made anew, or its server has gone back to an earlier state: its last ID is "
+            f"{format_entry_id(info.last)}, and was {format_entry_id(position.last)}",
         )
     if info.added is not None and position.added is not None and info.added < position.added:
         return Loss(

@@ -11,7 +11,9 @@ A poll that finds nothing is one round trip, whatever the number of streams:
     XGROUP SETID ...                 only after a batch, and only with a mirror group
     XREAD COUNT 1 STREAMS ...        the first entry behind each position
     SCAN ... TYPE stream             one step, when it is time to look for new streams of a pattern
-    XINFO STREAM ...                 each stream: at every poll when they are few, otherwise once in CHECK_INTERVAL_S
+    XINFO STREAM ...                 each stream, once in CHECK_INTERVAL_S: its reply holds two whole entries
+
+A poll that finds something asks XINFO about these streams in a second one.
 
 Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
 the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
@@ -60,11 +62,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-FEW_STREAMS = 8
-"""So many streams are looked at by XINFO at every poll."""
-
 CHECK_INTERVAL_S = 1.0
-"""How often more streams are: the longest time that the loss of an idle stream stays unseen."""
+"""How often all streams are looked at by XINFO: the longest time that the loss of an idle stream stays unseen."""
 
 SCAN_COUNT = 1000
 """Keys that a step of SCAN looks at."""
@@ -361,7 +360,7 @@ class Planner:
         requests.append(_xread_request(positions))
         if is_scanning := self._is_time_to_scan():
             requests.append(self._scan_request())
-        if is_checking := len(names) <= FEW_STREAMS or now - self._checked_at >= CHECK_INTERVAL_S:
+        if is_checking := now - self._checked_at >= CHECK_INTERVAL_S:
             requests += [("XINFO", "STREAM", stream_key(name)) for name in names]
         if not names:
             requests = [self._scan_request()] if is_scanning else []
