@@ -36,23 +36,13 @@ from typing import Any
 from streamd.errors import StreamdError
 from streamd.spark.ids import format_entry_id, parse_entry_id
 
-__all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss", "stream_key", "stream_name"]
+__all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss"]
 
 VERSION = 1
 
 
 class OffsetError(StreamdError, ValueError):
     """An offset in a checkpoint that this version does not understand."""
-
-
-def stream_name(key: bytes) -> str:
-    """The name of a stream in options and offsets; bytes that are no UTF-8 survive as lone surrogates."""
-    return key.decode("utf-8", "surrogateescape")
-
-
-def stream_key(name: str) -> bytes:
-    """The key of a stream: the inverse of `stream_name`."""
-    return name.encode("utf-8", "surrogateescape")
 
 
 # --- What the server says of a stream -------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import InputPartition
 from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, server_features
 from streamd.spark.errors import ServerError
 from streamd.spark.ids import MAX_ID, MIN_ID, first_id_of, format_entry_id, last_id_of, ms_of, parse_entry_id
+from streamd.spark.keys import stream_key, stream_name
 from streamd.spark.options import SourceOptions
 from streamd.spark.ranges import scan_range
 
@@ -34,7 +35,6 @@ __all__ = [
     "find_cuts",
     "find_extents",
     "find_streams",
-    "name_of",
     "plan_partitions",
     "ranges_between",
     "stream_key",
@@ -58,15 +58,6 @@ CUTS = 3
 
 SCAN_COUNT = 1_000
 """COUNT of SCAN."""
-
-
-def stream_key(name: str) -> bytes:
-    """The key of a stream by its name in options, offsets and partitions: bytes that are no UTF-8 stand as surrogates."""
-    return name.encode("utf-8", "surrogateescape")
-
-
-def name_of(key: bytes) -> str:
-    return key.decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ def find_streams(connection: Connection, options: SourceOptions) -> list[str]:
         )
         found.update(keys)
         if cursor == b"0":
-            return sorted(map(name_of, found))
+            return sorted(map(stream_name, found))
 
 
 def find_extents(connection: Connection, wanted: Sequence[tuple[str, int, int]]) -> list[Extent]:

@@ -43,6 +43,7 @@ from typing import Any, TypeVar
 from streamd.spark.connect import TEMPORARY_CODES, Connection, connect
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.keys import stream_key, stream_name
 from streamd.spark.offsets import (
     Offset,
     Position,
@@ -50,8 +51,6 @@ from streamd.spark.offsets import (
     end_of_stream,
     find_loss,
     inside_stream,
-    stream_key,
-    stream_name,
 )
 from streamd.spark.options import ConnectionOptions, SourceOptions
 from streamd.spark.ranges import RangeScan, scan_range

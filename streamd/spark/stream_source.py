@@ -35,7 +35,8 @@ from pyspark.sql.types import StructType
 from streamd.spark.connect import run
 from streamd.spark.errors import DataLossError, OptionError, ServerError
 from streamd.spark.ids import format_entry_id
-from streamd.spark.offsets import VERSION, Offset, Part, StreamInfo, stream_key
+from streamd.spark.keys import stream_key
+from streamd.spark.offsets import VERSION, Offset, Part, StreamInfo
 from streamd.spark.options import SourceOptions
 from streamd.spark.ranges import read_range
 from streamd.spark.schema import arrow_schema, table_layout

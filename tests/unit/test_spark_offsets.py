@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.spark.ids import MAX_ID, pack_id
+from streamd.spark.keys import stream_key, stream_name
 from streamd.spark.offsets import (
     Loss,
     Offset,
@@ -19,8 +20,6 @@ from streamd.spark.offsets import (
     end_of_stream,
     find_loss,
     inside_stream,
-    stream_key,
-    stream_name,
 )
 
 ids = st.integers(0, MAX_ID)
