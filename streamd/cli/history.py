@@ -113,8 +113,12 @@ def read_by_spark(
     from pyspark.errors import PySparkException
 
     spark = make_session("streamd history", master, confs)
+    pushdown = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(pushdown, "false")
     try:
-        reader = spark.read.format("streamd").options(**options)
+        # The frame is used once only, so its filters may narrow what is read.
+        spark.conf.set(pushdown, "true")
+        reader = spark.read.format("streamd").options(**options).option("pushdown", "true")
         names = [] if schema is None else spark.createDataFrame([], schema).columns
         hidden = [each for each in ("ms", "seq") if schema is not None and each not in names]
         declared = (
@@ -130,6 +134,8 @@ def read_by_spark(
     except PySparkException as error:
         told = [line for line in str(error).splitlines() if line.strip()]
         raise click.ClickException(told[0].strip() if told else type(error).__name__) from None
+    finally:
+        spark.conf.set(pushdown, before or "false")
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,9 @@ While an archiver runs beside a read it may trim what the read planned to take f
                      they have trimmed; and the stream's first entry tells of others who trim. What is not there any more
                      raises DataLossError (unless failOnDataLoss is false) instead of coming out short
 
+A DataFrame is planned at its first use, and Spark keeps that plan: one that is used again much later reads by the boundary of
+then, without a lease, and is told so by the look back.
+
     plan_history(...)    the parts of a read, in the order of their IDs
     read_part(...)       the rows of one part as record batches
     HistoryReader        both, for format("streamd").option("archive", path)
@@ -340,7 +343,7 @@ def look_back(options: SourceOptions, part: HotPart) -> None:
     where = f"{part.stream!r}, {format_entry_id(part.low)} to {format_entry_id(part.high)}"
     if noted is not None and parse_entry_id(noted) >= part.low:
         raise DataLossError(
-            f"{where}: an archiver has trimmed up to {noted} since this read was planned. Read again, with a longer lease"
+            f"{where}: an archiver has trimmed up to {noted} since this read was planned. Load the DataFrame anew, with a longer archiveLease if need be"
         )
     if state is None:
         raise DataLossError(f"{where}: the stream was deleted while it was read")
