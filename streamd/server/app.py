@@ -328,7 +328,8 @@ class Server:
             if name is not None:
                 self.acl.authenticate_by_certificate(client, name)
         if sock is not None and not client.is_unix and self.config.tcp_keepalive:
-            set_keepalive(sock, self.config.tcp_keepalive)
+            with suppress(OSError):  # more seconds than the system takes
+                set_keepalive(sock, self.config.tcp_keepalive)
 
     def client_disconnected(self, client: Client) -> None:
         """Called by every client whose connection is gone."""
