@@ -317,7 +317,8 @@ class Delivery:
         was executed.
         """
         self._armed = None
-        connection.socket_send(b"".join([data, *map(pack_command, extra), EXEC, self._arming]))
+        connection.socket_send(data)  # apart from the rest, because joining would copy it
+        connection.socket_send(b"".join([*map(pack_command, extra), EXEC, self._arming]))
         total = count + len(extra)
         replies = connection.replies(total + 1 + self._arming_count, raise_errors=False)
         next_arming = replies[total + 1 :]
