@@ -619,3 +619,13 @@ def test_what_one_rewrites_the_other_reads(
     config.rewrite()
     assert redis_settings(["x.conf"], tmp_path) == shared(config.get(["*"]))
     assert "# kept" in path.read_text()
+
+
+def test_a_keep_alive_that_the_system_refuses_is_no_obstacle(
+    new_streamd: Callable[[], Server], new_redis: Callable[[], Server]
+) -> None:
+    for server in (new_streamd(), new_redis()):
+        with server.connect() as wire:
+            assert wire.call("CONFIG", "SET", "tcp-keepalive", "1000000") == Reply("+", b"OK")
+        with server.connect() as wire:
+            assert wire.call("PING") == Reply("+", b"PONG")
