@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -565,6 +566,96 @@ def test_a_stream_deleted_between_plan_and_read_is_told(
         fill(store, "s", 1, 3)
     with pytest.raises(DataLossError, match="trimmed, deleted or made anew"):
         query.read(query.start, end)
+
+
+class Story:
+    """Producers, trims and deletions in between polls; what a query must have read is kept beside it.
+
+    waiting   entries that are there and have not been read, by stream
+    is_lost   entries were trimmed before they were read, and the query has not gone on without them
+    doubtful  streams an unread entry of which was deleted: with nothing left before it, this looks like a trim
+    """
+
+    def __init__(self, store: redis.Redis, query: Query, seed: int) -> None:
+        self.store = store
+        self.query = query
+        self.random = random.Random(seed)
+        self.ids = {"a": 0, "b": 0}
+        self.read: Counter[tuple[str, str]] = Counter()
+        self.waiting: dict[str, list[str]] = {"a": [], "b": []}
+        self.is_lost = False
+        self.doubtful: set[str] = set()
+
+    def add(self) -> None:
+        key = self.random.choice("ab")
+        first = self.ids[key] + self.random.randint(1, 3)
+        self.ids[key] = first + self.random.randint(0, 12)
+        self.waiting[key] += fill(self.store, key, first, self.ids[key])
+
+    def trim(self) -> None:
+        """Mostly of what was read, sometimes further."""
+        key = self.random.choice("ab")
+        there = [each.decode() for each, _ in self.store.xrange(key)]
+        unread = self.waiting[key]
+        keep = len(unread) if self.random.random() < 0.9 else self.random.randint(0, len(there))
+        self.store.xtrim(key, maxlen=keep, approximate=False)
+        left = set(there[len(there) - keep :])
+        self.is_lost = self.is_lost or not left.issuperset(unread)
+        self.waiting[key] = [each for each in unread if each in left]
+
+    def delete(self) -> None:
+        """An entry, not the first one: that would look like a trim."""
+        key = self.random.choice("ab")
+        there = [each.decode() for each, _ in self.store.xrange(key)][1:]
+        if there and there[0] not in self.waiting[key]:
+            gone = self.random.choice(there)
+            self.store.xdel(key, gone)
+            if gone in self.waiting[key]:
+                self.doubtful.add(key)
+            self.waiting[key] = [each for each in self.waiting[key] if each != gone]
+
+    def poll(self) -> None:
+        if self.random.random() < 0.3:
+            self.query = self.query.restarted()
+        before = self.query.start
+        try:
+            found = self.query.batch()
+        except DataLossError:
+            assert self.is_lost or self.doubtful
+            # Somebody decides to go on without what is lost, for one batch.
+            careless = self.query.restarted(failOnDataLoss="false")
+            found = careless.batch()
+            self.query = Query(self.query.options, careless.start)
+            if found:
+                self.is_lost, self.doubtful = False, set()
+        if self.random.random() < 0.3:
+            assert self.query.restarted(maxEntriesPerTrigger="2").read(before, self.query.start) == found
+        self.read.update(found)
+        for key, each in found:
+            assert self.waiting[key].pop(0) == each
+            if not self.waiting[key]:
+                self.doubtful.discard(key)
+
+    def tell(self, steps: int) -> None:
+        actions = [self.add, self.add, self.poll, self.poll, self.trim, self.delete]
+        for _ in range(steps):
+            self.random.choice(actions)()
+        for key in "ab":
+            self.ids[key] += 1
+            self.waiting[key] += fill(self.store, key, self.ids[key], self.ids[key])
+        while any(self.waiting.values()):
+            self.poll()
+        assert not self.is_lost
+        assert max(self.read.values(), default=1) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("limits", [{}, {"maxEntriesPerTrigger": "9"}, {"maxBytesPerTrigger": "500"}])
+def test_every_entry_is_read_once_or_its_loss_is_told(
+    store: redis.Redis, source_options: Options, limits: Options, seed: int
+) -> None:
+    query = Query(source_options, streams="a,b", **limits)
+    Story(store, query, seed).tell(60)
 
 
 # --- The mirror group -----------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_an_offset_survives_json(offset: Offset) -> None:
 
 @given(offsets)
 def test_equal_offsets_have_equal_texts(offset: Offset) -> None:
-    backwards = Offset(dict(reversed(offset.positions.items())))
+    backwards = Offset(dict(reversed(list(offset.positions.items()))))
     assert json.dumps(backwards.to_json()) == json.dumps(over_the_wire(offset).to_json())
 
 
