@@ -201,6 +201,26 @@ def test_a_stalled_archiver_commits_and_trims_nothing_more(
         assert verify_archive(Layout(tmp_path), KEY).faults == []
 
 
+def test_a_stalled_archiver_does_not_commit_files_that_were_removed(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """The one that takes over removes what no manifest names, and dies before it has a manifest of its own."""
+    produced = fill(store, 300)
+
+    def hook(step: str) -> None:
+        if step == "pending":
+            store.delete(key_beside("lock", KEY))
+            with pytest.raises(Killed):
+                archive_once(tmp_path, source_options, hook=kill_at("recovered"))
+
+    report = archive_once(tmp_path, source_options, hook=hook)
+    assert "LockLostError" in str(report.streams[0].error)
+    expire_lock(store)
+    assert_whole(tmp_path, source_options, produced)
+    assert archive_once(tmp_path, source_options).rows == 300
+    assert_whole(tmp_path, source_options, produced)
+
+
 class FullDisk(Disk):
     """A disk on which one operation fails, once."""
 
