@@ -126,7 +126,7 @@ class Position:
 
     @property
     def is_blank(self) -> bool:
-        """There was no stream when it was looked at, or a new one: nothing can have been lost of it."""
+        """There was no stream when it was looked at, or one to which nothing had been added."""
         return self.last == 0 and not self.added and self.next is None
 
     @property
@@ -265,7 +265,7 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
 
     info  None: there is no such key
     """
-    if position.is_blank:
+    if info is None and position.is_blank:
         return None
     if info is None:
         return Loss(True, f"stream {stream} has been deleted, after it was read up to {format_entry_id(position.at)}")
