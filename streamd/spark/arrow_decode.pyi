@@ -1,12 +1,15 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
+__all__ = ["EntryDecoder"]
+
+@final
 class EntryDecoder:
     """Bytes of XRANGE replies in, record batches out; see the head of arrow_decode.pyx."""
 
-    def __init__(
-        self, columns: Sequence[Any], schema: Any, stream: bytes, *, mode: str = "PERMISSIVE", every: int = 0
-    ) -> None:
+    def __new__(
+        cls, columns: Sequence[Any], schema: Any, stream: bytes, *, mode: str = "PERMISSIVE", every: int = 0
+    ) -> EntryDecoder:
         """
         columns  streamd.spark.schema.Column, in the order of `schema`; none: entries are counted only
         schema   the pyarrow.Schema of the batches; None when there are no columns

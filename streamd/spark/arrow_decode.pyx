@@ -1,33 +1,34 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """EntryDecoder: bytes of XRANGE replies in, Arrow record batches out, with no Python object per entry or value.
 
-    *2\\r\\n                                         a reply: so many entries
-      *2\\r\\n  $3\\r\\n5-1\\r\\n  *2\\r\\n  $1\\r\\na\\r\\n  $2\\r\\n20\\r\\n        an entry: ID, then fields and values in turn
+    *2\\r\\n                                                          a reply: so many entries
+      *2\\r\\n  $3\\r\\n5-1\\r\\n  *2\\r\\n  $1\\r\\na\\r\\n  $2\\r\\n20\\r\\n    an entry: ID, then fields and values
       *2\\r\\n ...
 
-The contract: receive into `space()`, tell `advance(n)` how much came, until it returns True: the reply is whole. `take()`
-gives the rows so far as a batch; between two replies, or in the middle of one. Entries are decoded as they become
-complete, however the bytes are cut; only of the entry that is not complete something is remembered:
+The contract: receive into `space()`, tell `advance(n)` how much came, until it returns True: the reply is whole.
+`take()` gives the rows so far as a batch; between two replies, or in the middle of one. Entries are decoded as they
+become complete, however the bytes are cut; only of the entry that is not complete something is remembered:
 
     input         pos                 pos + cursor          size                     room
       | entries done |  parts known     |  not looked at yet  |  what space() gives  |
       +--------------+------------------+---------------------+----------------------+
                        spans: where the entry's strings are, counted from pos
 
-so time is linear in the bytes, and memory is bounded by the longest entry, a receive buffer, and the rows not yet taken.
+so time is linear in the bytes, and memory is bounded by the longest entry, a receive buffer, and the rows not taken.
 
-Every column has a Builder, the buffers of one Arrow array: values or offsets with bytes, and a bitmap of what is not null
-from the first null on. `take` hands the blocks over to Python objects (Block), which free them when Arrow lets go of them,
-and starts new ones. The row of an entry is built column by column from the spans; in mode DROPMALFORMED a row that did
-not fit is taken back (every builder can drop its last row).
+Every column has a Builder, the buffers of one Arrow array: values or offsets with bytes, and a bitmap of what is not
+null from the first null on. `take` hands the blocks over to Python objects (Block), which free them when Arrow lets go
+of them, and starts new ones. The row of an entry is built column by column from the spans; in mode DROPMALFORMED a row
+that did not fit is taken back (every builder can drop its last row).
 
 Always: pos <= pos + cursor <= size <= room; all builders have the same number of rows between entries; offsets have one
 element more than rows.
 
-Trust: the bytes come from a server that the user named, but are checked as if they did not: lengths against what is there,
-counts against nothing, since they reserve nothing.
+Trust: the bytes come from a server that the user named, but are checked as if they did not: lengths against what is
+there, counts against nothing, since they reserve nothing.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.math cimport INFINITY, NAN
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -555,8 +556,9 @@ cdef int read_decimal(const char *p, size_t n, int precision, int scale, uint128
         value = value * 10
         index += 1
     value += <uint128_t>rounds_up
-    for index in range(precision):
+    while precision > 0:
         limit = limit * 10
+        precision -= 1
     if value >= limit:
         return False
     out[0] = 0 - value if is_negative else value
@@ -719,7 +721,9 @@ cdef int append_cast(Builder *b, const char *p, size_t n) noexcept nogil:
 
 # --- Headers of replies ----------------------------------------------------------------------------------------------
 
-cdef inline int read_header(const char *p, const char *end, char marker, int64_t *out, const char **after) noexcept nogil:
+cdef inline int read_header(
+    const char *p, const char *end, char marker, int64_t *out, const char **after
+) noexcept nogil:
     """Read `<marker><number>\\r\\n`; DONE with what stands behind it, MORE, or BAD_BYTES."""
     cdef const char *q = p + 1
     cdef int64_t value = 0
@@ -752,6 +756,7 @@ cdef struct Span:
 
 # --- The decoder -----------------------------------------------------------------------------------------------------
 
+@cython.final
 cdef class EntryDecoder:
 
     cdef Builder *builders          # owned; `columns` of them
@@ -841,7 +846,7 @@ cdef class EntryDecoder:
         free(self.spans)
         free(self.noted.data)
 
-    # --- Receiving -------------------------------------------------------------------------------------------------------
+    # --- Receiving --------------------------------------------------------------------------------------------------
 
     def space(self):
         cdef char *moved
@@ -987,7 +992,7 @@ cdef class EntryDecoder:
         self.span_room = room
         return True
 
-    # --- Building rows ---------------------------------------------------------------------------------------------------
+    # --- Building rows ----------------------------------------------------------------------------------------------
 
     cdef int accept(self) noexcept nogil:
         """Make a row of the entry that is complete, and count it."""
@@ -1160,12 +1165,13 @@ cdef class EntryDecoder:
             free(trial.data.data)
             if outcome == MORE:
                 return MalformedError(
-                    f"entry {self.text_of(self.id).decode()} of stream {self.stream.decode(errors='backslashreplace')}: "
+                    f"entry {self.text_of(self.id).decode()} of stream "
+                    f"{self.stream.decode(errors='backslashreplace')}: "
                     f"field {self.names[i].decode()} is no {self.types[i]}: {value[:100]!r}"
                 )
         return MalformedError("an entry does not fit the schema")
 
-    # --- Giving out ------------------------------------------------------------------------------------------------------
+    # --- Giving out -------------------------------------------------------------------------------------------------
 
     def take(self):
         import pyarrow

@@ -1,5 +1,9 @@
 from collections.abc import Sequence
+from typing import final
 
+__all__ = ["XAddEncoder"]
+
+@final
 class XAddEncoder:
     """Record batches to XADD requests.
 
@@ -14,8 +18,8 @@ class XAddEncoder:
     null_values  `omit` the field, write an `empty` value, or `fail`
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         key: bytes | None,
         key_column: int = -1,
@@ -27,7 +31,7 @@ class XAddEncoder:
         idempotency_column: int = -1,
         producers: int = 1,
         null_values: str = "omit",
-    ) -> None: ...
+    ) -> XAddEncoder: ...
     def encode(self, batch: object, start: int = 0, stop: int = -1, producer_id: bytes = b"") -> bytes:
         """The requests for rows [start, stop) of a pyarrow.RecordBatch, one XADD per row, in order.
 

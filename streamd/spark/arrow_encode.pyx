@@ -3,13 +3,15 @@
 
     XADD key [options] [IDMP producer[:number] id] <* | ID> field value ...
 
-A batch is read through Arrow's C data interface: `__arrow_c_array__` gives a tree of structs with pointers into the batch's
-own buffers, which live as long as the two capsules. A column of strings is a View: bytes, offsets into them, and a bitmap
-of what is not null. `fields` is a list, or a map, which has the same shape: offsets into two Views that lie behind it.
+A batch is read through Arrow's C data interface: `__arrow_c_array__` gives a tree of structs with pointers into the
+batch's own buffers, which live as long as the two capsules. A column of strings is a View: bytes, offsets into them,
+and a bitmap of what is not null. `fields` is a list, or a map, which has the same shape: offsets into two Views that
+lie behind it.
 
 Always: nothing of a batch is kept after `encode`; the output block is the encoder's, reused and copied out.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -203,6 +205,7 @@ cdef inline char *put_producer(
     return p
 
 
+@cython.final
 cdef class XAddEncoder:
 
     cdef bytes key                  # of all rows; None: each row has its own
@@ -212,7 +215,7 @@ cdef class XAddEncoder:
     cdef int id_column
     cdef int fields_column
     cdef int idempotency_column
-    cdef int64_t producers          # how many the idempotency keys are spread over; 1: no number behind the producer's ID
+    cdef int64_t producers          # how many the keys are spread over; 1: no number behind the producer's ID
     cdef int nulls
     cdef list names                 # encoded: `$4\r\nname\r\n`
     cdef list columns               # where their values are
