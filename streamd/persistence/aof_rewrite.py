@@ -12,14 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from streamd.engine.database import Database
 from streamd.persistence.aof_commands import CommandWriter
-from streamd.persistence.files import Files, SyncingSink
+from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
 from streamd.persistence.rdb_format import WriteOptions
 from streamd.persistence.rdb_write import RdbWriter
 
 __all__ = ["BaseOptions", "write_base"]
-
-SYNC_EVERY = 4 << 20
-"""Bytes after which the file is brought to the disk, so that the last time does not take long."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the append-only file asks of the operating system, in one object, so that tests can hand in a disk that fails.
+"""What the files ask of the operating system, in one object, so that tests can hand in a disk that fails.
 
 Every operation raises OSError. Directories are synced too: a new name is on the disk only when its directory is.
 """
@@ -9,7 +9,10 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["Files", "SyncingSink"]
+__all__ = ["SYNC_EVERY", "Files", "SyncingSink"]
+
+SYNC_EVERY = 4 << 20
+"""Bytes after which a file that is being written is brought to the disk, so that the last time does not take long."""
 
 if sys.platform == "darwin":
     import fcntl
@@ -87,7 +90,7 @@ class Files:
 
 
 class SyncingSink:
-    """Writes to a descriptor, all of what it is given, and syncs now and then, so that the last time does not take long.
+    """Writes to a descriptor, all of what it is given, and syncs now and then.
 
     sync_every  bytes; 0: never
     """

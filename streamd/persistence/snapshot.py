@@ -23,34 +23,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from streamd.engine.database import Database
-from streamd.persistence.files import Files
+from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.rdb_write import RdbWriter
 
 __all__ = ["load_file", "save_to_file", "temporary_path"]
-
-SYNC_EVERY = 4 << 20
-"""Bytes after which a file that is being written is brought to the disk, so that the last time does not take long."""
-
-
-class _Sink:
-    """Writes to a descriptor, all of what it is given, and syncs now and then."""
-
-    def __init__(self, files: Files, fd: int, *, syncs: bool) -> None:
-        self._files = files
-        self._fd = fd
-        self._syncs = syncs
-        self._unsynced = 0
-
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._files.write(self._fd, view) :]
-        self._unsynced += len(data)
-        if self._syncs and self._unsynced >= SYNC_EVERY:
-            self._files.sync_data(self._fd)
-            self._unsynced = 0
 
 
 def temporary_path(path: str, pid: int | None = None) -> str:
@@ -85,7 +63,8 @@ def save_to_file(
     fd = files.open_append(temporary, new=True)
     try:
         try:
-            writer = RdbWriter(_Sink(files, fd, syncs=incremental_fsync), options)
+            sink = SyncingSink(files, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
+            writer = RdbWriter(sink, options)
             writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
             files.sync(fd)
         finally:
