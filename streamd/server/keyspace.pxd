@@ -2,8 +2,9 @@
 """What the server does when keys change. See keyspace.pyx."""
 
 from streamd.engine.database cimport KeyspaceListener
-from streamd.server.tracking cimport Tracking
+from streamd.server.client cimport Client
 from streamd.server.pubsub cimport Hub
+from streamd.server.tracking cimport Tracking
 
 
 cdef class Keyspace(KeyspaceListener):
@@ -17,4 +18,5 @@ cdef class Keyspace(KeyspaceListener):
     cdef readonly int watching_clients    # clients that watch at least one key
 
     cpdef int refresh(self) except -1
+    cdef int forget_watched(self, Client client) except -1
     cdef int watched_changed(self, tuple place, dict clients, replacement) except -1

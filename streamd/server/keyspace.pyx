@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Keyspace: what the server does when keys change.
 
-Databases tell one Keyspace of every change (`database.KeyspaceListener`); what nobody asked for costs them one test of a
-flag.
+Databases tell one Keyspace of every change (`database.KeyspaceListener`); what nobody asked for costs them one test of
+a flag.
 
     events         notify-keyspace-events: they are published on channels named after the key, the event, or both
     touched keys   WATCH: the clients that watch the key will not run their transaction
@@ -10,7 +10,8 @@ flag.
     removed keys   expired or evicted: a DEL is propagated, so that files and replicas need no clock of their own
 
 What must hold: `watched` has a key exactly as long as a client watches it, and each such client has the key in its
-`watched`.
+`watched`. A client whose transaction will not run any more (`is_dirty`) takes no further keys, and one that a change of
+a key has brought there watches nothing any more.
 """
 
 from streamd.engine.database cimport (
@@ -20,7 +21,6 @@ from streamd.engine.database cimport (
 from streamd.engine.database import Database
 from streamd.server.client cimport Client
 from streamd.server.dispatch cimport Dispatcher
-from streamd.server.tracking cimport Tracking
 
 __all__ = ["Keyspace"]
 
@@ -66,6 +66,8 @@ cdef class Keyspace(KeyspaceListener):
     def watch(self, Client client not None, db, bytes key not None):
         """Let changes of a key from now on stop the client's next transaction."""
         place = (db, key)
+        if client.is_dirty:
+            return
         if client.watched is None:
             client.watched = {}
             self.watching_clients += 1
@@ -78,10 +80,14 @@ cdef class Keyspace(KeyspaceListener):
 
     def unwatch(self, Client client not None):
         """Forget what a client watches, and that any of it changed."""
-        cdef dict clients
         client.is_dirty = False
+        self.forget_watched(client)
+
+    cdef int forget_watched(self, Client client) except -1:
+        """Forget what a client watches, but not that any of it changed."""
+        cdef dict clients
         if client.watched is None:
-            return
+            return 0
         for place in client.watched:
             clients = self.watched[place]
             del clients[client]
@@ -89,7 +95,7 @@ cdef class Keyspace(KeyspaceListener):
                 del self.watched[place]
         client.watched = None
         self.watching_clients -= 1
-        self.refresh()
+        return self.refresh()
 
     def is_stale(self, Client client not None):
         """Whether something that a client watches has changed, or has expired without anybody having met it."""
@@ -130,7 +136,7 @@ cdef class Keyspace(KeyspaceListener):
         """
         cdef Client client
         db, key = place
-        for client in clients:
+        for client in list(clients):
             if client.watched[place]:
                 # It had expired when the watching began, so it was missing; and missing it stays.
                 if not holds(db if replacement is None else replacement, key):
@@ -142,6 +148,9 @@ cdef class Keyspace(KeyspaceListener):
                 client.watched[place] = True
                 continue
             client.is_dirty = True
+            if replacement is None:
+                # Nothing more can happen to its transaction. INFO shows that flushes leave the keys watched.
+                self.forget_watched(client)
         return 0
 
     # --- What databases tell ---------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support.differential import Pair, parse_script
+from support.servers import Server
 from support.wire import Reply
 
 pytestmark = pytest.mark.real
+
+WATCHING = re.compile(r"(?:watching_clients|total_watched_keys):(\d+)")
 
 PRELUDE = """
     SET text value
@@ -209,3 +214,23 @@ def test_a_key_of_another_database_is_another_key(pair: Pair) -> None:
     assert replies[-1].value is not None
     replies = pair.run_text("SELECT 1\nWATCH k\nSET k v\nSELECT 0\nMULTI\nECHO ran\nEXEC")
     assert replies[-1].value is None
+
+
+@pytest.mark.parametrize("change", ["SET text 1", "FLUSHALL", "SWAPDB 0 1", "DEL number", "GET text", "SET more 1"])
+def test_a_client_whose_transaction_will_not_run_watches_nothing(
+    streamd_server: Server, redis_server: Server, change: str
+) -> None:
+    def watching(server: Server) -> list[list[str]]:
+        counts = []
+        with server.connect() as wire, server.connect() as other:
+            for line in ("FLUSHALL", "MSET text value number 5"):
+                other.line(line)
+            for client, line in (
+                (wire, "WATCH text number none"), (other, change), (wire, "WATCH more"), (other, "SET more 2"),
+                (wire, "UNWATCH"), (wire, "WATCH more"),
+            ):  # fmt: skip
+                client.line(line)
+                counts.append(WATCHING.findall(other.call("INFO", "clients").value.decode()))
+        return counts
+
+    assert watching(streamd_server) == watching(redis_server)
