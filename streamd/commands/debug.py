@@ -303,7 +303,7 @@ def digest_value(ctx: Any, args: list[bytes]) -> None:
 
 @subcommand(b"POPULATE", 3, 5)
 def populate(ctx: Any, args: list[bytes]) -> None:
-    """Add strings `key:0`, `key:1` and so on, where there is nothing yet."""
+    """Add strings `key:0`, `key:1` and so on, where there is nothing yet. Files and replicas are not told."""
     count = _positive(args[2])
     prefix = args[3] if len(args) > 3 else b"key"
     size = _positive(args[4]) if len(args) > 4 else 0
@@ -312,7 +312,6 @@ def populate(ctx: Any, args: list[bytes]) -> None:
         value = b"value:%d" % number
         if ctx.db.peek(key) is None:
             ctx.db.add(key, value[:size].ljust(size, b"\0") if size else value)
-            ctx.dirty += 1
     ctx.reply.ok()
 
 
@@ -335,6 +334,7 @@ def reload(ctx: Any, args: list[bytes]) -> None:
 @subcommand(b"LOADAOF", 2)
 def loadaof(ctx: Any, args: list[bytes]) -> None:
     ctx.server.persistence.reload_append_only()
+    ctx.effects = []  # what has been run again is in the file already
     ctx.reply.ok()
 
 

@@ -198,11 +198,20 @@ class AppendOnlyFile:
         self._manifest_file = ManifestFile(self.directory, self.options.filename, self.files)
 
     def set_directory(self, directory: str) -> None:
-        """CONFIG SET dir, while it is off. While it is on, it stays where it is."""
-        if self.state is AofState.OFF:
-            self.options.directory = directory
-            self._use_directory(directory)
+        """CONFIG SET dir, while it is off. While it is on, or a base is being written, it stays where it is.
+
+        Raises StreamdError, OSError when the manifest there cannot be read: it stays where it is.
+        """
+        is_idle = self.state is AofState.OFF and self.rewrite_pid is None
+        parent = self._parent
+        if not is_idle or os.path.abspath(directory) == parent:
+            return
+        self._use_directory(directory)
+        try:
             self.read_manifest()
+        except BaseException:
+            self._use_directory(parent)
+            raise
 
     # --- Start ---------------------------------------------------------------------------------------------------
 
@@ -503,7 +512,9 @@ class AppendOnlyFile:
         log.warning("%s", error)
         cause = error.__cause__
         if self.options.appendfsync == "always":
-            self._fatal = f"Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+            self._fatal = (
+                f"Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+            )
         else:
             self._directory_error = (cause.errno if isinstance(cause, OSError) else None) or errno.EIO
             self._next_retry = self._clock() + SYNC_INTERVAL_S

@@ -47,7 +47,7 @@ cdef class Entry:
     cdef public long long usec
     cdef public long long rejected_calls
     cdef public long long failed_calls
-    cdef readonly Histogram histogram # how long it took; None until its first call
+    cdef readonly Histogram histogram  # how long it took; None until its first call
 
     cdef int forget_calls(self) except -1
 

@@ -32,12 +32,13 @@ from libc.stdint cimport INT64_MAX, SIZE_MAX
 import logging
 
 from streamd.commands.context cimport Context
+from streamd.engine.database cimport Database
 from streamd.errors import CommandError, ProtocolError, printable
 from streamd.persistence.aof_reader import UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.server.client cimport (
-    IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_OFF, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED,
-    STRANGER, SUBSCRIBED, TRACKING, Client,
+    IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
+    SUBSCRIBED, TRACKING, Client,
 )
 from streamd.server.clock cimport monotonic_us, wall_ms
 from streamd.server.histogram cimport Histogram
@@ -62,8 +63,8 @@ NAME_CACHE = 10_000
 
 FLAGS = {
     "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,
-    "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR, "loading": LOADING,
-    "stale": STALE,
+    "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR,
+    "loading": LOADING, "stale": STALE,
 }  # fmt: skip
 """EntryFlag by the words of declarations."""
 RUN_AT_ONCE = frozenset({"EXEC", "DISCARD", "MULTI", "WATCH", "QUIT", "RESET"})
@@ -393,7 +394,10 @@ cdef class Dispatcher:
         return 0
 
     cdef int doom(self, Client client) except -1:
-        """Have a client closed at the end of the turn, without what it has not been sent. Safe while clients are walked."""
+        """Have a client closed at the end of the turn, without what it has not been sent.
+
+        Safe while clients are walked.
+        """
         client.close_after_reply = True
         client.reply.release()
         self.doomed.append(client)
@@ -498,7 +502,10 @@ cdef class Dispatcher:
         return self.run(client, entry, args)
 
     cdef int gate(self, Client client, Entry entry, list args) except -1:
-        """What stands between a request and its handler for clients and times out of the ordinary; 1: it is not to run."""
+        """What stands between a request and its handler for clients and times out of the ordinary.
+
+        1: it is not to run.
+        """
         cdef str refusal = self.find_refusal(client, entry, args)
         if refusal is not None:
             self.reject(client, entry, args, refusal)
@@ -652,7 +659,7 @@ cdef class Dispatcher:
         return 0
 
     def set_slow_limits(self, long long slowlog_us, long long latency_ms):
-        """slowlog-log-slower-than, where a negative number logs nothing, and latency-monitor-threshold, where 0 does."""
+        """slowlog-log-slower-than (negative: nothing is logged) and latency-monitor-threshold (0: nothing is)."""
         self.slowlog_us = slowlog_us if slowlog_us >= 0 else INT64_MAX
         self.latency_us = latency_ms * 1000 if 0 < latency_ms <= INT64_MAX // 1000 else INT64_MAX
         self.slow_us = min(self.slowlog_us, self.latency_us)
@@ -790,10 +797,16 @@ cdef class Dispatcher:
     def replay(self, Client client not None, list args not None):
         """Run a command from a file on behalf of `client`, which has no connection.
 
-        No limits hold, nothing waits or expires, and the reply is dropped. Raises CommandError, what it would have
-        answered; UnknownCommandError when there is no such command, or it has another number of arguments.
+        No limits hold, nothing waits or expires, and the reply is dropped. A command that asks for it (DEBUG LOADAOF)
+        goes on as if nothing had been run. Raises CommandError, what it would have answered; UnknownCommandError when
+        there is no such command, or it has another number of arguments, of which a Redis dies.
         """
         cdef ServerContext context = self.context
+        cdef Client outer_client = context.client
+        cdef Database outer_db = context.db
+        cdef ReplyWriter outer_reply = context.reply
+        cdef list outer_effects = context.effects
+        cdef bint was_in_transaction = context.in_transaction
         cdef Entry entry
         cdef Py_ssize_t argc = len(args)
         try:
@@ -812,8 +825,13 @@ cdef class Dispatcher:
         try:
             entry.handler(context, args)
         finally:
-            context.is_replaying = context.in_transaction = False
             client.reply.truncate(0)
+            context.is_replaying = False
+            context.in_transaction = was_in_transaction
+            context.client = outer_client
+            context.db = outer_db
+            context.reply = outer_reply
+            context.effects = outer_effects
 
     cdef int serve_ready(self) except -1:
         """Serve the clients that wait for keys which have changed."""

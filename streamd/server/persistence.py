@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -137,9 +138,7 @@ class Persistence:
         self._dirty_at_fork = 0
         config = self._config
         self.aof = AppendOnlyFile(
-            AofOptions(
-                directory=self.path("") or ".", dirname=config.appenddirname, filename=config.appendfilename
-            ),
+            AofOptions(directory=self.path("") or ".", dirname=config.appenddirname, filename=config.appendfilename),
             has_child=lambda: self.children.current is not None,
         )
         self.apply_settings()
@@ -227,7 +226,8 @@ class Persistence:
             form=form,
             compression=config.rdbcompression,
             checksum=config.rdbchecksum,
-            access_times="lru" in config.maxmemory_policy,
+            access_times=config.maxmemory_policy.endswith("-lru"),
+            access_counts=config.maxmemory_policy.endswith("-lfu"),
             aux=aux,
             default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
@@ -236,7 +236,7 @@ class Persistence:
         """Write a snapshot; returns what the log is to tell of it."""
         return save_to_file(
             self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
-            now_ms=now_ms(),
+            now_ms=now_ms(), used_memory=self._server.eviction.used(),
             incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
         )  # fmt: skip
 
@@ -364,11 +364,18 @@ class Persistence:
             rdb=self._write_options("8.6", **{"aof-base": 1}),
             idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
-        write_base(path, self._server.databases, options, now_ms=now_ms(), progress=progress)
+        write_base(
+            path, self._server.databases, options,
+            now_ms=now_ms(), used_memory=self._server.eviction.used(), progress=progress,
+        )  # fmt: skip
 
     def _fork_rewrite(self) -> bool:
         try:
+            self._follow_directory()
             self.aof.begin_rewrite()
+        except CannotPersistError as error:
+            self._give_up(error)
+            return False
         except (OSError, StreamdError):
             return False
         try:
@@ -385,6 +392,14 @@ class Persistence:
         self.aof.rewrite_started(child.pid)
         return True
 
+    def _follow_directory(self) -> None:
+        """CONFIG SET dir is for the next append-only file. Raises OSError, StreamdError."""
+        try:
+            self.aof.set_directory(self.path("") or ".")
+        except (OSError, StreamdError) as error:
+            log.warning("Can't begin an append only file in the data directory: %s", error)
+            raise
+
     def _rewrite_ended(self, child: Child) -> None:
         self.last_rewrite_cow = child.cow_bytes
         if child.error and not child.was_killed:
@@ -398,6 +413,10 @@ class Persistence:
         if wanted == (self.aof.state is not AofState.OFF):
             return
         if wanted:
+            try:
+                self._follow_directory()
+            except (OSError, StreamdError) as error:
+                raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.") from error
             self.aof.enable()
             if self.children.current is None and not self._fork_rewrite():
                 self._switch_off()
@@ -535,14 +554,14 @@ class Persistence:
         """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
         self.flush()
         self._empty()
-        if self.aof.state is AofState.OFF:
-            return
         try:
-            for _ in self._replay_append_only():
-                pass
+            if self.aof.state is not AofState.OFF:
+                deque(self._replay_append_only(), maxlen=0)
         except (OSError, StreamdError) as error:
             log.warning("%s", error)
             raise CommandError("ERR Error trying to load the AOF files, check server logs") from error
+        finally:
+            self._dirty_saved = self._server.dispatcher.context.dirty
 
     def _empty(self) -> None:
         for db in self._server.databases:
@@ -644,6 +663,8 @@ class Persistence:
             log.critical("%s", error)
             return False
         if self.aof.write_error:
-            log.warning("There are changes that cannot be written to the AOF file: %s", os.strerror(self.aof.write_error))
+            log.warning(
+                "There are changes that cannot be written to the AOF file: %s", os.strerror(self.aof.write_error)
+            )
             return False
         return True

@@ -15,6 +15,8 @@ from support.wire import Reply, Wire
 StartServer = Callable[..., Server]
 
 ENTRIES = 200
+CHANGEABLE = {"enable-protected-configs": "yes"}
+"""CONFIG SET dir is allowed."""
 LOADING = b"LOADING Redis is loading the dataset in memory"
 
 
@@ -101,6 +103,25 @@ def test_shutdown_saves_as_it_is_told(new_streamd: StartServer, how: str, is_sav
         wire.send("SHUTDOWN", *how.split())
         assert server.process.wait(10) == 0
     assert (server.folder / "dump.rdb").exists() == is_saved
+
+
+@pytest.mark.parametrize(
+    ("policy", "opcode"),
+    [("noeviction", b""), ("allkeys-lru", b"\xf8\x00"), ("volatile-lfu", b"\xf9\x05"), ("allkeys-lrm", b"")],
+)
+def test_a_snapshot_tells_of_uses_what_the_policy_asks_for(
+    new_streamd: StartServer, policy: str, opcode: bytes
+) -> None:
+    server = new_streamd(**{"maxmemory-policy": policy})
+    with server.connect() as wire:
+        wire.call("SET", "k", "v")
+        assert wire.call("SAVE") == Reply("+", b"OK")
+    data = (server.folder / "dump.rdb").read_bytes()
+    assert b"\xfb\x01\x00" + opcode + b"\x00\x01k\x01v\xff" in data
+    # More than the empty server's, as a 32-bit integer.
+    size = data.index(b"used-mem") + len(b"used-mem")
+    assert data[size : size + 1] == b"\xc2"
+    assert int.from_bytes(data[size + 1 : size + 5], "little") > 10_000
 
 
 def test_a_save_point_saves(new_streamd: StartServer) -> None:
@@ -284,6 +305,75 @@ def test_the_log_can_be_switched_on_and_off(new_streamd: StartServer) -> None:
         assert wire.call("EXISTS", "before", "during", "after", "unlogged") == Reply(":", 3)
 
 
+def test_the_log_is_begun_in_the_directory_that_was_set_meanwhile(new_streamd: StartServer, tmp_path: Path) -> None:
+    server = new_streamd(**CHANGEABLE)
+    with server.connect() as wire:
+        wire.call("SET", "before", 1)
+        assert wire.call("CONFIG", "SET", "dir", str(tmp_path)) == Reply("+", b"OK")
+        assert wire.call("CONFIG", "SET", "appendonly", "yes") == Reply("+", b"OK")
+        eventually(lambda: "Background AOF rewrite finished successfully" in server.log())
+        wire.call("SET", "after", 1)
+    server.kill()
+    assert not (server.folder / "appendonlydir").exists()
+    with new_streamd(dir=str(tmp_path), appendonly="yes").connect() as wire:
+        assert wire.call("EXISTS", "before", "after") == Reply(":", 2)
+
+
+def test_a_log_that_is_written_stays_where_it_is(new_streamd: StartServer, tmp_path: Path) -> None:
+    server = new_streamd(appendonly="yes", **CHANGEABLE)
+    with server.connect() as wire:
+        assert wire.call("CONFIG", "SET", "dir", str(tmp_path)) == Reply("+", b"OK")
+        wire.call("SET", "k", 1)
+        assert wire.call("BGREWRITEAOF").kind == "+"
+        eventually(lambda: "Background AOF rewrite finished successfully" in server.log())
+    server.kill()
+    assert list(tmp_path.glob("appendonlydir/*")) == []
+    with restart(server, new_streamd, appendonly="yes").connect() as wire:
+        assert wire.call("EXISTS", "k") == Reply(":", 1)
+
+
+def test_the_log_is_not_begun_beside_a_damaged_manifest(new_streamd: StartServer, tmp_path: Path) -> None:
+    server = new_streamd(**CHANGEABLE)
+    (tmp_path / "appendonlydir").mkdir()
+    (tmp_path / "appendonlydir" / "appendonly.aof.manifest").write_text("no such line\n")
+    with server.connect() as wire:
+        wire.call("CONFIG", "SET", "dir", str(tmp_path))
+        assert b"Unable to turn on AOF" in wire.call("CONFIG", "SET", "appendonly", "yes").value
+        assert "aof_enabled:0" in wire.call("INFO", "persistence").value.decode()
+        assert wire.call("CONFIG", "GET", "appendonly").plain() == [b"appendonly", b"no"]
+
+
+def test_the_log_can_be_run_again_by_a_command(new_streamd: StartServer) -> None:
+    server = new_streamd(appendonly="yes")
+    with server.connect() as wire:
+        fill(wire)
+        before = digest_without_times(server)
+        wire.call("SELECT", 3)
+        log = next((server.folder / "appendonlydir").glob("*.incr.aof"))
+        written = log.read_bytes()
+        assert wire.call("DEBUG", "LOADAOF") == Reply("+", b"OK")
+        assert log.read_bytes() == written
+        assert "rdb_changes_since_last_save:0\r" in wire.call("INFO", "persistence").value.decode()
+        assert wire.call("EXISTS", "other") == Reply(":", 1)
+        wire.call("MULTI")
+        wire.call("SET", "first", 1)
+        wire.call("DEBUG", "LOADAOF")
+        wire.call("SET", "second", 2)
+        assert [reply.value for reply in wire.call("EXEC").value] == [b"OK"] * 3
+        # What stands before it in the transaction was not in the file yet.
+        assert wire.call("EXISTS", "first") == Reply(":", 0)
+        assert wire.call("GET", "second") == Reply("$", b"2")
+    assert digest_without_times(server) == before
+
+
+def test_populating_for_tests_is_not_logged(new_streamd: StartServer) -> None:
+    server = new_streamd(appendonly="yes")
+    with server.connect() as wire:
+        assert wire.call("DEBUG", "POPULATE", 3) == Reply("+", b"OK")
+        wire.call("SET", "k", 1)
+    assert b"POPULATE" not in next((server.folder / "appendonlydir").glob("*.incr.aof")).read_bytes()
+
+
 def test_expired_keys_are_deleted_in_the_log(new_streamd: StartServer) -> None:
     server = new_streamd(appendonly="yes")
     with server.connect() as wire:
@@ -304,7 +394,7 @@ def test_one_write_of_a_transaction_stands_alone_and_two_stand_together(new_stre
             wire.call("EXEC")
     log = next((server.folder / "appendonlydir").glob("*.incr.aof")).read_bytes()
     words = [line.decode() for line in log.split(b"\r\n") if line and line[:1] not in b"*$"]
-    assert words == "SELECT 0 SET a 1 MULTI SET b 1 SET c 1 EXEC".split()
+    assert words == ["SELECT", "0", "SET", "a", "1", "MULTI", "SET", "b", "1", "SET", "c", "1", "EXEC"]
 
 
 # --- With a real Redis ------------------------------------------------------------------------------------------------
