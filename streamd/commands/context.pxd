@@ -14,7 +14,7 @@ cdef class Context:
     cdef public bint is_propagating       # whether anybody wants to know effects: when not, none need be made
     cdef public list effects              # what this command is to be propagated as; None: as it was received
     cdef public bint in_transaction       # the command runs inside EXEC: it must not wait
-    cdef public bint is_replaying         # the command comes from a file or a primary: its effect is applied, not decided
+    cdef public bint is_replaying         # it comes from a file or a primary: its effect is applied, not decided
     cdef public object client             # the connection; families `connection` and `server` know more of it
     cdef public object server
     cdef public object config             # settings by attribute: ctx.config.stream_node_max_bytes

@@ -75,8 +75,8 @@ cdef class Stream:
     # --- Loading: nodes in order of their IDs into a new stream, then the counters
     cdef int adopt_node(
         self, StreamID master, uint8_t *lp, size_t size, const char **reason, size_t *offset) noexcept nogil
-        # Make untrusted malloc'ed bytes the last node. 1: taken, and the stream's from now on. 0: refused, `reason` says
-        # why and `offset` where. -1: no memory.
+        # Make untrusted malloc'ed bytes the last node. 1: taken, and the stream's from now on. 0: refused, `reason`
+        # says why and `offset` where. -1: no memory.
 
     # --- Entries and groups
     cdef bint is_referenced(self, StreamID id) except -1              # some group has not read it, or has it pending

@@ -3,6 +3,7 @@ from typing import final
 __all__ = ["AofBuffer", "encode_command"]
 
 def encode_command(args: list[bytes]) -> bytes: ...
+
 @final
 class AofBuffer:
     is_open: bool

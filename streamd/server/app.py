@@ -39,11 +39,11 @@ from streamd.server.latency import LatencyMonitor
 from streamd.server.listening import ListenError, PortListener
 from streamd.server.log import VERBOSE
 from streamd.server.memory import Memory
-from streamd.server.tracking import ClientTracking
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
 from streamd.server.slowlog import SlowLog
 from streamd.server.tls import TlsError, find_common_name, make_context
+from streamd.server.tracking import ClientTracking
 
 if TYPE_CHECKING:
     from streamd.commands.tracking import TrackingOptions
@@ -76,7 +76,6 @@ EXPIRE_STEP = 100
 FREE_SLICE_OBJECTS = 1000
 """Objects of a flushed database that are given up at a time, about 0.3 ms; then others get their turn."""
 FREE_SLICE_PAUSE_S = 0.002
-
 
 
 class Server:
@@ -165,7 +164,11 @@ class Server:
         self.persistence = Persistence(self, self._loop)
         self.apply_all_settings()
         self.config.callbacks |= {"listen-tls": self._relisten_tls, "tls": self._reload_tls}
-        self.config.callbacks |= {"refresh": self.apply_all_settings, "listen": self._relisten, "append-only": self._switch_append_only}
+        self.config.callbacks |= {
+            "refresh": self.apply_all_settings,
+            "listen": self._relisten,
+            "append-only": self._switch_append_only,
+        }
         await self._listen()
         if self._any_port:
             # From here on it is the port that was asked for: CONFIG GET tells it, and CONFIG SET bind keeps it.

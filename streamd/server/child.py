@@ -156,7 +156,7 @@ class Children:
         job      runs in the child; what it raises is the reason of the failure. It must not use the event loop, threads
                  or connections of the server.
         """
-        assert self.current is None
+        assert self.current is None  # noqa: S101
         read_end, write_end = os.pipe()
         before = time.perf_counter_ns()
         try:
@@ -202,7 +202,8 @@ class Children:
 
     def _finish(self) -> None:
         child, on_end = self.current, self._on_end
-        assert child is not None and on_end is not None
+        assert child is not None  # noqa: S101
+        assert on_end is not None  # noqa: S101
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
         self._pipe = -1

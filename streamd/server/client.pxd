@@ -36,7 +36,7 @@ cdef class Client:
     cdef readonly int output_class         # OutputClass
     cdef list subscribed                   # dicts name -> place, by kind of name; None: no subscriptions; kept by Hub
     cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
-    cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing; by Keyspace
+    cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing
     cdef public bint is_dirty              # something watched has changed
     cdef public object tracking            # tracking.ClientTracking while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none

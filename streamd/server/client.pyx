@@ -53,8 +53,8 @@ cdef class Client:
         cdef Dispatcher dispatcher = self.dispatcher
         self.transport = transport
         sock = transport.get_extra_info("socket")
-        # With these high-water marks a transport says pause_writing as soon as it holds anything unsent: a plain one above
-        # the mark, one of TLS at the mark.
+        # With these high-water marks a transport says pause_writing as soon as it holds anything unsent: a plain one
+        # above the mark, one of TLS at the mark.
         if transport.get_extra_info("ssl_object") is not None:
             transport.set_write_buffer_limits(high=1, low=0)
         else:

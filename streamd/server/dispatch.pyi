@@ -14,8 +14,8 @@ from streamd.server.client import Client
 from streamd.server.histogram import Histogram
 from streamd.server.keyspace import Keyspace
 from streamd.server.monitor import Monitors
-from streamd.server.tracking import Tracking
 from streamd.server.pubsub import Hub
+from streamd.server.tracking import Tracking
 
 __all__ = ["Dispatcher", "Entry", "ServerContext", "Transaction"]
 

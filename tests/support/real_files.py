@@ -90,7 +90,9 @@ class RealRedis:
 def check_aof(oracle: Oracle, path: Path, *options: str, answer: str = "") -> subprocess.CompletedProcess[str]:
     """redis-check-aof."""
     program = os.path.join(oracle.folder, "redis-check-aof")
-    return subprocess.run([program, *options, str(path)], input=answer, capture_output=True, text=True, errors="replace", check=False)
+    return subprocess.run(
+        [program, *options, str(path)], input=answer, capture_output=True, text=True, errors="replace", check=False
+    )
 
 
 TIMES = {b"seen-time", b"active-time", b"idle", b"inactive"}

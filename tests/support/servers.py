@@ -24,7 +24,16 @@ from pathlib import Path
 
 from .wire import ConnectionClosed, Reply, Wire
 
-__all__ = ["Oracle", "Server", "eventually", "find_oracle", "free_port", "server_arguments", "start_redis", "start_streamd"]
+__all__ = [
+    "Oracle",
+    "Server",
+    "eventually",
+    "find_oracle",
+    "free_port",
+    "server_arguments",
+    "start_redis",
+    "start_streamd",
+]
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
