@@ -235,12 +235,13 @@ def test_no_server_is_an_error_after_all_attempts():
 
 def test_a_full_server_is_waited_for(server, store):
     store.config_set("maxmemory", 1)
+    before = store.info("stats")["total_error_replies"]
     written = threading.Thread(
         target=write_rows, args=(plan_for(server.port, retries="200", **MODES["marker"]), TASK, record_batches(1000))
     )
     try:
         written.start()
-        eventually(lambda: store.info("stats")["total_error_replies"] > 5, what="a refusal")
+        eventually(lambda: store.info("stats")["total_error_replies"] > before + 5, what="a refusal")
         assert numbers_in(store) == {}
     finally:
         store.config_set("maxmemory", 0)
@@ -305,6 +306,26 @@ def test_two_attempts_at_the_same_time_write_the_input_once(server, store):
         delivery.finish()
         delivery.close()
     assert numbers_in(store) == once_each(3000)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attempts_that_run_at_the_same_time_write_the_input_once(server, store, mode):
+    failures = []
+
+    def attempt(size):
+        try:
+            plan = plan_for(server.port, WITH_IDS if mode == "id" else TABLE, chunksize=size, **MODES[mode])
+            write_rows(plan, TASK, record_batches(2000))
+        except Exception as error:
+            failures.append(error)
+
+    attempts = [threading.Thread(target=attempt, args=(size,)) for size in ("50", "60", "70")]
+    for each in attempts:
+        each.start()
+    for each in attempts:
+        each.join(30)
+    assert failures == []
+    assert numbers_in(store) == once_each(2000)
 
 
 def test_an_attempt_that_a_later_batch_has_overtaken_ends(server, store):
