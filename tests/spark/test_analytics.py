@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Options = dict[str, str]
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -304,6 +309,25 @@ def test_the_command_says_what_is_wrong_in_one_line(store: redis.Redis, server: 
     refused = run("s", "-p", "1", "-o", "retries=0")
     assert refused.exit_code == 1
     assert "cannot connect" in refused.output
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules.update(dict.fromkeys(("pyspark", "pyarrow", "redis")))  # None: cannot be imported
+from streamd.cli import program
+program(["report", *sys.argv[1:]])
+"""
+
+
+def test_the_command_needs_neither_spark_nor_arrow(store: redis.Redis, server: Server, tmp_path: Path) -> None:
+    fill(store, "s", ["1-0", "2-0"])
+    arguments = ("s", "-p", str(server.port), "--out", "page.html", "--watch", "0ms")
+    plain = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, *arguments], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert plain.returncode == 0, plain.stderr
+    assert "<svg" in (tmp_path / "page.html").read_text()
 
 
 # --- With Spark -----------------------------------------------------------------------------------------------------------
