@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +97,12 @@ class Producer:
 def batches_planned(folder: Path) -> int:
     """The batches that stand in the checkpoint."""
     offsets = folder / "checkpoint" / "offsets"
-    return len([each for each in offsets.iterdir() if each.name.isdigit()]) if offsets.exists() else 0
+    numbers = (int(each.name) for each in offsets.glob("*") if each.name.isdigit())
+    return max(numbers, default=-1) + 1
 
 
-def wait_for_batches(folder: Path, count: int) -> None:
-    eventually(lambda: batches_planned(folder) >= count, DEADLINE_S, f"batch {count}")
+def wait_for_batches(folder: Path, count: int, timeout_s: float = DEADLINE_S) -> None:
+    eventually(lambda: batches_planned(folder) >= count, timeout_s, f"batch {count}")
 
 
 @ON_BOTH
@@ -188,35 +189,38 @@ def test_a_query_that_is_killed_at_random_reads_everything_once(
     assert in_parquet(spark, tmp_path) == Counter(producer.added)
 
 
+@contextmanager
+def session_of_its_own(folder: Path, options: Options, *, is_final: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """The query in another process; killed with all that it started when the block ends."""
+    job = {"folder": str(folder), "options": options, "is_final": is_final}
+    env = python_environment()
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env["PYTHONPATH"]])
+    command = [sys.executable, "-m", "support.spark_query", json.dumps(job)]
+    with (folder / "errors").open("ab") as errors:
+        process = subprocess.Popen(command, env=env, stdout=errors, stderr=errors, start_new_session=True)
+    try:
+        yield process
+        assert process.poll() in (None, 0), (folder / "errors").read_text()[-5000:]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_session_that_is_killed_twenty_times_reads_everything_once(
     spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     source = random.Random()
     options = {**source_options, "streamPattern": "[ab]", "maxEntriesPerTrigger": "700"}
-
-    def start(*, is_final: bool) -> subprocess.Popen[bytes]:
-        job = {"folder": str(tmp_path), "options": options, "is_final": is_final}
-        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        return subprocess.Popen(
-            [sys.executable, "-m", "support.spark_query", json.dumps(job)],
-            env={**python_environment(), "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
-            stderr=(tmp_path / "errors").open("ab"),
-            start_new_session=True,
-        )
-
     with Producer.running(store, "ab") as producer:
         for _ in range(20):
-            process = start(is_final=False)
             wanted = batches_planned(tmp_path) + source.randint(0, 4)
-            wait_for_batches(tmp_path, wanted)
-            # Somewhere within a batch, wherever that is.
-            threading.Event().wait(source.random())
-            assert process.poll() is None, (tmp_path / "errors").read_text()[-5000:]
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    process = start(is_final=True)
-    assert process.wait(DEADLINE_S) == 0, (tmp_path / "errors").read_text()[-5000:]
+            with session_of_its_own(tmp_path, options, is_final=False):
+                wait_for_batches(tmp_path, wanted, timeout_s=300)
+                # Somewhere within a batch, wherever that is.
+                threading.Event().wait(source.random())
+    with session_of_its_own(tmp_path, {**options, "maxEntriesPerTrigger": "100000"}, is_final=True) as process:
+        process.wait(600)
     assert in_parquet(spark, tmp_path) == Counter(producer.added)
