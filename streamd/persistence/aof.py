@@ -841,9 +841,11 @@ class AppendOnlyFile:
             self.files.unlink(self._temporary_incremental)
 
     def close(self) -> None:
-        """The end of the server: write and sync what there is. Raises CannotPersistError."""
-        self.disable()
-        self._syncer.drain()
+        """The end of the server: write and sync what there is, and end the thread. Raises CannotPersistError."""
+        try:
+            self.disable()
+        finally:
+            self._syncer.stop()
 
     def _sync_at_end(self) -> None:
         try:
@@ -915,7 +917,7 @@ class Syncer:
         self.error = 0
         self.last_done: Done = (-1, 0, 0)
         self._files = files
-        self._queue: Queue[_Job] = Queue()
+        self._queue: Queue[_Job | None] = Queue()
         self._submitted = 0  # written by the loop's thread only
         self._done = 0  # written by the thread only
         self._thread: threading.Thread | None = None
@@ -936,6 +938,13 @@ class Syncer:
         """Wait until everything is done."""
         self._queue.join()
 
+    def stop(self) -> None:
+        """Wait until everything is done, and end the thread; it begins again with the next that is asked for."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
     def _put(self, job: _Job) -> None:
         self._submitted += not job.close
         self._queue.put(job)
@@ -946,6 +955,9 @@ class Syncer:
     def _run(self) -> None:
         while True:
             job = self._queue.get()
+            if job is None:
+                self._queue.task_done()
+                return
             try:
                 self._do(job)
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import redis
@@ -53,6 +54,18 @@ def test_a_port_that_is_taken_is_reported_and_leaves_no_thread() -> None:
     before = threading.active_count()
     with streamd.embedded.start() as server, pytest.raises(ListenError):
         streamd.embedded.start(port=server.port)
+    assert threading.active_count() == before
+
+
+def test_a_server_with_a_log_leaves_no_thread(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with streamd.embedded.start(dir=str(tmp_path), appendonly=True) as server:
+        with closing(connect(server.port)) as client:
+            client.config_set("appendfsync", "everysec")
+            client.set("k", "v")
+            client.bgrewriteaof()
+            eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
+        assert threading.active_count() > before + 1
     assert threading.active_count() == before
 
 
