@@ -193,6 +193,7 @@ class BlockedClients:
         self._running = blocked
         self.dispatcher.run_again(client, blocked.request.args)
         if self._running is None:
+            self.dispatcher.wait_on(client)
             return False
         self._running = None
         self._finish(blocked, mark)

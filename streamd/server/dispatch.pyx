@@ -756,6 +756,13 @@ cdef class Dispatcher:
         if self.effects:
             self.finish_effects()
 
+    def wait_on(self, Client client not None):
+        """A client that waited was not served, but its request may have told others, and itself, of what it did."""
+        if client.deferred is not None:
+            self.finish_pushes(client)
+        if (<Tracking>self.tracking).pending:
+            (<Tracking>self.tracking).finish_unit(client)
+
     def end_wait(self, Client client not None, blocked):
         """Count the request of a client that waited, now that it has been answered."""
         self.count(client, <Entry>blocked.entry, blocked.args, blocked.spent_us)

@@ -16,9 +16,8 @@ a key has brought there watches nothing any more.
 
 from streamd.engine.database cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
-    EVENT_STRING, EVENT_TYPE_CHANGED,
+    EVENT_STRING, EVENT_TYPE_CHANGED, Database,
 )
-from streamd.engine.database import Database
 from streamd.server.client cimport Client
 from streamd.server.dispatch cimport Dispatcher
 
@@ -37,7 +36,7 @@ EMPTY = Database()
 """What stands in the place of a flushed database."""
 
 
-cdef bint holds(db, bytes key) except -1:
+cdef bint holds(Database db, bytes key) except -1:
     """Whether a key is there, expired or not; it is neither removed nor told of."""
     return db.is_overdue(key) or db.peek(key) is not None
 
