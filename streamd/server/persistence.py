@@ -14,6 +14,7 @@ Behaviour: Redis 8.6.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import time
@@ -28,6 +29,7 @@ from streamd.persistence.aof import AofOptions, AofState, AppendOnlyFile, Cannot
 from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
 from streamd.persistence.aof_load import UnknownCommandError
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
+from streamd.persistence.files import Files
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
@@ -74,6 +76,21 @@ def pause_s(delay: int, keys: int) -> float:
 
 class LoadError(StreamdError):
     """The data could not be read; the reason has been logged, and the server must not start."""
+
+
+class ChildFiles(Files):
+    """What a child asks of the system. One whose server is gone puts nothing in place: another may be at work by then.
+
+    server_pid  of the process that forked it
+    """
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+
+    def rename(self, old: str, new: str) -> None:
+        if os.getppid() != self._server_pid:
+            raise OSError(errno.ECHILD, "The server is gone")
+        super().rename(old, new)
 
 
 class _Abandoned(Exception):
@@ -232,12 +249,12 @@ class Persistence:
             default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
 
-    def _write_snapshot(self, progress: Progress = None) -> list[str]:
+    def _write_snapshot(self, progress: Progress = None, files: Files | None = None) -> list[str]:
         """Write a snapshot; returns what the log is to tell of it."""
         return save_to_file(
             self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
             now_ms=now_ms(), used_memory=self._server.eviction.used(),
-            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
+            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, files=files,
         )  # fmt: skip
 
     def _save_now(self) -> bool:
@@ -272,9 +289,10 @@ class Persistence:
         self._last_attempt = time.monotonic()
         self._dirty_at_fork = self._server.dispatcher.context.dirty
         self.is_save_scheduled = False
+        server_pid = os.getpid()
 
         def job(report: Report) -> None:
-            for line in self._write_snapshot(self._slowed(report.keys)):
+            for line in self._write_snapshot(self._slowed(report.keys), ChildFiles(server_pid)):
                 report.log(line)
 
         try:

@@ -163,6 +163,21 @@ def test_what_cannot_begin_now_begins_later(tmp_path: Path, trials: list[Trial])
         eventually(lambda: "Background AOF rewrite finished successfully" in server.log_since(mark))
 
 
+def test_a_child_whose_server_was_killed_puts_nothing_in_place(tmp_path: Path, trials: list[Trial]) -> None:
+    trial = begin(trials, tmp_path)
+    trial.ordered("SAVE")
+    before = (trial.folder / "dump.rdb").read_bytes()
+    for command in ("BGSAVE", "BGREWRITEAOF"):
+        trial.ordered("SET", "later", command)
+        be_slow(trial)
+        trial.ordered(command)
+        eventually(lambda: list(trial.folder.glob("temp-*")))
+        trial.kill()
+        eventually(lambda: not list(trial.folder.glob("temp-*")))
+        assert (trial.folder / "dump.rdb").read_bytes() == before
+        trial.start()
+
+
 # --- The end ---------------------------------------------------------------------------------------------------------------
 
 
