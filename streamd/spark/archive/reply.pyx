@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Rows of the archive as the reply that XRANGE would give of them.
 
-So a user's schema means the same for what is archived and for what is on the server: both go through one decoder, with its
-casts, its rules for fields that come twice, and its column of what does not fit.
+So a user's schema means the same for what is archived and for what is on the server: both go through one decoder, with
+its casts, its rules for fields that come twice, and its column of what does not fit.
 
     *2\\r\\n                                          rows
       *2\\r\\n  $3\\r\\n5-1\\r\\n  *4\\r\\n  $1\\r\\na\\r\\n  $2\\r\\n20\\r\\n ...    ID, then fields and values in turn
 
-Called for each record batch by history.py. The arrays come from Parquet files of the archive: their types are checked here,
-their buffers are those that Arrow's reader has checked.
+Called for each record batch by history.py. The arrays come from Parquet files of the archive: their types are checked
+here, their buffers are those that Arrow's reader has checked.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
