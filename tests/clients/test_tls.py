@@ -506,4 +506,4 @@ def test_redis_cli_speaks_tls(tls: TlsServer, cli: str) -> None:
     mine = ("--cert", files.certificate("client"), "--key", files.key("client"))
     assert run(*mine, "PING") == "PONG\n"
     assert run(*mine, "-3", "HELLO").startswith("server redis")
-    assert run("PING").startswith("Error: ")
+    assert "PONG" not in run("PING")  # what it says instead depends on when it learns of the refusal

@@ -352,7 +352,7 @@ UNIT_STORIES = {
         a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
         m: MULTI
         m: XADD s * f v
-        m: XADD s MAXLEN ~ 1 * f v
+        m: XADD s MAXLEN ~ 1000 * f v
         m: XREADGROUP GROUP g bob COUNT 1 STREAMS s >
         m: XREADGROUP GROUP g bob BLOCK 0 STREAMS t >
         m: EXEC

@@ -165,7 +165,7 @@ def test_reads_beside_an_archiver_find_everything_or_say_so(
     try:
         eventually(lambda: len(produced) > 200)
         answers = refusals = 0
-        while answers < 25:
+        while answers < 5:
             try:
                 found = ids_of(tmp_path, source_options)
             except DataLossError:
