@@ -230,7 +230,7 @@ def test_reading_goes_on_when_the_connection_breaks(server: Server, store: redis
         found += [row["ms"] for row in batch.to_pylist()]
         if len(found) in (20, 100):
             killed = store.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            assert killed == 1
+            assert killed >= 1  # the reader's, and what other tests have left to be collected
     assert found == list(range(1, 301))
 
 
