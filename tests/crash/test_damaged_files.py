@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import Server, find_oracle, start_redis
+from support.servers import Server, eventually, find_oracle, start_redis
 from support.wire import Wire
 
 import streamd.embedded
@@ -51,8 +51,7 @@ def fill(server: Server) -> Files:
             wire.call("XADD", "s", f"{n}-1", "field", f"value {n}")
         wire.call("XGROUP", "CREATE", "s", "g", "0")
         wire.call("BGREWRITEAOF")
-        while "aof_rewrite_in_progress:1" in wire.call("INFO", "persistence").value.decode():
-            pass
+        eventually(lambda: "aof_rewrite_in_progress:0" in wire.call("INFO", "persistence").value.decode())
         wire.call("SAVE")
         wire.call("SET", "before", "1")
         path = server.folder / INCREMENTAL
