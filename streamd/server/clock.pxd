@@ -11,6 +11,13 @@ cdef inline long long monotonic_us() noexcept nogil:
     return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
 
 
+cdef inline long long wall_us() noexcept nogil:
+    """Unix time in microseconds."""
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
 cdef inline long long wall_ms() noexcept nogil:
     """Unix time in milliseconds."""
     cdef timespec t

@@ -83,7 +83,8 @@ cdef class Dispatcher:
     cdef list resumed                 # clients that have been served after a wait and may have more requests
     cdef list put_off                 # clients that have used up their share of a turn
     cdef long long share_us           # how long that is now
-    cdef long long ended_us           # monotonic: when the last request had been run or refused
+    cdef long long ended_us           # monotonic: when the last request had been run or refused, and the next began
+    cdef long long wall_offset_us     # what makes Unix time of monotonic time
     cdef long long output_hard[3]     # limits of unsent replies by OutputClass, bytes; 0: none
     cdef long long output_soft[3]
     cdef long long output_soft_us[3]  # how long output_soft may be passed
@@ -132,6 +133,7 @@ cdef class Dispatcher:
 
     cpdef long long new_client_id(self)
     cdef int schedule(self) except -1
+    cdef inline void look_at_clocks(self) noexcept
     cdef int process(self, Client client) except -1
     cdef Entry look_up(self, list args)
     cdef int execute(self, Client client, list args) except -1

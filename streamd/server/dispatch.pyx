@@ -40,7 +40,7 @@ from streamd.server.client cimport (
     IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
     SUBSCRIBED, TRACKING, Client,
 )
-from streamd.server.clock cimport monotonic_us, wall_ms
+from streamd.server.clock cimport monotonic_us, wall_ms, wall_us
 from streamd.server.histogram cimport Histogram
 from streamd.server.keyspace import Keyspace
 from streamd.server.monitor cimport Monitors
@@ -304,17 +304,25 @@ cdef class Dispatcher:
             for client in doomed:
                 client.close()
         self.turns += 1
-        self.turns_us += monotonic_us() - self.turn_started_us
-        self.turn_started_us = 0
+        if self.turn_started_us:  # 0: nobody's requests were run, there were only messages to be sent
+            self.turns_us += monotonic_us() - self.turn_started_us
+            self.turn_started_us = 0
         if self.put_off:
             self.schedule()
+
+    cdef inline void look_at_clocks(self) noexcept:
+        """Take the time, before requests are run: of both clocks once, as one is read anew after each request."""
+        self.ended_us = monotonic_us()
+        self.wall_offset_us = wall_us() - self.ended_us
 
     cdef int process(self, Client client) except -1:
         """Run every complete request of a client, until it has to wait or has had its share of the turn."""
         cdef list args
-        cdef long long limit_us = monotonic_us() + self.share_us
+        cdef long long limit_us
+        self.look_at_clocks()
+        limit_us = self.ended_us + self.share_us
         if self.turn_started_us == 0:
-            self.turn_started_us = limit_us - self.share_us
+            self.turn_started_us = self.ended_us
         while client.can_run():
             try:
                 args = client.parser.next_request()
@@ -408,6 +416,7 @@ cdef class Dispatcher:
         cdef list args = client.postponed
         if args is not None:
             client.postponed = None
+            self.look_at_clocks()
             self.execute(client, args)
             self.process(client)
 
@@ -616,11 +625,12 @@ cdef class Dispatcher:
             self.finish_effects()
         if self.ready:
             self.serve_ready()
+            self.ended_us = monotonic_us()  # what others got is not the next command's time
         return 0
 
     cdef int perform(self, Client client, Entry entry, list args) except -1:
         """Run one command, count what it took, and show it to those who watch."""
-        cdef long long started = monotonic_us()
+        cdef long long started = self.ended_us
         self.call(client, entry, args)
         self.ended_us = monotonic_us()
         if client.blocked is None:
@@ -739,9 +749,11 @@ cdef class Dispatcher:
 
     def run_again(self, Client client not None, list args not None):
         """Run the request of a client that waited; it may ask to wait again."""
-        cdef long long started = monotonic_us()
+        cdef long long started
         cdef Entry entry = self.look_up(args)
         cdef str refusal = None
+        self.look_at_clocks()
+        started = self.ended_us
         self.executing = client
         if client.state & LIMITED:
             refusal = self.server.acl.find_refusal(client, entry, args, False)
@@ -778,7 +790,7 @@ cdef class Dispatcher:
         context.reply = client.reply
         context.effects = None
         if not context.in_transaction:
-            context.now_ms = wall_ms()
+            context.now_ms = (self.ended_us + self.wall_offset_us) // 1000
         context.db.now_ms = context.now_ms
         # Set for every command, so that nothing is to be put back when the handler selects another database.
         context.db.touch_on_access = not client.no_touch
