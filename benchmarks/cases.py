@@ -1,0 +1,365 @@
+"""A benchmark is a list of cases; this is what a case is, and how cases become rows with medians and ratios.
+
+A case is run on every server in turns, round by round, so that a machine that drifts drifts for all. Each run gives a
+`Sample`: so many operations took so much time of the clock, so much CPU time of the server (user and system time of the
+process), and so much of the load generator. A row has the medians, what they vary by, who was the bottleneck, and the
+ratios to Redis 8.6, of throughput and of CPU; more than 1 is better than Redis in every ratio. What a row is judged by is
+said by its case: CPU where nothing else is said, since it holds still where the clock does not.
+
+A server that lacks a command or an option has an empty cell, which keeps the reason.
+
+Who writes a script makes a list `CASES` and ends with `main = command(CASES, __doc__)`; see append.py for an example.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import load
+from benchmarks.servers import (
+    BASE,
+    NAMES,
+    Server,
+    describe_machine,
+    find_servers,
+    pin_load,
+    start_server,
+    start_servers,
+)
+
+__all__ = ["Case", "Cell", "Row", "Sample", "command", "ensure_stream", "fill", "measure", "measuring", "run_cases",
+           "spread"]  # fmt: skip
+
+SEED = 20_240_501
+ROUNDS = 3
+QUICK = 0.2
+"""The share of the work that --quick does."""
+LACKING = (
+    "ERR unknown command",
+    "ERR unknown subcommand",
+    "ERR syntax error",
+    "ERR Unknown option",
+    "ERR Unknown CONFIG",
+)
+"""How the error reply of a server begins that does not have a command or an option."""
+BUSY = 0.9
+"""The share of the time of the clock that makes who used it the bottleneck."""
+UNITS = {"cpu": "us CPU", "clock": "us", "bytes": "bytes", "seconds": "s", "ms": "ms", "times": "times"}
+"""What a case can be judged by, and the unit in which its figure is shown."""
+
+
+# --- Samples and cases -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sample:
+    """What one run on one server gave.
+
+    figure  what the case is judged by when that is neither "cpu" nor "clock", in its unit; less is better
+    """
+
+    operations: float
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    load_cpu_s: float = 0.0
+    figure: float | None = None
+
+
+def prepare_nothing(server: Server, scale: float) -> None:
+    """For cases that need nothing beforehand."""
+
+
+@dataclass
+class Case:
+    """One row.
+
+    name       what is measured, in the words of the table of results
+    run        makes one run; `scale` shortens it. Raises load.ErrorReply when the server lacks something
+    aim        the ratio to Redis that is to be reached, by what the row is judged by; None: there is none
+    by         what the row is judged by: a key of UNITS
+    prepare    called once for each server, before the first round
+    arguments  of the servers; cases that stand beside each other and have the same ones share the processes
+    limit      what the figure of streamd itself may be at most, in the unit of `by`; None: anything
+    is_alone   every run gets a server that has just been started
+    rounds     not more than so many, for what does not vary
+    """
+
+    name: str
+    run: Callable[[Server, float], Sample]
+    aim: float | None = None
+    by: str = "cpu"
+    prepare: Callable[[Server, float], None] = prepare_nothing
+    arguments: tuple[str, ...] = ()
+    limit: float | None = None
+    is_alone: bool = False
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.by not in UNITS:
+            raise ValueError(f"{self.name}: a case can be judged by {', '.join(UNITS)}, not by {self.by}")
+
+    def figure_of(self, sample: Sample) -> float:
+        """What the case is judged by; less is better. CPU and clock are in microseconds per operation."""
+        if self.by == "cpu":
+            return sample.cpu_s / sample.operations * 1e6
+        if self.by == "clock":
+            return sample.seconds / sample.operations * 1e6
+        if sample.figure is None:
+            raise ValueError(f"{self.name}: a run has given no figure")
+        return sample.figure
+
+
+# --- Rows ------------------------------------------------------------------------------------------------------------
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the distance between the extremes, relative to the median."""
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / 2 / middle if middle else 0.0
+
+
+@dataclass
+class Cell:
+    """What one server gave: medians over the rounds.
+
+    figure      what the row is judged by
+    varies      the spread of the figure
+    per_s       operations per second; 0 where time was not measured
+    cpu_us      server CPU per operation; 0 where it was not measured
+    server_share, load_share   CPU over time of the clock, of the server and of the load generator
+    """
+
+    figure: float
+    varies: float = 0.0
+    per_s: float = 0.0
+    cpu_us: float = 0.0
+    server_share: float = 0.0
+    load_share: float = 0.0
+
+    @property
+    def bottleneck(self) -> str:
+        """Who was: `server`, `load`, or `neither`; empty where time was not measured."""
+        if not self.per_s:
+            return ""
+        if self.server_share >= BUSY:
+            return "server"
+        return "load" if self.load_share >= BUSY else "neither"
+
+
+@dataclass
+class Row:
+    """A case with what its servers gave.
+
+    lacking  why a server has no cell, by its name
+    """
+
+    script: str
+    name: str
+    by: str = "cpu"
+    aim: float | None = None
+    limit: float | None = None
+    cells: dict[str, Cell] = field(default_factory=dict)
+    lacking: dict[str, str] = field(default_factory=dict)
+
+    def ratio(self, name: str = "streamd", base: str = BASE, of: str = "figure") -> float | None:
+        """How much better a server is than the base in what the row is judged by, or in "cpu_us" or "per_s"."""
+        ours, theirs = self.cells.get(name), self.cells.get(base)
+        if ours is None or theirs is None:
+            return None
+        mine, other = getattr(ours, of), getattr(theirs, of)
+        if of == "per_s":
+            mine, other = other, mine
+        return other / mine if mine > 0 and other > 0 else None
+
+    @property
+    def is_short(self) -> bool:
+        """It falls short of its aim, or exceeds its limit."""
+        ratio = self.ratio()
+        if self.aim is not None and ratio is not None and ratio < self.aim:
+            return True
+        return self.limit is not None and "streamd" in self.cells and self.cells["streamd"].figure > self.limit
+
+    def to_dict(self) -> dict[str, object]:
+        ratios = {name: self.ratio(name) for name in self.cells}
+        return {**asdict(self), "ratios": ratios, "is_short": self.is_short}
+
+
+def cell_of(case: Case, samples: Sequence[Sample]) -> Cell:
+    """The medians of the samples of one server."""
+    timed = [s for s in samples if s.seconds > 0]
+
+    def median(values: Iterable[float]) -> float:
+        return statistics.median(list(values) or [0.0])
+
+    figures = [case.figure_of(s) for s in samples]
+    return Cell(
+        figure=statistics.median(figures),
+        varies=spread(figures),
+        per_s=median(s.operations / s.seconds for s in timed),
+        cpu_us=median(s.cpu_s / s.operations * 1e6 for s in samples),
+        server_share=median(s.cpu_s / s.seconds for s in timed),
+        load_share=median(s.load_cpu_s / s.seconds for s in timed),
+    )
+
+
+# --- Running ---------------------------------------------------------------------------------------------------------
+
+
+def run_cases(
+    cases: Sequence[Case],
+    names: Sequence[str] = NAMES,
+    *,
+    script: str = "",
+    rounds: int = ROUNDS,
+    scale: float = 1.0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[Row]:
+    """Run every case on every server, rounds in turns; a row for each case. `tell` hears of each row that is done."""
+    rows = []
+    there, _ = find_servers(names)
+    for key, group in groupby(cases, key=lambda case: (case.arguments, case.is_alone)):
+        arguments, is_alone = key
+        if is_alone:
+            for case in group:
+                rows.append(
+                    run_case(case, there, lambda n, c=case: start_server(n, *c.arguments), script, rounds, scale)
+                )
+                tell(summary(rows[-1]))
+        else:
+            with start_servers(there, *arguments) as servers:
+                running = {server.name: server for server in servers}
+                for case in group:
+                    rows.append(run_case(case, there, lambda n, r=running: as_it_is(r[n]), script, rounds, scale))
+                    tell(summary(rows[-1]))
+    return rows
+
+
+@contextmanager
+def as_it_is(server: Server) -> Iterator[Server]:
+    """A server that runs already."""
+    yield server
+
+
+def run_case(case: Case, names: Sequence[str], open_server: Callable[..., object], script: str, rounds: int, scale: float) -> Row:  # fmt: skip
+    """All rounds of one case."""
+    row = Row(script, case.name, case.by, case.aim, case.limit)
+    samples: dict[str, list[Sample]] = {name: [] for name in names}
+    for at in range(min(rounds, case.rounds or rounds)):
+        for name in names:
+            if name in row.lacking:
+                continue
+            try:
+                with open_server(name) as server:  # type: ignore[attr-defined]
+                    if case.is_alone or not at:
+                        case.prepare(server, scale)
+                    samples[name].append(case.run(server, scale))
+            except load.ErrorReply as error:
+                if not str(error).startswith(LACKING):
+                    raise
+                row.lacking[name] = str(error)
+    row.cells = {name: cell_of(case, each) for name, each in samples.items() if each and name not in row.lacking}
+    return row
+
+
+def summary(row: Row) -> str:
+    """A row in a line, for who waits for the table."""
+    cells = ", ".join(f"{name} {cell.figure:,.2f}" for name, cell in row.cells.items())
+    ratio = row.ratio()
+    judged = "" if ratio is None else f"; ratio {ratio:.2f}" + ("" if row.aim is None else f", aim {row.aim}")
+    return f"{row.name}: {UNITS[row.by]}: {cells}{judged}{'  SHORT' if row.is_short else ''}"
+
+
+# --- What runs are made of -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def measuring(server: Server, operations: float) -> Iterator[Sample]:
+    """A sample whose time and server CPU are those of the block; the load's CPU is that of this thread."""
+    sample = Sample(operations)
+    own, cpu, began = time.thread_time(), server.cpu_s(), time.perf_counter()
+    yield sample
+    sample.seconds = time.perf_counter() - began
+    sample.cpu_s = server.cpu_s() - cpu
+    sample.load_cpu_s = time.thread_time() - own
+
+
+def measure(server: Server, requests: load.Requests, total: int = 0, *, connections: int = 50, depth: int = 1,
+            operations: float | None = None) -> Sample:  # fmt: skip
+    """A closed loop over prepared requests (load.run_loop); `operations` when they are not the requests."""
+    total = total or len(requests)
+    with (
+        load.open_connections(server.port, connections) as socks,
+        measuring(server, total if operations is None else operations) as sample,
+    ):
+        load.run_loop(socks, requests, total, depth=depth)
+    return sample
+
+
+def send_all(server: Server, requests: Iterable[bytes], *, depth: int = 500) -> None:
+    """Send requests in their order over one connection, and await the replies; an error reply raises ErrorReply."""
+    prepared = load.Requests(requests)
+    with load.open_connections(server.port) as socks:
+        load.run_loop(socks, prepared, depth=min(depth, max(1, len(prepared))))
+
+
+def fill(server: Server, key: str, number: int, *, first: int = 1) -> None:
+    """Entries `first`-0 and so on, `number` of them, each of two short fields."""
+    for start in range(first, first + number, 100_000):
+        ids = range(start, min(start + 100_000, first + number))
+        send_all(server, (load.make_request("XADD", key, f"{i}-0", "a", i % 1000, "b", "xyz") for i in ids))
+
+
+def ensure_stream(server: Server, key: str, number: int) -> None:
+    """The stream has `number` entries as `fill` makes them; nothing is done when it has them already."""
+    if server.send("XLEN", key) != b":%d\r\n" % number:
+        server.send("DEL", key)
+        fill(server, key, number)
+
+
+# --- The command that a script ends with -----------------------------------------------------------------------------
+
+
+def command(cases: Sequence[Case], doc: str | None, script: str = "") -> click.Command:
+    """A command line over the cases: prints the machine and the table; `doc` is the script's docstring."""
+    from benchmarks import report  # which reads rows
+
+    title = (doc or "").strip().partition("\n")[0]
+
+    @click.command(help=title)
+    @click.option("--rounds", default=ROUNDS, show_default=True, help="Rounds per server and case.")
+    @click.option("--only", default="", help="Only the cases whose name contains this.")
+    @click.option("--quick", is_flag=True, help="A fifth of the work, and one round.")
+    @click.option("--servers", default=",".join(NAMES), show_default=True, help="The servers, separated by commas.")
+    @click.option(
+        "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to this file."
+    )
+    def main(rounds: int, only: str, quick: bool, servers: str, file: Path | None) -> None:
+        console = Console(width=report.WIDTH, highlight=False)
+        pin_load()
+        scale = QUICK if quick else 1.0
+        rounds = 1 if quick else rounds
+        names, absent = find_servers([name.strip() for name in servers.split(",")])
+        with start_servers(names) as running:
+            console.print(describe_machine(*running, rounds=rounds, scale=scale, seed=SEED))
+        for name in absent:
+            console.print(f"{name} has not been found: left out")
+        wanted = [case for case in cases if only in case.name]
+        rows = run_cases(wanted, names, script=script, rounds=rounds, scale=scale,
+                         tell=lambda line: console.print("  " + line, soft_wrap=True))  # fmt: skip
+        console.print(report.table_of(title, rows))
+        for line in report.shortfalls(rows):
+            console.print(line, soft_wrap=True)
+        if file:
+            file.write_text(json.dumps([row.to_dict() for row in rows], indent=1) + "\n")
+
+    return main
