@@ -1,0 +1,315 @@
+"""A guard against slower code that does not look at the clock: how many instructions the hot operations take.
+
+    python -m benchmarks.instructions             a table: committed, measured, difference
+    python -m benchmarks.instructions --check     the same; the exit code is 1 when an operation takes too many
+    python -m benchmarks.instructions --update    write what is measured to instructions.json, for this environment
+    python -m benchmarks.instructions --profile "XADD, pipeline 16"      where an operation's instructions go
+
+Valgrind's callgrind counts; the operations, and what is counted of them, are in counted.py. On one machine a count
+repeats within a thousandth, whatever else runs there. It depends on compilers and on versions, so the committed figures
+say what they belong to. In such an environment an operation may take 3 % more; in another, where only the order of
+magnitude can be compared, 30 % more. An instruction is no time: it says nothing about caches, system calls, and waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.counted import IDLE, NOTHING, OPERATIONS
+
+__all__ = ["Figure", "Profile", "compare", "measure", "read_profile"]
+
+COMMITTED = Path(__file__).with_name("instructions.json")
+TOLERANCE = 0.03
+TOLERANCE_ELSEWHERE = 0.30
+DEADLINE_S = 300
+
+
+# --- Counting ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def counted_run() -> Iterator[Path]:
+    """Run every operation under callgrind; gives the folder with what it wrote, which is deleted afterwards."""
+    if shutil.which("valgrind") is None:
+        raise click.ClickException("valgrind is not installed")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library = folder / "counting.so"
+        source = Path(__file__).with_name("counting.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+        command = [
+            "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--compress-strings=no",
+            "--compress-pos=no", f"--callgrind-out-file={folder / 'counts'}", f"--log-file={folder / 'valgrind.log'}",
+            sys.executable, "-m", "benchmarks.counted", str(library), str(folder),
+        ]  # fmt: skip
+        # Nothing else of the environment: its size alone moves what is on the stack.
+        environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0", "LD_PRELOAD": str(library)}
+        done = subprocess.run(
+            command, env=environment, cwd=Path(__file__).parents[1], timeout=DEADLINE_S, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            raise click.ClickException(f"the counted process failed:\n{done.stdout}")
+        yield folder
+
+
+def read_counts(folder: Path) -> dict[str, float]:
+    """Instructions of each operation for one of its unit, by its name, without what counting costs."""
+    totals: dict[str, int] = {}
+    for path in folder.glob("counts.*"):
+        text = path.read_text(errors="replace")
+        name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
+        total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
+        if name and total:
+            totals[name[1]] = int(total[1])
+    brackets = {told["name"]: told["brackets"] for told in json.loads((folder / "told.json").read_text())}
+    idle, nothing = (totals[name] / brackets[name] for name in (IDLE, NOTHING))
+    counts = {}
+    for operation in OPERATIONS:
+        if operation.name not in (IDLE, NOTHING):
+            overhead = (idle if operation.has_turns else nothing) * brackets[operation.name]
+            counts[operation.name] = (totals[operation.name] - overhead) / operation.count
+    return counts
+
+
+def measure() -> dict[str, float]:
+    """Instructions of each operation for one of its unit, by its name."""
+    with counted_run() as folder:
+        return read_counts(folder)
+
+
+# --- What counts depend on ----------------------------------------------------------------------------------------------------
+
+
+def describe_environment() -> dict[str, str]:
+    """What must be the same for counts to be the same: versions, compilers, flags."""
+    from streamd.engine import stream  # compiled like all the others
+
+    compiled = Path(stream.__file__).read_bytes()
+    compiler = re.search(rb"(?:GCC|clang)[ :][ -~]+", compiled)
+    cython = re.search(r"_cython_(\w+)", type(stream.validate_node).__module__)
+    flags = re.findall(r"-O\w+|-f(?:wrapv|lto)\b|-DNDEBUG|-m\S+", sysconfig.get_config_var("CFLAGS") or "")
+    is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return {
+        "python": platform.python_version() + (", optimised" if is_optimised else ""),
+        "python's compiler": platform.python_compiler(),
+        "compiler": compiler[0].decode() if compiler else "unknown",
+        "flags": " ".join([*dict.fromkeys(flags), "-O3"]),  # that of pyproject.toml comes last
+        "cython": cython[1].replace("_", ".") if cython else "unknown",
+        "uvloop": version("uvloop"),
+        "libc": " ".join(platform.libc_ver()),
+        "machine": platform.machine() + (" avx2" if has_avx2() else ""),
+    }
+
+
+def has_avx2() -> bool:
+    info = Path("/proc/cpuinfo")
+    return info.exists() and " avx2 " in info.read_text()
+
+
+# --- Comparing -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """
+    name       of the operation
+    unit       what the figures are for one of
+    committed  instructions; None: not known yet
+    measured   instructions
+    tolerance  by how much more than committed is too much
+    """
+
+    name: str
+    unit: str
+    committed: float | None
+    measured: float
+    tolerance: float
+
+    @property
+    def difference(self) -> float:
+        """Relative to what is committed."""
+        return self.measured / self.committed - 1 if self.committed else 0.0
+
+    @property
+    def is_slower(self) -> bool:
+        return self.difference > self.tolerance
+
+    @property
+    def is_outdated(self) -> bool:
+        """Faster by more than the tolerance, or new: the committed figure guards nothing."""
+        return self.committed is None or self.difference < -self.tolerance
+
+
+def read_committed() -> list[dict[str, Any]]:
+    return json.loads(COMMITTED.read_text()) if COMMITTED.exists() else []
+
+
+def find_nearest(known: list[dict[str, Any]], environment: dict[str, str]) -> dict[str, Any] | None:
+    """The committed figures whose environment differs in the fewest points."""
+
+    def differences(one: dict[str, Any]) -> int:
+        return len(differing(one["environment"], environment))
+
+    return min(known, key=differences, default=None)
+
+
+def differing(theirs: dict[str, str], ours: dict[str, str]) -> list[str]:
+    """What two environments differ in."""
+    return [name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)]
+
+
+def compare(committed: dict[str, float], measured: dict[str, float], tolerance: float) -> list[Figure]:
+    units = {operation.name: operation.unit for operation in OPERATIONS}
+    return [Figure(name, units[name], committed.get(name), count, tolerance) for name, count in measured.items()]
+
+
+def update(environment: dict[str, str], measured: dict[str, float]) -> None:
+    """Replace the figures of this environment, or add them."""
+    others = [one for one in read_committed() if one["environment"] != environment]
+    figures = {name: round(count) for name, count in measured.items()}
+    COMMITTED.write_text(json.dumps([*others, {"environment": environment, "figures": figures}], indent=2) + "\n")
+
+
+def show(console: Console, figures: list[Figure]) -> None:
+    table = Table("operation", "per", title="instructions")
+    for title in ("committed", "measured", "difference"):
+        table.add_column(title, justify="right")
+    for figure in figures:
+        style = "red" if figure.is_slower else "green" if figure.is_outdated else ""
+        committed = "-" if figure.committed is None else f"{figure.committed:,.0f}"
+        difference = "-" if figure.committed is None else f"{figure.difference:+.1%}"
+        table.add_row(figure.name, figure.unit, committed, f"{figure.measured:,.0f}", difference, style=style)
+    console.print(table)
+
+
+# --- Profiles --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Profile:
+    """
+    total      instructions in all
+    own        by function: in the function itself
+    inclusive  by function: with what it calls; of one that calls itself, each call is counted
+    """
+
+    total: int
+    own: dict[str, int]
+    inclusive: dict[str, int]
+
+
+def read_profile(text: str) -> Profile:
+    """What a file of callgrind's says, with neither names nor positions compressed."""
+    own: dict[str, int] = defaultdict(int)
+    inclusive: dict[str, int] = defaultdict(int)
+    function, is_call = "", False
+    for line in text.splitlines():
+        if line.startswith("fn="):
+            function = readable(line[3:])
+        elif line.startswith("calls="):
+            is_call = True
+        elif line[:1].isdigit():
+            cost = int(line.split()[1]) if " " in line else 0
+            inclusive[function] += cost
+            if not is_call:
+                own[function] += cost
+            is_call = False
+    return Profile(sum(own.values()), own, inclusive)
+
+
+def readable(symbol: str) -> str:
+    """`__pyx_f_7streamd_6engine_6stream_6Stream_append_args` -> `engine.stream.Stream.append_args`.
+
+    A method that Python calls is two functions: the one that takes the arguments apart is marked.
+    """
+    symbol = symbol.partition("'")[0]  # what stands behind it is how deep a function calls itself
+    found = re.match(r"__pyx_(pw|pf|f|tp_new|tp_dealloc|getprop|setprop)_(?=\d)", symbol)
+    if not found:
+        return symbol
+    rest, parts = symbol[found.end() :], []
+    # Each name stands behind its length, but for the last, which stands behind its number among the methods.
+    while (match := re.match(r"(\d+)", rest)) and rest[match.end() + int(match[1]) :][:1] in ("_", ""):
+        end = match.end() + int(match[1])
+        parts.append(rest[match.end() : end])
+        rest = rest[end + 1 :]
+    if rest:
+        parts.append(re.sub(r"^\d+", "", rest))
+    name = ".".join(parts).removeprefix("streamd.")
+    return f"{name} (arguments)" if found[1] == "pw" else name
+
+
+def show_profile(console: Console, profile: Profile, name: str, most: int) -> None:
+    table = Table("function", title=f"{name}: where {profile.total:,} instructions go")
+    table.add_column("with what it calls", justify="right")
+    table.add_column("itself", justify="right")
+    ranked = sorted(profile.inclusive.items(), key=lambda item: -item[1])
+    for function, cost in ranked[:most]:
+        table.add_row(function, f"{cost / profile.total:.1%}", f"{profile.own.get(function, 0) / profile.total:.1%}")
+    console.print(table)
+
+
+# --- The command -------------------------------------------------------------------------------------------------------------------
+
+
+@click.command(help=__doc__.partition("\n")[0] if __doc__ else None)
+@click.option("--check", is_flag=True, help="Exit with 1 when an operation takes too many instructions.")
+@click.option("--update", "is_update", is_flag=True, help="Write what is measured to instructions.json.")
+@click.option("--profile", help="Show where the instructions of one operation go, by its name in the table.")
+@click.option("--most", default=40, show_default=True, help="Functions to show of a profile.")
+def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with counted_run() as folder:
+        measured = read_counts(folder)
+        if profile is not None:
+            for path in folder.glob("counts.*"):
+                text = path.read_text(errors="replace")
+                if f"Client Request: {profile}\n" in text:
+                    return show_profile(console, read_profile(text), profile, most)
+            raise click.ClickException(f"there is no operation {profile!r}")
+    environment = describe_environment()
+    nearest = find_nearest(read_committed(), environment)
+    unlike = differing(nearest["environment"], environment) if nearest else []
+    tolerance = TOLERANCE_ELSEWHERE if unlike else TOLERANCE
+    figures = compare(nearest["figures"] if nearest else {}, measured, tolerance)
+    show(console, figures)
+    for name in unlike:
+        assert nearest is not None
+        console.print(f"{name}: {environment.get(name)} here, {nearest['environment'].get(name)} where it was counted")
+    console.print(f"{'another' if unlike else 'the same'} environment: up to {tolerance:.0%} more is let pass")
+    if is_update:
+        update(environment, measured)
+        console.print(f"{COMMITTED.name} written")
+        return None
+    if outdated := [figure.name for figure in figures if figure.is_outdated]:
+        console.print(f"new or better, let --update say so: {'; '.join(outdated)}")
+    slower = [figure.name for figure in figures if figure.is_slower]
+    if slower:
+        console.print(f"slower: {'; '.join(slower)}", style="bold red")
+    if check and slower:
+        sys.exit(1)
+    return None
+
+
+if __name__ == "__main__":
+    main()
