@@ -494,7 +494,7 @@ def filled(n: int, value: bytes = SMALL) -> Stream:
 
 
 def append_to_stream(value: bytes, *, is_explicit: bool) -> Callable[[], object]:
-    stream, fields, append_ids = filled(10, value), entry_of(value), []
+    stream, fields = filled(10, value), entry_of(value)
     append_ids = [(NOW_MS + 1 + i // 10, i % 10 + 1) if is_explicit else None for i in range(500)]
 
     def call() -> None:
@@ -548,6 +548,7 @@ def reply() -> Callable[[], object]:
 
 def log_effects() -> Callable[[], object]:
     buffer, effects = AofBuffer(), [(0, [b"XADD", b"stream", b"1700000000000-1", b"field", SMALL])] * 500
+    buffer.is_open = True
     return lambda: buffer.append_effects(effects, NOW_MS)
 
 

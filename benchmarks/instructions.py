@@ -296,13 +296,14 @@ def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
     for name in unlike:
         assert nearest is not None
         console.print(f"{name}: {environment.get(name)} here, {nearest['environment'].get(name)} where it was counted")
-    console.print(f"{'another' if unlike else 'the same'} environment: up to {tolerance:.0%} more is let pass")
+    if nearest is not None:
+        console.print(f"{'another' if unlike else 'the same'} environment: up to {tolerance:.0%} more is let pass")
     if is_update:
         update(environment, measured)
         console.print(f"{COMMITTED.name} written")
         return None
     if outdated := [figure.name for figure in figures if figure.is_outdated]:
-        console.print(f"new or better, let --update say so: {'; '.join(outdated)}")
+        console.print(f"new or better, to be kept with --update: {'; '.join(outdated)}")
     slower = [figure.name for figure in figures if figure.is_slower]
     if slower:
         console.print(f"slower: {'; '.join(slower)}", style="bold red")
