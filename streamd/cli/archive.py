@@ -1,4 +1,4 @@
-"""`streamd archive run | status | verify | restore`."""
+"""`streamd archive run | status | verify | restore | delete`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
         yield progress
 
 
-WEIGHTS = {"recover": 0.02, "copy": 0.68, "verify": 0.2, "commit": 0.02, "trim": 0.08}
+WEIGHTS = {"recover": 0.02, "copy": 0.66, "verify": 0.2, "commit": 0.02, "trim": 0.08, "tidy": 0.02}
 """What part of a stream's time each step takes, about."""
 
 
@@ -317,6 +317,85 @@ def restore(
         click.echo(
             f"{report.rows:,} entries into {into}" + (f", {report.first} to {report.last}" if report.rows else "")
         )
+
+
+# --- delete ---------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.argument("stream")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="An entry; may be repeated.")
+@click.option("--ids-from", type=click.File(), metavar="FILE", help="A file with one ID in each line; - for the input.")
+@click.option("--since", metavar="WHEN", help="A range from here: an ID, a time (2026-01-31T12:00Z), or -1h.")
+@click.option("--until", metavar="WHEN", help="A range to here: an ID, itself included, or a time, excluded.")
+@click.option("--archive-only", is_flag=True, help="Leave what is on the server as it is.")
+@click.option("--dry-run", is_flag=True, help="Only say how many entries there are.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@duration_option("--wait", default="0s", help="How long to wait for an archiver that is at work.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; needs --yes or --dry-run.")
+@with_server_options
+def delete(
+    path: str,
+    stream: str,
+    ids: tuple[str, ...],
+    ids_from: Any,
+    since: str | None,
+    until: str | None,
+    archive_only: bool,
+    dry_run: bool,
+    yes: bool,
+    wait: int,
+    as_json: bool,
+    **server: Any,
+) -> None:
+    """Delete entries of STREAM for good: from the archive at PATH, whose files are written anew, and from the server."""
+    options = collect_options(server)
+    named = [*ids, *((line.strip() for line in ids_from if line.strip()) if ids_from else ())]
+    if not named and since is None and until is None:
+        raise click.UsageError("say what to delete: --id, --ids-from, --since, --until")
+    if as_json and not (yes or dry_run):
+        raise click.UsageError("--json needs --yes or --dry-run")
+    with said_plainly():
+        from streamd.spark.archive.delete import delete as delete_entries
+
+        ranges = [parse_exactly(each) for each in named]
+        if since is not None or until is not None:
+            ranges.append(parse_range(since, until))
+
+        def run(*, is_trial: bool) -> Any:
+            return delete_entries(
+                path, stream, options, ranges, archive_only=archive_only, is_trial=is_trial, lock_wait_ms=wait
+            )
+
+        if not (yes or dry_run):
+            found = run(is_trial=True)
+            click.confirm(
+                f"Delete {found.archived:,} archived entries and {found.on_server:,} on the server for good?",
+                abort=True,
+            )
+        report = run(is_trial=dry_run)
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        told = "would be deleted" if dry_run else "deleted"
+        click.echo(
+            f"{stream}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
+            f"server, {told}"
+        )
+
+
+def parse_exactly(text: str) -> tuple[int, int]:
+    """The range that is one ID, written whole."""
+    from streamd.spark.ids import parse_entry_id
+
+    try:
+        number = parse_entry_id(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no ID of an entry: {error}") from None
+    if "-" not in text:
+        raise click.BadParameter(f"{text!r} is no ID of an entry: write it whole, {text}-0")
+    return number, number
 
 
 def parse_range(since: str | None, until: str | None) -> tuple[int, int]:

@@ -13,6 +13,9 @@ While an archiver runs beside a read it may trim what the read planned to take f
                      they have trimmed; and the stream's first entry tells of others who trim. What is not there any more
                      raises DataLossError (unless failOnDataLoss is false) instead of coming out short
 
+Files that an archiver has replaced since a read was planned (small ones are merged, deleted entries left out) lie there for a
+while; after that, what took their place is read.
+
 A DataFrame is planned at its first use, and Spark keeps that plan: one that is used again much later reads by the boundary of
 then, without a lease, and is told so by the look back.
 
@@ -357,15 +360,22 @@ def look_back(options: SourceOptions, part: HotPart) -> None:
 
 
 def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Iterator[pa.RecordBatch]:
-    from streamd.spark.archive.parquet import read_rows
+    from streamd.spark.archive.reading import read_file
 
     layout = Layout(options.archive or "")
     groups = (part.first, part.stop)
     if all(PLAIN.get(each.source) == each.kind for each in table.columns):
         yield from read_plain(layout, table, part, options.batch_size)
         return
-    batches = read_rows(
-        layout.root, part.file, part.low, part.high, ("id", "fields"), groups=groups, batch_rows=options.batch_size
+    batches = read_file(
+        layout,
+        part.stream,
+        part.file,
+        part.low,
+        part.high,
+        ("id", "fields"),
+        groups=groups,
+        batch_rows=options.batch_size,
     )
     yield from decoded(batches, table, part.stream)
 
@@ -374,12 +384,13 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
     """Columns that are in the files as they are asked for; the others are not even read."""
     import pyarrow as pa
 
-    from streamd.spark.archive.parquet import read_rows
+    from streamd.spark.archive.reading import read_file
 
     schema = arrow_schema(table.schema)
     wanted = list(dict.fromkeys(each.source for each in table.columns if each.source != "stream")) or ["seq"]
-    batches = read_rows(
-        layout.root, part.file, part.low, part.high, wanted, groups=(part.first, part.stop), batch_rows=batch_rows
+    groups = (part.first, part.stop)
+    batches = read_file(
+        layout, part.stream, part.file, part.low, part.high, wanted, groups=groups, batch_rows=batch_rows
     )
     for batch in batches:
         columns: list[Any] = []

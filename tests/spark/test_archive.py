@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_
 from support.servers import eventually
 from support.spark import ON_BOTH
 
+from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import LockedError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
@@ -39,8 +40,10 @@ from streamd.spark.archive.staging import LocalEngine, SparkEngine
 from streamd.spark.archive.status import read_status
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.connect import connect
-from streamd.spark.ids import format_entry_id, pack_id, parse_entry_id
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.history import plan_history, read_part
+from streamd.spark.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
+from streamd.spark.options import ConnectionOptions, SourceOptions
+from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,11 +126,11 @@ def test_a_run_killed_at_any_step_is_mended_by_the_next(
     step: str, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     with traffic(store) as produced:
-        archive_once(tmp_path, source_options)  # something to go on from
-        seen = len(produced.acknowledged)
-        eventually(lambda: len(produced.acknowledged) > seen + 50)  # something to trim
+        rows = archive_once(tmp_path, source_options).rows  # something to go on from
+        # Something to trim, and so much that the first file is worth merging with the next.
+        eventually(lambda: len(produced.acknowledged) > 2 * rows)
         with pytest.raises(Killed):
-            archive_once(tmp_path, source_options, hook=kill_at(step))
+            archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
         expire_lock(store)
         seen = len(produced.produced)
         eventually(lambda: len(produced.produced) > seen)
@@ -222,6 +225,42 @@ def test_a_stalled_archiver_does_not_commit_files_that_were_removed(
     assert_whole(tmp_path, source_options, produced)
 
 
+class StallingDisk(Disk):
+    """A disk on which this process sleeps at the first use of an operation, while something else is done."""
+
+    def __init__(self, operation: str, meanwhile: Callable[[], None]) -> None:
+        self.left = 1
+        real = getattr(self, operation)
+
+        def operate(*args: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                meanwhile()
+            return real(*args)
+
+        setattr(self, operation, operate)
+
+
+@pytest.mark.parametrize("operation", ["remove_tree", "remove", "sync_folder"])
+def test_a_stalled_archiver_removes_nothing_that_another_has_committed(
+    operation: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """It sleeps in the middle of mending, and wakes up when another has archived and trimmed everything."""
+    produced = fill(store, 300)
+    with pytest.raises(Killed):
+        archive_once(tmp_path, source_options, hook=kill_at("pending"))  # something to mend
+    expire_lock(store)
+
+    def taken_over() -> None:
+        store.delete(key_beside("lock", KEY))
+        assert archive_once(tmp_path, source_options).rows == 300
+
+    report = archive_once(tmp_path, source_options, disk=StallingDisk(operation, taken_over))
+    assert "LockLostError" in str(report.streams[0].error)
+    assert_whole(tmp_path, source_options, produced)
+    assert store.xlen(KEY) == 0
+
+
 class FullDisk(Disk):
     """A disk on which one operation fails, once."""
 
@@ -250,6 +289,224 @@ def test_a_disk_that_fails_is_told_and_the_next_run_mends_it(
     assert "No space left" in str(report.streams[0].error)
     assert archive_once(tmp_path, source_options).is_success
     assert_whole(tmp_path, source_options, produced)
+
+
+# --- Checkpoints and merged files -------------------------------------------------------------------------------------------
+
+
+def archive_in_steps(store: redis.Redis, path: Path, options: Options, runs: int, **changes: Any) -> list[str]:
+    """So many runs with a few new entries each; the IDs of all."""
+    produced = []
+    for at in range(runs):
+        produced += fill(store, 4, start_ms=1_700_000_000_000 + at * 1_000_000, step_ms=1000)
+        assert archive_once(path, options, **changes).is_success
+    return produced
+
+
+class CountedReads:
+    """How many files are opened by name while a block runs, as an audit hook sees them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self.names: list[str] = []
+        self.is_on = False
+        sys.addaudithook(self._see)
+
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.is_on and event == "open" and str(args[0]).startswith(self.folder):
+            self.names.append(str(args[0]))
+
+    @contextmanager
+    def counted(self) -> Iterator[list[str]]:
+        self.names, self.is_on = [], True
+        try:
+            yield self.names
+        finally:
+            self.is_on = False
+
+
+def test_few_files_are_read_however_many_runs_there_were(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = archive_in_steps(store, tmp_path, source_options, 100, merge_files=8, checkpoint_every=10)
+    folder = Layout(tmp_path).manifests(KEY)
+    reads = CountedReads(folder)
+    with reads.counted() as names:
+        log = ManifestLog.read(Layout(tmp_path), KEY)
+    assert log.sequence >= 100
+    assert 1 <= len(names) <= 11
+    assert len(list(folder.iterdir())) <= 2 * 11 + 2
+    assert len(log.files) < 30
+    assert len(list(Layout(tmp_path).data_files(KEY))) == len(log.files)
+    assert_whole(tmp_path, source_options, produced)
+    assert [log.boundary_at(each.created_ms) for each in log.manifests] == [each.high for each in log.manifests]
+
+
+def test_readers_beside_merges_and_checkpoints_miss_nothing(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """Without any delay: files are removed at the moment they are replaced."""
+    produced = archive_in_steps(store, tmp_path, source_options, 3)
+    source = SourceOptions.parse({**source_options, "stream": KEY, "archive": str(tmp_path), "archiveLease": "0"})
+    parts = plan_history(source)
+    table = table_layout(DEFAULT_SCHEMA, source)
+    more = fill(store, 400, start_ms=1_700_100_000_000, step_ms=1000)
+    is_done = threading.Event()
+
+    def archive_on() -> None:
+        for at in range(0, 400, 10):
+            window_ms = int(redis_ms(store)) - ms_of(parse_entry_id(more[at])) - 10_000
+            archive_once(
+                tmp_path, source_options, hot_window_ms=window_ms, merge_files=2, checkpoint_every=2, trim=False
+            )
+        is_done.set()
+
+    thread = threading.Thread(target=archive_on)
+    thread.start()
+    while not is_done.is_set():
+        found = [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)]
+        assert found[: len(produced)] == produced
+        assert found[len(produced) :] == more
+        # A read that was planned long ago finds what took the place of its files.
+        rows = [row["id"] for part in parts for batch in read_part(source, table, part) for row in batch.to_pylist()]
+        assert rows == produced
+    thread.join()
+    assert ManifestLog.read(Layout(tmp_path), KEY).sequence > 40
+    assert verify_archive(Layout(tmp_path), KEY).faults == []
+
+
+def redis_ms(store: redis.Redis) -> float:
+    seconds, micros = store.time()
+    return seconds * 1000 + micros / 1000
+
+
+def test_replaced_files_stay_as_long_as_readers_may_need_them(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    settings = {"merge_files": 2, "trim_delay_ms": 3_600_000}
+    produced = archive_in_steps(store, tmp_path, source_options, 4, **settings)
+    log = ManifestLog.read(Layout(tmp_path), KEY)
+    lying = {Layout(tmp_path).relative(each) for each in Layout(tmp_path).data_files(KEY)}
+    assert log.replaced
+    assert lying == {file.path for file in log.files} | log.replaced.keys()
+    assert verify_archive(Layout(tmp_path), KEY).strangers == []
+    archive_once(tmp_path, source_options)
+    lying = {Layout(tmp_path).relative(each) for each in Layout(tmp_path).data_files(KEY)}
+    assert lying == {file.path for file in log.files}
+    assert_whole(tmp_path, source_options, produced)
+
+
+def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    archive_in_steps(store, tmp_path, source_options, 1)
+    (path,) = Layout(tmp_path).data_files(KEY)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    fill(store, 4, start_ms=1_700_001_000_000, step_ms=1000)
+    report = archive_once(tmp_path, source_options, merge_files=2).streams[0]
+    assert "its bytes are not those that were written" in str(report.error)
+    path.write_bytes(whole)
+    assert verify_archive(Layout(tmp_path), KEY).is_whole
+
+
+# --- Deleting -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", DELETE_STEPS)
+def test_a_deletion_killed_at_any_step_is_done_by_the_same_again(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    with traffic(store) as running:
+        archive_once(tmp_path, source_options)
+        eventually(lambda: len(running.produced) > 400)
+        archive_once(tmp_path, source_options, trim=False)
+        eventually(lambda: len(running.produced) > 500)
+        gone = running.produced[90:95] + running.produced[200:210] + [running.produced[300], running.produced[490]]
+        ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
+        with pytest.raises(Killed):
+            delete(str(tmp_path), KEY, source_options, ranges, hook=kill_at(step))
+        expire_lock(store)
+        found = [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)]
+        eventually(lambda: len(running.produced) >= len(found))
+        # Each entry that was to go is there or not; all others are.
+        assert [each for each in found if each not in gone] == [
+            each for each in running.produced[: len(running.produced)] if each not in gone and each <= found[-1]
+        ]
+        assert archive_once(tmp_path, source_options).is_success
+        delete(str(tmp_path), KEY, source_options, ranges, lock_wait_ms=5000)
+    kept = [each for each in running.produced if each not in gone]
+    assert_whole(tmp_path, source_options, kept)
+    assert not set(gone) & {entry_id.decode() for entry_id, _ in store.xrange(KEY)}
+    assert verify_archive(Layout(tmp_path), KEY).strangers == []
+    assert not any(each.encode() in data for each in gone for data in all_bytes(tmp_path))
+
+
+def all_bytes(path: Path) -> list[bytes]:
+    return [b"".join(str(row["id"]).encode() for row in pq.read_table(each).to_pylist())
+            for each in Layout(path).data_files(KEY)]  # fmt: skip
+
+
+@ON_BOTH
+def test_ranges_are_deleted_on_both_sides(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 5000)
+    archive_once(tmp_path, source_options, trim=False)
+    new = [store.xadd(KEY, {"f": "v"}).decode() for _ in range(10)]
+    store.xgroup_create(KEY, "g", "0")
+    store.xreadgroup("g", "one", {KEY: ">"}, count=20)
+    ranges = [(parse_entry_id(low), parse_entry_id(high)) for low, high in [
+        (produced[10], produced[15]), (produced[12], produced[3000]), (produced[4999], new[2]), (new[5], new[4]),
+    ]]  # fmt: skip
+    options = {**source_options}
+    trial = delete(str(tmp_path), KEY, options, ranges, is_trial=True)
+    assert store.xlen(KEY) == 5010
+    report = delete(str(tmp_path), KEY, options, ranges)
+    assert (report.archived, report.on_server) == (2992, 2995) == (trial.archived, trial.on_server)
+    assert report.files == trial.files
+    kept = produced[:10] + produced[3001:4999] + new[3:]
+    assert_whole(tmp_path, source_options, kept)
+    assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == kept
+    if store.info("server").get("redis_version", "0") >= "8.2":
+        assert store.xpending(KEY, "g")["pending"] == 10
+    assert archive_once(tmp_path, source_options).is_success
+    assert_whole(tmp_path, source_options, kept)
+    again = delete(str(tmp_path), KEY, options, ranges)
+    assert (again.archived, again.on_server, again.files) == (0, 0, 0)
+
+
+def test_everything_can_be_deleted(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    fill(store, 100)
+    archive_once(tmp_path, source_options, trim=False)
+    assert delete(str(tmp_path), KEY, source_options, [(0, 2**128 - 1)]).archived == 100
+    assert store.xlen(KEY) == 0
+    assert_whole(tmp_path, source_options, [])
+    assert list(Layout(tmp_path).data_files(KEY)) == []
+    new = store.xadd(KEY, {"f": "v"}).decode()
+    assert archive_once(tmp_path, source_options).rows == 1
+    assert_whole(tmp_path, source_options, [new])
+
+
+def test_a_deletion_leaves_no_copy_in_files_that_were_merged(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = archive_in_steps(store, tmp_path, source_options, 4, merge_files=2, trim_delay_ms=3_600_000)
+    assert ManifestLog.read(Layout(tmp_path), KEY).replaced
+    only = parse_entry_id(produced[0])
+    assert delete(str(tmp_path), KEY, source_options, [(only, only)], archive_only=True).archived == 1
+    assert not any(produced[0].encode() in data for data in all_bytes(tmp_path))
+    assert store.xlen(KEY) == 16
+    assert_whole(tmp_path, source_options, produced[1:])
+
+
+def test_nothing_is_deleted_while_an_archiver_works(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    fill(store, 10)
+
+    def hook(step: str) -> None:
+        if step == "staged":
+            with pytest.raises(LockedError):
+                delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)])
+
+    assert archive_once(tmp_path, source_options, hook=hook).is_success
 
 
 # --- What may be trimmed --------------------------------------------------------------------------------------------------
@@ -561,6 +818,12 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     assert run_command("archive", "verify", folder).returncode == 0
     back = run_command("archive", "restore", folder, KEY, "--into", "back", "--until", produced[9], "--json", *where)
     assert json.loads(back.stdout)["rows"] == 10
+    words = ["archive", "delete", folder, KEY, "--id", produced[0], "--since", produced[90], *where]
+    assert json.loads(run_command(*words, "--dry-run", "--json").stdout)["archived"] == 11
+    assert run_command(*words).returncode == 1, "it asks, and nobody answers"
+    assert json.loads(run_command(*words, "--yes", "--json").stdout)["archived"] == 11
+    assert read_status(str(folder), None)[0].rows == 89
+    assert "no ID of an entry" in run_command("archive", "delete", folder, KEY, "--id", "5", "--yes", *where).stderr
     refused = run_command("archive", "status", tmp_path / "nothing", *where)
     assert refused.returncode == 1
     assert "is no archive" in refused.stderr

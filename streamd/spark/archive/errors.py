@@ -7,6 +7,7 @@ StreamdError
      +- IncarnationError  the stream is not the one that was archived
      +- VerifyError       what was written is not what the server holds
      +- CorruptArchiveError   manifests or files that are not what they must be
+         +- MissingFileError   a file that is not there, now; it may have been replaced
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "IncarnationError",
     "LockLostError",
     "LockedError",
+    "MissingFileError",
     "VerifyError",
 ]
 
@@ -45,3 +47,7 @@ class VerifyError(ArchiveError):
 
 class CorruptArchiveError(ArchiveError):
     """Manifests or files of an archive that are not what they must be."""
+
+
+class MissingFileError(CorruptArchiveError):
+    """A file that a manifest named is not there. A reader looks whether it has been replaced."""

@@ -28,9 +28,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.spark.archive.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from streamd.spark.archive.manifest import FileRecord
 
 __all__ = ["Disk", "Layout", "date_of", "folder_name", "quote_key", "unquote_key"]
 
@@ -212,11 +216,21 @@ class Layout:
         folder = self.root / "_staging" / folder_name(stream)
         return folder if run is None else folder / check_run(run)
 
+    def staging_folders(self, stream: str) -> Iterator[Path]:
+        """The folders in which runs are writing, or have been."""
+        folder = self.staging(stream)
+        if folder.is_dir():
+            yield from sorted(folder.iterdir())
+
     def data_files(self, stream: str) -> Iterator[Path]:
         """All files below a stream's data folder, whatever they are."""
         folder = self.data(stream)
         if folder.is_dir():
             yield from sorted(each for each in folder.rglob("*") if each.is_file())
+
+    def date_in(self, file: FileRecord) -> str:
+        """The date of a file of the archive, as its path says."""
+        return Path(file.path).parent.name.removeprefix("date=")
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
 from streamd.spark.archive.layout import Disk, date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
 from streamd.spark.ids import last_id_of, ms_of, parse_entry_id
 
-__all__ = ["COLUMNS", "DatedFile", "FileWriter", "file_schema", "first_disorder", "ids_of", "write_files"]
+__all__ = ["COLUMNS", "DatedFile", "FileWriter", "file_schema", "first_disorder", "ids_of", "without", "write_files"]
 
 COLUMNS = ("id", "ms", "seq", "time", "fields")
 ROW_GROUP = 65_536
@@ -209,7 +210,7 @@ def open_file(root: Path, record: FileRecord) -> pq.ParquetFile:
             raise CorruptArchiveError(f"{path} has {path.stat().st_size} bytes; its manifest says {record.size}")
         file = pq.ParquetFile(path)
     except FileNotFoundError:
-        raise CorruptArchiveError(f"{path} is missing; a manifest names it") from None
+        raise MissingFileError(f"{path} is missing; a manifest names it") from None
     except pa.ArrowInvalid as error:
         raise CorruptArchiveError(f"{path} cannot be read: {error}") from error
     found = [file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)]
@@ -272,6 +273,26 @@ def bounds_within(ids: pa.Array | pa.ChunkedArray, low: int, high: int) -> tuple
         return start
 
     return rows_below(low), rows_below(high + 1)
+
+
+def without(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    """Batches, whose IDs rise, less the rows with IDs in any of the ranges [low, high], which rise and do not overlap."""
+    ends = [high for _, high in ranges]
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        ids = batch.column("id")
+        last = parse_entry_id(ids[-1].as_py())
+        start = 0
+        for low, high in ranges[bisect_left(ends, parse_entry_id(ids[0].as_py())) :]:
+            if low > last:
+                break
+            first, stop = bounds_within(ids, low, high)
+            if first > start:
+                yield batch.slice(start, first - start)
+            start = max(start, stop)
+        if start < batch.num_rows:
+            yield batch.slice(start)
 
 
 def placed(file: DatedFile, path: str) -> FileRecord:

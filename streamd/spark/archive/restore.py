@@ -16,7 +16,7 @@ from typing import Any
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import ManifestLog
-from streamd.spark.archive.parquet import read_rows
+from streamd.spark.archive.reading import read_archived
 from streamd.spark.archive.server import find_state
 from streamd.spark.arrow_encode import XAddEncoder
 from streamd.spark.connect import Connection, connect
@@ -67,7 +67,7 @@ def restore(
     layout = Layout(path)
     layout.check()
     log = ManifestLog.read(layout, stream)
-    if not log.manifests:
+    if log.last is None:
         raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
     report = RestoreReport(stream, into)
     with connect(ConnectionOptions.parse(options)) as connection:
@@ -82,14 +82,13 @@ def restore(
             group.rows for file in log.files for group in file.row_groups if group.last >= low and group.first <= high
         )
         encoder = XAddEncoder(key=stream_key(into), id_column=0, fields_column=1)
-        for file in log.files:
-            for batch in read_rows(layout.root, file, low, high, ("id", "fields")):
-                append(connection, encoder, batch)
-                report.rows += batch.num_rows
-                report.first = report.first or batch.column(0)[0].as_py()
-                report.last = batch.column(0)[-1].as_py()
-                if progress is not None:
-                    progress(report.rows, max(total, report.rows))
+        for batch in read_archived(layout, stream, low, high, ("id", "fields"), log=log):
+            append(connection, encoder, batch)
+            report.rows += batch.num_rows
+            report.first = report.first or batch.column(0)[0].as_py()
+            report.last = batch.column(0)[-1].as_py()
+            if progress is not None:
+                progress(report.rows, max(total, report.rows))
     return report
 
 

@@ -14,6 +14,8 @@ For each stream, under its lock, one step after the other; a crash between any t
     committed   the manifest has its name: from here on the range is read from the archive
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
+    merge ...   staged, moving, moved, pending, committed: small files have been merged (see work.py)
+    checkpoint pending, checkpointed, pruned   what the manifests come to is written down (see manifest.py)
     released    the lock is given back
 
 `hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is given back;
@@ -47,13 +49,13 @@ from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import leased_boundary, server_ms
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
-from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
-from streamd.spark.archive.parquet import DatedFile, placed
+from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.server import find_entry_above, find_groups, find_state, has_entry
 from streamd.spark.archive.staging import Engine, LocalEngine, SparkEngine
 from streamd.spark.archive.verify import Depth, compare_with_server
-from streamd.spark.connect import Connection, Features, connect, server_features
-from streamd.spark.errors import OptionError, UnreachableError
+from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
+from streamd.spark.connect import Connection, connect, server_features
+from streamd.spark.errors import OptionError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.options import ConnectionOptions, SourceOptions
 from streamd.spark.split import stream_key
@@ -65,10 +67,10 @@ __all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", 
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
-    "trimming", "trimmed", "released",
+    "trimming", "trimmed", "merge staged", "merge moving", "merge moved", "merge pending", "merge committed",
+    "checkpoint pending", "checkpointed", "pruned", "released",
 )  # fmt: skip
 
-Hook = Callable[[str], None]
 Progress = Callable[[str, str, int, int], None]
 """Called with stream, step, what is done of it, what there is to do."""
 
@@ -85,6 +87,8 @@ class ArchiveSettings:
     depth: Depth = "ids"  # how exactly files are held against the server before a commit
     lock_ttl_ms: int = 60_000  # after so long without a sign of life another archiver may take over
     lock_wait_ms: int = 0  # how long to wait for another archiver
+    merge_files: int = 32  # so many small files of a date become one
+    checkpoint_every: int = 64  # after so many manifests it is written down what they come to
 
 
 @dataclass
@@ -167,10 +171,6 @@ def find_streams(connection: Connection, options: Mapping[str, str]) -> list[str
     return split.find_streams(connection, source)
 
 
-def no_hook(step: str) -> None:
-    """A run that nobody disturbs."""
-
-
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
     """A run that nobody watches."""
 
@@ -235,44 +235,25 @@ class Archiver:
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
         )  # fmt: skip
-        try:
-            lock.start_renewing(self.connection_options)
+        with held(lock, self.connection_options):
             self.hook("locked")
-            StreamRun(self, connection, stream, lock, report).run()
-            lock.release()
-            self.hook("released")
-        except (Exception, KeyboardInterrupt):
-            lock.release()
-            raise
-        except BaseException:
-            # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
-            lock.stop_renewing()
-            raise
+            StreamRun(self, connection, lock, report).run()
+        self.hook("released")
 
 
-class StreamRun:
+class StreamRun(StreamWork):
     """What a run does with one stream while it holds the lock."""
 
-    def __init__(
-        self, archiver: Archiver, connection: Connection, stream: str, lock: ArchiveLock, report: StreamReport
-    ) -> None:
-        self.layout = archiver.layout
+    def __init__(self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport) -> None:
+        super().__init__(archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook)
         self.settings = archiver.settings
-        self.disk = archiver.disk
-        self.hook = archiver.hook
         self.engine = archiver.engine
-        self.run_name = archiver.run_name
         self._progress = archiver.progress
-        self.connection = connection
-        self.stream = stream
-        self.lock = lock
         self.report = report
-        self.features: Features = server_features(connection)
-        self.log = ManifestLog(self.layout, stream)
 
     def run(self) -> None:
         self.step("recover")
-        self.recover()
+        self.recover(self.settings.trim_delay_ms)
         self.hook("recovered")
         state = find_state(self.connection, self.stream)
         self.check(state)
@@ -298,17 +279,6 @@ class StreamRun:
         self._progress(self.stream, name, done, total)
 
     # --- Before
-
-    def recover(self) -> None:
-        """Mend what a run that ended midway has left. The order matters: see manifest.py."""
-        self.log.remove_pending(self.disk)
-        self.log = ManifestLog.read(self.layout, self.stream)
-        self.disk.remove_tree(self.layout.staging(self.stream))
-        named = {file.path for file in self.log.files}
-        for path in list(self.layout.data_files(self.stream)):
-            if self.layout.relative(path) not in named:
-                self.disk.remove(path)
-        self.lock.raise_token(max((each.token for each in self.log.manifests), default=0))
 
     def check(self, state: StreamState | None) -> None:
         last = self.log.last
@@ -346,11 +316,7 @@ class StreamRun:
         self.step("commit")
         records = self.move(files)
         manifest = self.manifest(state, low - 1, high, records)
-        pending = self.log.write_pending(manifest, self.disk)
-        self.lock.check()
-        self.hook("pending")
-        self.log.commit(manifest, pending, self.disk)
-        self.hook("committed")
+        self.commit(manifest)
         self.disk.remove_tree(staging)
         self.note(manifest, gone)
         self.step("trim")
@@ -358,35 +324,15 @@ class StreamRun:
         if state_now is not None:
             self.trim(state_now)
         self.hook("trimmed")
-
-    def refresh(self) -> None:
-        """After a copy that may have taken hours: connect again when the connection was closed meanwhile."""
-        try:
-            self.connection.command("PING")
-        except UnreachableError:
-            self.connection = self.lock.connection = connect(self.connection.options)
-
-    def move(self, files: list[DatedFile]) -> list[FileRecord]:
-        """Give files their final names, and bring those to the disk."""
-        self.lock.check()
-        records, folders = [], set()
-        for number, file in enumerate(files):
-            target = self.layout.data_file(self.stream, file.day, self.run_name, number)
-            self.disk.make_folder(target.parent)
-            self.disk.move(self.layout.root / file.record.path, target)
-            records.append(placed(file, self.layout.relative(target)))
-            folders.add(target.parent)
-            if number == 0:
-                self.hook("moving")
-        for folder in sorted(folders):
-            self.disk.sync_folder(folder)
-        self.hook("moved")
-        return records
+        self.step("tidy")
+        if self.merge(self.settings.merge_files):
+            self.remove_replaced(self.settings.trim_delay_ms)
+        self.checkpoint(self.settings.checkpoint_every)
 
     def manifest(self, state: StreamState, low: int, high: int, files: list[FileRecord]) -> Manifest:
         return Manifest(
             stream=self.stream,
-            sequence=len(self.log.manifests) + 1,
+            sequence=self.log.sequence + 1,
             low=low,
             high=high,
             rows=sum(each.rows for each in files),

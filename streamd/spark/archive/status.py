@@ -66,7 +66,7 @@ def of_archive(layout: Layout, stream: str) -> tuple[StreamStatus, ManifestLog]:
         rows=log.rows,
         files=len(files),
         bytes=sum(file.size for file in files),
-        manifests=len(log.manifests),
+        manifests=log.sequence,
         archived_at_ms=log.last.created_ms if log.last is not None else None,
     )
     return status, log

@@ -156,8 +156,9 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
         verdict.faults.append(str(error))
         return verdict
     files = log.files
-    verdict.manifests, verdict.files, verdict.rows = len(log.manifests), len(files), log.rows
+    verdict.manifests, verdict.files, verdict.rows = log.sequence, len(files), log.rows
     verdict.bytes = sum(file.size for file in files)
+    verdict.faults += checkpoint_faults(log)
     last = 0
     for file in files:
         if file.first <= last:
@@ -168,9 +169,23 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
         except (CorruptArchiveError, OSError, pa.ArrowException) as error:
             verdict.faults.append(str(error))
     # A replaced file may lie there for a while, for readers that have begun before.
-    named = {file.path for manifest in log.manifests for file in manifest.files}
+    named = {file.path for file in files} | log.replaced.keys()
     verdict.strangers = [path for each in layout.data_files(stream) if (path := layout.relative(each)) not in named]
     return verdict
+
+
+def checkpoint_faults(log: ManifestLog) -> list[str]:
+    """Does the checkpoint say what the manifests below it come to, as far as those are still there?"""
+    if log.base is None:
+        return []
+    number = log.base.last.sequence
+    try:
+        earlier = ManifestLog.read_up_to(log.layout, log.stream, number)
+    except CorruptArchiveError as error:
+        return [str(error)]
+    if earlier.files != list(log.base.files) or earlier.boundary != log.base.last.high:
+        return [f"checkpoint {number} is not what the manifests up to it come to"]
+    return []
 
 
 def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:

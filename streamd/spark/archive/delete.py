@@ -1,0 +1,193 @@
+"""Deletes entries for good: out of the archive, by files that are written anew without them, and off the server.
+
+An entry that is taken off the server with XDEL stays in the archive when it has been archived before. Who wants it gone
+everywhere says so here. Under the stream's lock, one step after the other:
+
+    recovered             what an interrupted run or deletion has left is mended
+    delete staged         the files that hold such entries are written anew without them
+    delete moving, moved  and have their final names
+    delete pending
+    delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
+    removed               the old ones are removed, and those that other rewrites have left lying
+    unserved              the entries that are still on the server are deleted there
+
+After a crash between any two of them, the same deletion again does the rest. Readers that have planned to read an old file
+read what took its place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.lock import ArchiveLock
+from streamd.spark.archive.manifest import FileRecord, ManifestLog
+from streamd.spark.archive.parquet import read_rows, without
+from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
+from streamd.spark.connect import Connection, connect
+from streamd.spark.ids import MAX_ID, format_entry_id
+from streamd.spark.options import ConnectionOptions
+from streamd.spark.split import stream_key
+
+__all__ = ["DELETE_STEPS", "DeleteReport", "delete", "joined"]
+
+DELETE_STEPS = (
+    "recovered", "delete staged", "delete moving", "delete moved", "delete pending", "delete committed", "removed",
+    "unserved",
+)  # fmt: skip
+
+CHUNK = 1000
+"""Entries of one round trip to the server."""
+
+REPLACED_DELAY_MS = 900_000
+"""How long other replaced files stay, when nothing is deleted after all: as long as a run leaves them by default."""
+
+Range = tuple[int, int]
+"""IDs [low, high]."""
+
+
+@dataclass
+class DeleteReport:
+    """What a deletion did, or would do."""
+
+    stream: str
+    archived: int = 0  # entries that left the archive
+    files: int = 0  # files that held them
+    on_server: int = 0  # entries that left the server
+    is_trial: bool = False  # nothing was changed
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in order, those that touch made one; empty ones left out."""
+    found: list[Range] = []
+    for low, high in sorted(ranges):
+        if low > high:
+            continue
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
+
+
+def delete(
+    path: str,
+    stream: str,
+    options: Mapping[str, str],
+    ranges: Iterable[Range],
+    *,
+    archive_only: bool = False,
+    is_trial: bool = False,
+    lock_ttl_ms: int = 60_000,
+    lock_wait_ms: int = 0,
+    disk: Disk | None = None,
+    hook: Hook = no_hook,
+) -> DeleteReport:
+    """Delete the entries of a stream whose IDs lie in any of the ranges [low, high].
+
+    options       where the server is, as for format("streamd")
+    archive_only  leave what is on the server as it is; entries that are not archived yet will be
+    is_trial      only count
+    Raises LockedError while an archiver is at work, and what reading the archive and the server raises.
+    """
+    layout = Layout(path)
+    layout.check()
+    wanted = joined(ranges)
+    connection_options = ConnectionOptions.parse(options)
+    report = DeleteReport(stream, is_trial=is_trial)
+    with connect(connection_options) as connection:
+        if is_trial:
+            count(layout, connection, stream, wanted, archive_only=archive_only, report=report)
+            return report
+        run = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:12]}"
+        lock = ArchiveLock.acquire(
+            connection, stream, run=run, archive=str(layout.root), ttl_ms=lock_ttl_ms, wait_ms=lock_wait_ms
+        )
+        with held(lock, connection_options):
+            work = StreamWork(layout, disk or Disk(), connection, lock, run, hook)
+            work.recover(REPLACED_DELAY_MS)
+            hook("recovered")
+            delete_archived(work, wanted, report)
+            if not archive_only:
+                delete_served(work, wanted, report)
+                hook("unserved")
+    return report
+
+
+def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
+    if work.log.last is None:
+        raise ArchiveError(f"{work.layout.root} holds nothing of stream {work.stream!r}")
+    files = [file for file in work.log.files if holds(work.layout, file, ranges)]
+    if files:
+        report.files = len(files)
+        report.archived = work.rewrite([[file] for file in files], ranges, prefix="delete ")
+    # Also when there was nothing to rewrite: a deletion before this one may have ended here.
+    work.remove_replaced(0)
+    work.hook("removed")
+
+
+def holds(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> bool:
+    """Whether a file holds entries of the ranges."""
+    near = [(low, high) for low, high in ranges if low <= file.last and high >= file.first]
+    return bool(near) and count_in(layout, file, near) > 0
+
+
+def count_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> int:
+    """How many entries of the ranges a file holds; of its row groups, only those are read that may hold some."""
+    low, high = max(ranges[0][0], file.first), min(ranges[-1][1], file.last)
+    found = kept = 0
+    for batch in read_rows(layout.root, file, low, high, ("id",)):
+        found += batch.num_rows
+        kept += sum(each.num_rows for each in without([batch], ranges))
+    return found - kept
+
+
+def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
+    """Delete what is still on the server, and references of groups to it where the server can."""
+    key = stream_key(work.stream)
+    work.refresh()
+    for low, high in ranges:
+        while ids := ids_on_server(work.connection, key, low, high, CHUNK):
+            if work.features.has_acked_trim:
+                (answer,) = work.lock.guarded([("XDELEX", key, "DELREF", "IDS", len(ids), *ids)])
+                report.on_server += sum(each == 1 for each in answer)
+            else:
+                (answer,) = work.lock.guarded([("XDEL", key, *ids)])
+                report.on_server += answer
+
+
+def ids_on_server(connection: Connection, key: bytes, low: int, high: int, limit: int) -> list[bytes]:
+    if low > MAX_ID:
+        return []
+    end = format_entry_id(min(high, MAX_ID))
+    return [entry_id for entry_id, _ in connection.command("XRANGE", key, format_entry_id(low), end, "COUNT", limit)]
+
+
+def count(
+    layout: Layout,
+    connection: Connection,
+    stream: str,
+    ranges: Sequence[Range],
+    *,
+    archive_only: bool,
+    report: DeleteReport,
+) -> None:
+    """Count what a deletion would delete."""
+    for file in ManifestLog.read(layout, stream).files:
+        near = [(low, high) for low, high in ranges if low <= file.last and high >= file.first]
+        rows = count_in(layout, file, near) if near else 0
+        report.archived += rows
+        report.files += rows > 0
+    for low, high in () if archive_only else ranges:
+        while ids := ids_on_server(connection, stream_key(stream), low, high, CHUNK):
+            report.on_server += len(ids)
+            milliseconds, _, sequence = ids[-1].partition(b"-")
+            low = (int(milliseconds) << 64 | int(sequence)) + 1

@@ -1,0 +1,262 @@
+"""What is done to one stream of an archive while its lock is held: mending, committing, and rewriting files.
+
+    held(...)      the lock, for as long as a block runs
+    StreamWork     the steps that runs (run.py) and deletions (delete.py) share
+
+Files are rewritten to be merged, since runs that are short after each other leave many small ones, and to leave entries out.
+A rewrite is committed as everything else is: new files are staged, held against those that they replace, moved, and named by
+a manifest, of kind "rewrite", which takes the old ones out of count at the same moment. The old ones lie there for a while,
+for readers that have planned to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
+from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.leases import server_ms
+from streamd.spark.archive.lock import ArchiveLock
+from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
+from streamd.spark.archive.parquet import (
+    COLUMNS,
+    ROWS_PER_FILE,
+    DatedFile,
+    hash_of,
+    placed,
+    read_rows,
+    without,
+    write_files,
+)
+from streamd.spark.archive.verify import count_gone
+from streamd.spark.connect import Connection, Features, connect, server_features
+from streamd.spark.errors import UnreachableError
+from streamd.spark.ids import MAX_ID
+from streamd.spark.options import ConnectionOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Hook", "StreamWork", "files_to_merge", "held", "no_hook"]
+
+Hook = Callable[[str], None]
+"""Called with the name of each step that is reached; tests kill the process there."""
+
+Range = tuple[int, int]
+"""IDs [low, high]."""
+
+
+def no_hook(step: str) -> None:
+    """Work that nobody disturbs."""
+
+
+@contextmanager
+def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]:
+    """Renew a lock while a block runs, and give it back after that; not when the process ends (see lock.py)."""
+    try:
+        lock.start_renewing(options)
+        yield lock
+        lock.release()
+    except (Exception, KeyboardInterrupt):
+        lock.release()
+        raise
+    except BaseException:
+        # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
+        lock.stop_renewing()
+        raise
+
+
+class StreamWork:
+    """One stream, its manifests, and what may be done to them by the holder of the lock."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        disk: Disk,
+        connection: Connection,
+        lock: ArchiveLock,
+        run_name: str,
+        hook: Hook,
+    ) -> None:
+        self.layout = layout
+        self.disk = disk
+        self.connection = connection
+        self.lock = lock
+        self.stream = lock.stream
+        self.run_name = run_name
+        self.hook = hook
+        self.features: Features = server_features(connection)
+        self.log = ManifestLog(layout, self.stream)
+        self._placed = 0  # files that have got their place
+
+    def refresh(self) -> None:
+        """After work that may have taken hours: connect again when the connection was closed meanwhile."""
+        try:
+            self.connection.command("PING")
+        except UnreachableError:
+            self.connection = self.lock.connection = connect(self.connection.options)
+
+    # --- Mending
+
+    def recover(self, replaced_delay_ms: int) -> None:
+        """Mend what a run that ended midway has left. The order matters: see manifest.py.
+
+        replaced_delay_ms  files that have been replaced so long ago are removed
+        """
+        lying = list(self.layout.data_files(self.stream))
+        staging = list(self.layout.staging_folders(self.stream))
+        self.lock.check()
+        self.log.remove_pending(self.disk)
+        self.log = ManifestLog.read(self.layout, self.stream)
+        for folder in staging:
+            self.disk.remove_tree(folder)
+        named = {file.path for file in self.log.files} | self.log.replaced.keys()
+        for path in lying:
+            if self.layout.relative(path) not in named:
+                self.disk.remove(path)
+        self.remove_replaced(replaced_delay_ms)
+        self.log.prune(self.disk)
+        self.lock.check()
+        self.lock.raise_token(self.log.token)
+
+    def remove_replaced(self, delay_ms: int) -> None:
+        """Remove the files that were replaced so long ago that nobody reads them any more."""
+        now_ms = server_ms(self.connection)
+        for path, moment in self.log.replaced.items():
+            if moment <= now_ms - delay_ms:
+                self.disk.remove(self.layout.root / path)
+
+    # --- Committing
+
+    def move(self, files: Iterable[DatedFile], prefix: str = "") -> list[FileRecord]:
+        """Give files their final names, and bring those to the disk.
+
+        prefix  before the names of the steps that the hook is told
+        """
+        self.lock.check()
+        records, folders = [], set()
+        for file in files:
+            target = self.layout.data_file(self.stream, file.day, self.run_name, self._placed)
+            self.disk.make_folder(target.parent)
+            self.disk.move(self.layout.root / file.record.path, target)
+            self._placed += 1
+            records.append(placed(file, self.layout.relative(target)))
+            folders.add(target.parent)
+            if len(records) == 1:
+                self.hook(f"{prefix}moving")
+        for folder in sorted(folders):
+            self.disk.sync_folder(folder)
+        self.hook(f"{prefix}moved")
+        return records
+
+    def commit(self, manifest: Manifest, prefix: str = "") -> None:
+        """The manifest becomes the next one, if the lock is still this run's."""
+        pending = self.log.write_pending(manifest, self.disk)
+        self.lock.check()
+        self.hook(f"{prefix}pending")
+        self.log.commit(manifest, pending, self.disk)
+        self.hook(f"{prefix}committed")
+
+    # --- Rewriting
+
+    def rewrite(self, groups: Sequence[Sequence[FileRecord]], leave_out: Sequence[Range] = (), *, prefix: str) -> int:
+        """Replace files, each group of them by one, and leave entries with these IDs out. Returns how many those were.
+
+        groups     neighbours among the files that count, in order
+        leave_out  ranges of IDs in order, which do not overlap
+        prefix     before the names of the steps that the hook is told
+        """
+        last, files = self.log.last, [file for group in groups for file in group]
+        if last is None or not files:
+            return 0
+        staging = self.layout.staging(self.stream, self.run_name)
+        written: list[DatedFile] = []
+        for number, group in enumerate(groups):
+            batches = without(self.rows_of(group), leave_out)
+            written += write_files(batches, staging, f"{prefix.strip()}-{number}", self.disk)
+        self.hook(f"{prefix}staged")
+        self.refresh()
+        self.compare(files, leave_out, [each.record for each in written])
+        records = self.move(written, prefix)
+        manifest = replace(
+            last,
+            sequence=last.sequence + 1,
+            low=last.high,
+            rows=sum(each.rows for each in records),
+            files=tuple(records),
+            run=self.run_name,
+            token=self.lock.token,
+            created_ms=server_ms(self.connection),
+            server=str(self.features),
+            kind="rewrite",
+            replaced=tuple(each.path for each in files),
+        )
+        self.commit(manifest, prefix)
+        self.disk.remove_tree(staging)
+        return sum(each.rows for each in files) - manifest.rows
+
+    def rows_of(self, files: Iterable[FileRecord]) -> Iterator[pa.RecordBatch]:
+        """What files hold, in order. Raises CorruptArchiveError for one that is not as it was written."""
+        for file in files:
+            if file.sha256 and hash_of(self.layout.root / file.path) != file.sha256:
+                raise CorruptArchiveError(f"{file.path}: its bytes are not those that were written")
+            yield from read_rows(self.layout.root, file, 0, MAX_ID, COLUMNS)
+
+    def compare(self, old: Sequence[FileRecord], leave_out: Sequence[Range], new: Sequence[FileRecord]) -> None:
+        """Raise VerifyError unless new files hold what the old ones do, less what is left out: entry by entry."""
+        wanted = without(self.rows_of(old), leave_out)
+        written = (batch for file in new for batch in read_rows(self.layout.root, file, 0, MAX_ID, COLUMNS))
+        if count_gone(
+            (batch.select(["id", "fields"]) for batch in written), (batch.select(["id", "fields"]) for batch in wanted)
+        ):
+            raise VerifyError("the rewritten files hold entries that those before do not")
+
+    def merge(self, at_least: int) -> bool:
+        """Merge small files of one date, when there are so many of them; whether there were."""
+        groups = files_to_merge(self.log.files, at_least, self.layout.date_in)
+        if not groups:
+            return False
+        self.rewrite(groups, prefix="merge ")
+        return True
+
+    # --- Checkpoints
+
+    def checkpoint(self, every: int) -> bool:
+        """Write down what the manifests come to, when there are so many since that was done; whether there were."""
+        if len(self.log.manifests) < every:
+            return False
+        pending = self.log.write_pending_checkpoint(self.run_name, self.disk)
+        self.lock.check()
+        self.hook("checkpoint pending")
+        self.log.commit_checkpoint(pending, self.disk)
+        self.hook("checkpointed")
+        self.log.prune(self.disk)
+        self.hook("pruned")
+        return True
+
+
+def files_to_merge(
+    files: Iterable[FileRecord], at_least: int, date_of: Callable[[FileRecord], str], *, max_rows: int = ROWS_PER_FILE
+) -> list[list[FileRecord]]:
+    """Files, in order, of which each group is to become one file: neighbours of one date.
+
+    The last ones of a date, back to one that has no more rows than those after it together. So a row is copied a few times
+    only (about log2 of the number of files), however many small files come one after the other.
+    """
+    found = []
+    for _, group in groupby(files, date_of):
+        dated = list(group)
+        rows = chosen = 0
+        for count, file in enumerate(reversed(dated), 1):
+            if rows + file.rows > max_rows:
+                break
+            if file.rows <= rows and count >= at_least:
+                chosen = count
+            rows += file.rows
+        if chosen:
+            found.append(dated[-chosen:])
+    return found
