@@ -1,0 +1,530 @@
+"""How long messages take from a producer to a consumer of a group, streamd beside Redis.
+
+    python -m benchmarks.latency [--rate N] [--seconds N] [--pending N] [--quick]
+    python -m benchmarks.latency --url redis://user:pass@host:port/db
+
+Producers put the time into each message; consumers read through a group with COUNT 10000 and BLOCK, and acknowledge. The
+delay is shown as `Processed between 0 and 1 ms -> 74.11%`, a line per millisecond, with percentiles, as text and as a
+picture (benchmarks/results/latency.svg): in a new stream, and in one whose group has millions of entries unacknowledged.
+
+Messages are due at fixed times, whatever the server does, and hold the time when they were due: a server that stops for a
+second is charged with all that falls into it. The load is one compiled thread (latency.c) that does not sleep; how late it
+was itself is shown too, and bounds what the figures can tell. A consumer has a message when the whole reply is there; XACK
+of all that came and the next XREADGROUP leave together. The first WARM_UP_S of each round are not counted.
+
+Without --url, servers are started here, pinned to one CPU and the load to another, and measured in turns. With --url any
+running server is measured, over TCP, TLS (`rediss://`, through a relay in Python whose cost is in the figures) or a unix
+socket (`unix://`): in keys that are its own, and that are deleted at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import selectors
+import socket
+import ssl
+import statistics
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+import redis
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.delays import Delays, draw, histogram_lines, show_ms
+from benchmarks.load import compile_library, make_request
+from benchmarks.servers import BASE, NAMES, Server, describe_machine, find_servers, pin_load, start_server
+
+SOURCE = Path(__file__).with_name("latency.c")
+RESULTS = Path(__file__).parent / "results"
+WIDTH = 132
+GROUP = "workers"
+BLOCK_MS = 1000
+TIME_DIGITS = 19
+WARM_UP_S = 0.5
+GRACE_S = 30
+"""For how long nothing may come after the last message was due."""
+FILL_AT_ONCE = 1000
+MARKER = "the-end-of-a-batch"
+NS_PER_S = 1_000_000_000
+LATE_NS = 100_000
+"""A load that was later than this at its own 99.9th percentile is told."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is done to each server.
+
+    rate       messages per second, of all producers
+    seconds    of one round, those that are not counted included
+    count      COUNT of XREADGROUP
+    acks       whether consumers acknowledge
+    """
+
+    rate: int = 20_000
+    seconds: float = 6.0
+    producers: int = 4
+    consumers: int = 4
+    count: int = 10_000
+    acks: bool = True
+
+
+@dataclass
+class Round:
+    """What one round on one server gave."""
+
+    delays_ns: Sequence[int]  # of the messages that count, in the order they were due
+    lateness_ns: Sequence[int]  # of the load, for each of them
+    server_share: float | None  # of the server's processor that it used; None: not known
+    reads: int  # replies of XREADGROUP with messages
+
+
+# --- The compiled part ----------------------------------------------------------------------------------------------------
+
+
+class Plan(ctypes.Structure):
+    """As in latency.c."""
+
+    _fields_ = [
+        ("producers", ctypes.POINTER(ctypes.c_int32)),
+        ("consumers", ctypes.POINTER(ctypes.c_int32)),
+        ("reads", ctypes.POINTER(ctypes.c_char_p)),
+        ("read_sizes", ctypes.POINTER(ctypes.c_int64)),
+        ("add", ctypes.c_char_p),
+        ("add_size", ctypes.c_int64),
+        ("ack", ctypes.c_char_p),
+        ("ack_size", ctypes.c_int64),
+        ("n_producers", ctypes.c_int64),
+        ("n_consumers", ctypes.c_int64),
+        ("messages", ctypes.c_int64),
+        ("interval_ns", ctypes.c_int64),
+        ("grace_ns", ctypes.c_int64),
+        ("may_spin", ctypes.c_int32),
+        ("stop", ctypes.c_int32),
+    ]
+
+
+class Result(ctypes.Structure):
+    """As in latency.c."""
+
+    _fields_ = [
+        ("delays_ns", ctypes.POINTER(ctypes.c_int64)),
+        ("lateness_ns", ctypes.POINTER(ctypes.c_int64)),
+        ("sent", ctypes.c_int64),
+        ("received", ctypes.c_int64),
+        ("acknowledged", ctypes.c_int64),
+        ("reads", ctypes.c_int64),
+        ("late_ns", ctypes.c_int64),
+        ("error", ctypes.c_char * 256),
+    ]
+
+
+def run_plan(plan: Plan, result: Result) -> None:
+    """Run it in a thread, so that it can be interrupted. Raises RuntimeError with what went wrong."""
+    function = compile_library(SOURCE).measure_latency
+    function.restype = ctypes.c_int32
+    status: list[int] = []
+    thread = threading.Thread(target=lambda: status.append(function(ctypes.byref(plan), ctypes.byref(result))))
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        plan.stop = 1
+        thread.join()
+        raise
+    if status != [0]:
+        got = f"{result.received:,} of {result.sent:,} messages read, {result.acknowledged:,} acknowledged"
+        raise RuntimeError(f"{result.error.decode(errors='replace')} ({got})")
+
+
+# --- Servers --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Target:
+    """A server that is measured, and what has been measured.
+
+    url     where it is
+    server  its process, when it was started here
+    """
+
+    name: str
+    url: str
+    server: Server | None = None
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.client = redis.Redis.from_url(self.url)
+        self.prefix = f"latency:{secrets.token_hex(4)}:"
+
+    @property
+    def is_secure(self) -> bool:
+        return self.url.startswith("rediss:")
+
+    def connect(self) -> redis.connection.AbstractConnection:
+        """A connection of its own: the database is selected and the user known."""
+        connection = self.client.connection_pool.make_connection()
+        connection.connect()
+        return connection
+
+    def version(self) -> str:
+        if self.server:
+            return self.server.version()
+        info = self.client.info("server")
+        for key, title in (("streamd_version", "streamd"), ("valkey_version", "Valkey"), ("redis_version", "Redis")):
+            if key in info:
+                return f"{title} {info[key]}"
+        return self.name
+
+    def make_group(self, scenario: str, pending: int) -> str:
+        """A stream of this server's own with a group that has so many entries unacknowledged; its key.
+
+        The same stream serves all rounds of a scenario.
+        """
+        key = self.prefix + scenario
+        if self.client.exists(key):
+            return key
+        self.client.xgroup_create(key, GROUP, id="0", mkstream=True)
+        connection = self.connect()
+        sock = connection._sock
+        add = make_request("XADD", key, "*", "t", "0" * TIME_DIGITS)
+        read = make_request("XREADGROUP", "GROUP", GROUP, "gone", "COUNT", 10_000, "STREAMS", key, ">")
+        try:
+            for start in range(0, pending, FILL_AT_ONCE):
+                run_batch(sock, add * min(FILL_AT_ONCE, pending - start))
+            for _ in range(0, pending, 10_000):
+                run_batch(sock, read)
+        finally:
+            connection.disconnect()
+        found = self.client.xpending(key, GROUP)["pending"]
+        if found != pending:
+            raise RuntimeError(f"{self.name}: {found:,} entries are pending instead of {pending:,}")
+        return key
+
+    def clean_up(self) -> None:
+        """Delete what was made here, in the background where the server can."""
+        with suppress(redis.ConnectionError):
+            for scenario in self.rounds:
+                self.client.unlink(self.prefix + scenario)
+        self.client.close()
+
+
+def run_batch(sock: socket.socket, requests: bytes) -> None:
+    """Send requests and drop their replies, up to that of an ECHO."""
+    sock.sendall(requests + make_request("ECHO", MARKER))
+    expected = b"$%d\r\n%s\r\n" % (len(MARKER), MARKER.encode())
+    tail = b""
+    while tail != expected:
+        got = sock.recv(1 << 18)
+        if not got:
+            raise ConnectionError("the server closed the connection")
+        tail = (tail + got)[-len(expected) :]
+
+
+class Relay:
+    """Carries bytes between connections that speak TLS and descriptors that the compiled load can use."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._waker, wakes = socket.socketpair()
+        self._selector.register(wakes, selectors.EVENT_READ)
+        self._socks = [self._waker, wakes]
+        self._waiting: dict[socket.socket, bytes] = {}
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def add(self, secure: ssl.SSLSocket) -> socket.socket:
+        """The other end of a connection."""
+        plain, ours = socket.socketpair()
+        secure.setblocking(False)
+        ours.setblocking(False)
+        for sock, peer in ((secure, ours), (ours, secure)):
+            self._selector.register(sock, selectors.EVENT_READ, peer)
+        self._socks += [plain, ours]
+        return plain
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._waker.send(b"x")
+        self._thread.join()
+        for sock in self._socks:
+            sock.close()
+        self._selector.close()
+
+    def _work(self) -> None:
+        while True:
+            # Bytes that could not be handed on are tried again soon: nobody tells when there is room.
+            for key, _ in self._selector.select(0.0002 if self._waiting else None):
+                if key.data is None:
+                    return
+                self._carry(key.fileobj, key.data)
+            for sock, rest in list(self._waiting.items()):
+                del self._waiting[sock]
+                self._hand_on(sock, rest)
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(ssl.SSLWantReadError, BlockingIOError):
+            # A whole record has been deciphered at a time: what is left of it makes nothing readable.
+            while got := source.recv(1 << 16):
+                self._hand_on(sink, got)
+            self._selector.unregister(source)
+            with suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+    def _hand_on(self, sink: socket.socket, data: bytes) -> None:
+        if sink in self._waiting:
+            self._waiting[sink] += data
+            return
+        try:
+            sent = sink.send(data)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError, BlockingIOError):
+            sent = 0
+        if sent < len(data):
+            self._waiting[sink] = data[sent:]
+
+
+@contextmanager
+def open_sockets(target: Target, number: int) -> Iterator[list[socket.socket]]:
+    """Connections whose descriptors the compiled load can use, ready to send requests; closed at the end."""
+    connections = [target.connect() for _ in range(number)]
+    relay = Relay()
+    try:
+        socks = [connection._sock for connection in connections]
+        if any(isinstance(sock, ssl.SSLSocket) for sock in socks):
+            socks = [relay.add(sock) for sock in socks]
+            relay.start()
+        for sock in socks:
+            sock.setblocking(False)
+        yield socks
+    finally:
+        if relay._thread.is_alive():
+            relay.close()
+        for connection in connections:
+            connection.disconnect()
+
+
+# --- One round ------------------------------------------------------------------------------------------------------------
+
+
+def measure(target: Target, key: str, load: Load) -> Round:
+    """One round over a stream whose group is there. Raises RuntimeError when messages are lost, or the server refuses."""
+    interval_ns = max(1, round(NS_PER_S / load.rate))
+    messages = max(1, int(load.seconds * NS_PER_S) // interval_ns)
+    uncounted = min(int(WARM_UP_S * NS_PER_S) // interval_ns, messages // 2)
+    reads = [
+        make_request(
+            "XREADGROUP", "GROUP", GROUP, f"consumer-{i}", "COUNT", load.count, "BLOCK", BLOCK_MS, "STREAMS", key, ">"
+        )
+        for i in range(load.consumers)
+    ]
+    # All but the last field, and of XACK all but the number of arguments.
+    add = make_request("XADD", key, "*", "t", "0" * TIME_DIGITS)[: -TIME_DIGITS - 2]
+    ack = make_request("XACK", key, GROUP).partition(b"\r\n")[2] if load.acks else b""
+    delays, lateness = array("q", bytes(8 * messages)), array("q", bytes(8 * messages))
+    with open_sockets(target, load.producers + load.consumers) as socks:
+        descriptors = [sock.fileno() for sock in socks]
+        plan = Plan(
+            producers=(ctypes.c_int32 * load.producers)(*descriptors[: load.producers]),
+            consumers=(ctypes.c_int32 * load.consumers)(*descriptors[load.producers :]),
+            reads=(ctypes.c_char_p * load.consumers)(*reads),
+            read_sizes=(ctypes.c_int64 * load.consumers)(*map(len, reads)),
+            add=add,
+            add_size=len(add),
+            ack=ack,
+            ack_size=len(ack),
+            n_producers=load.producers,
+            n_consumers=load.consumers,
+            messages=messages,
+            interval_ns=interval_ns,
+            grace_ns=GRACE_S * NS_PER_S,
+            may_spin=(os.cpu_count() or 1) > 1 and not target.is_secure,
+        )
+        result = Result(delays_ns=pointer_to(delays), lateness_ns=pointer_to(lateness))
+        cpu_s = target.server.cpu_s() if target.server else 0.0
+        run_plan(plan, result)
+        share = None
+        if target.server:
+            share = (target.server.cpu_s() - cpu_s) / ((messages * interval_ns + result.late_ns) / NS_PER_S)
+    return Round(delays[uncounted:], lateness[uncounted:], share, result.reads)
+
+
+def pointer_to(values: array[int]) -> ctypes._Pointer[ctypes.c_int64]:
+    return ctypes.cast(values.buffer_info()[0], ctypes.POINTER(ctypes.c_int64))
+
+
+# --- What is shown --------------------------------------------------------------------------------------------------------
+
+
+def scenarios(pending: int) -> dict[str, tuple[str, int]]:
+    """By the end of their key: what they are called, and entries that are unacknowledged beforehand."""
+    found = {"new": ("new stream", 0)}
+    if pending:
+        found["pending"] = (f"{pending:,} entries unacknowledged beforehand", pending)
+    return found
+
+
+def pooled(target: Target, scenario: str) -> Delays:
+    return Delays.of(*(each.delays_ns for each in target.rounds[scenario]))
+
+
+def make_table(targets: Sequence[Target], pending: int) -> Table:
+    """Percentiles over all messages of all rounds, and the ratio of the base's 99.9th to each: more than 1 is better."""
+    table = Table(title="delay from when a message was due until a consumer had it")
+    for heading in (
+        "",
+        "server",
+        "p50",
+        "p99",
+        "p99.9",
+        "longest",
+        "p99.9 of each round",
+        "ratio",
+        "CPU",
+        "per read",
+        "load late",
+    ):
+        table.add_column(heading, justify="left" if heading in ("", "server") else "right", no_wrap=True)
+    for scenario, (title, _) in scenarios(pending).items():
+        base = next((pooled(each, scenario).percentile(0.999) for each in targets if each.name == BASE), None)
+        for target in targets:
+            rounds, delays = target.rounds[scenario], pooled(target, scenario)
+            shares = [each.server_share for each in rounds if each.server_share is not None]
+            lateness = Delays.of(*(each.lateness_ns for each in rounds))
+            tails = [show_ms(Delays.of(each.delays_ns).percentile(0.999)).removesuffix(" ms") for each in rounds]
+            table.add_row(
+                title if target is targets[0] else "",
+                target.name,
+                *map(show_ms, delays.figures()),
+                " ".join(tails),
+                f"{base / delays.percentile(0.999):.2f}" if base else "",
+                f"{statistics.median(shares):.0%}" if shares else "",
+                f"{len(delays.ordered) / sum(each.reads for each in rounds):.1f}",
+                show_ms(lateness.percentile(0.999)),
+            )
+        table.add_section()
+    return table
+
+
+def print_results(console: Console, targets: Sequence[Target], pending: int, description: str, picture: Path) -> None:
+    for scenario, (title, _) in scenarios(pending).items():
+        for target in targets:
+            delays = pooled(target, scenario)
+            console.print(f"\n{target.name}, {title}: {len(delays.ordered):,} messages", style="bold")
+            for line in histogram_lines(delays):
+                console.print(line, highlight=False)
+    console.print()
+    console.print(make_table(targets, pending))
+    late = [
+        Delays.of(*(each.lateness_ns for each in rounds)).percentile(0.999)
+        for target in targets
+        for rounds in target.rounds.values()
+    ]
+    if max(late) > LATE_NS:
+        console.print(
+            f"The load was late by up to {show_ms(max(late))} at its own p99.9: it had no processor of its own. Delays of"
+            " that size are not the servers'."
+        )
+    panels = {
+        title: {target.name: pooled(target, scenario) for target in targets}
+        for scenario, (title, _) in scenarios(pending).items()
+    }
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(draw("Delay from producer to consumer", panels, description.splitlines()))
+    console.print(f"picture   {picture}", highlight=False)
+
+
+def measure_all(targets: Sequence[Target], load: Load, pending: int, rounds: int, console: Console) -> None:
+    """Rounds alternate between servers; those of a scenario come one after the other."""
+    for scenario, (title, unacknowledged) in scenarios(pending).items():
+        for target in targets:
+            target.rounds[scenario] = []
+            target.make_group(scenario, unacknowledged)
+        for at in range(rounds):
+            for target in targets:
+                target.rounds[scenario].append(measure(target, target.make_group(scenario, unacknowledged), load))
+            console.print(f"  {title}: round {at + 1} of {rounds} done", highlight=False)
+
+
+@contextmanager
+def open_targets(urls: Sequence[str], names: Sequence[str]) -> Iterator[list[Target]]:
+    """The servers at these addresses, or those of these names, started here."""
+    with ExitStack() as stack:
+        if urls:
+            targets = [Target(shorten(url), url) for url in urls]
+        else:
+            servers = [stack.enter_context(start_server(name)) for name in names]
+            targets = [Target(each.name, f"redis://127.0.0.1:{each.port}/0", each) for each in servers]
+            pin_load()
+        for target in targets:
+            stack.callback(target.clean_up)
+        yield targets
+
+
+def shorten(url: str) -> str:
+    """An address without user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.option("--url", "urls", multiple=True, help="A running server, instead of those that are started here.")
+@click.option("--rate", default=20_000, show_default=True, help="Messages per second, of all producers.")
+@click.option("--seconds", default=6.0, show_default=True, help="Seconds of a round.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds per server.")
+@click.option("--producers", default=4, show_default=True, help="Connections that send.")
+@click.option("--consumers", default=4, show_default=True, help="Connections that read, each a consumer of the group.")
+@click.option("--count", default=10_000, show_default=True, help="COUNT of XREADGROUP.")
+@click.option(
+    "--pending", default=2_000_000, show_default=True, help="Unacknowledged entries beforehand; 0: only without."
+)
+@click.option("--no-ack", is_flag=True, help="Consumers do not acknowledge.")
+@click.option("--servers", default=",".join(NAMES), show_default=True, help="Which are started here.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path), default=RESULTS / "latency.svg", help="Where the picture goes."
+)
+@click.option("--quick", is_flag=True, help="Two rounds of two seconds, a tenth of the unacknowledged entries.")
+def main(
+    urls: tuple[str, ...],
+    rate: int,
+    seconds: float,
+    rounds: int,
+    producers: int,
+    consumers: int,
+    count: int,
+    pending: int,
+    no_ack: bool,
+    servers: str,
+    picture: Path,
+    quick: bool,
+) -> None:
+    if quick:
+        rounds, seconds, pending = 2, 2.0, pending // 10
+    console = Console(width=WIDTH)
+    load = Load(rate, seconds, producers, consumers, count, acks=not no_ack)
+    names, missing = find_servers(servers.split(","))
+    settings = {
+        "rate": rate, "seconds": seconds, "rounds": rounds, "producers": producers, "consumers": consumers,
+        "count": count, "acks": load.acks, "pending": pending,
+    }  # fmt: skip
+    with open_targets(urls, names) as targets:
+        description = describe_machine(*targets, **settings)
+        console.print(description, highlight=False)
+        if missing and not urls:
+            console.print(f"not found  {', '.join(missing)}")
+        if any(target.is_secure for target in targets):
+            console.print("TLS goes through a relay in this process: what that takes is in the delays.")
+        measure_all(targets, load, pending, rounds, console)
+        print_results(console, targets, pending, description, picture)
+
+
+if __name__ == "__main__":
+    main()
