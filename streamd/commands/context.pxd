@@ -1,8 +1,19 @@
 # cython: language_level=3
 """What a command handler may ask of the server. See context.pyx."""
 
+cimport cython
+
 from streamd.engine.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
+
+
+@cython.final
+cdef class BlockRequest:
+    cdef readonly list keys
+    cdef public list args
+    cdef readonly long long timeout_ms
+    cdef readonly bytes group
+    cdef readonly long long ready_at_ms
 
 
 cdef class Context:

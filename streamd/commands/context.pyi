@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
@@ -8,20 +8,25 @@ from streamd.protocol.reply import ReplyWriter
 
 __all__ = ["BlockRequest", "Context"]
 
+@final
 class BlockRequest:
-    keys: list[bytes]
     args: list[bytes]
-    timeout_ms: int
-    group: bytes | None
-    ready_at_ms: int | None
-    def __init__(
-        self,
+    @property
+    def keys(self) -> list[bytes]: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def group(self) -> bytes | None: ...
+    @property
+    def ready_at_ms(self) -> int: ...
+    def __new__(
+        cls,
         keys: list[bytes],
         args: list[bytes],
         timeout_ms: int,
         group: bytes | None = None,
-        ready_at_ms: int | None = None,
-    ) -> None: ...
+        ready_at_ms: int = -1,
+    ) -> Self: ...
 
 @disjoint_base
 class Context:

@@ -6,12 +6,15 @@ inwards and compiled handlers reach the fields without a look-up. There is one c
 handler must not keep it.
 """
 
+cimport cython
+
 from streamd.engine.idempotency import IdempotencyRegistry
 
 __all__ = ["BlockRequest", "Context"]
 
 
-class BlockRequest:
+@cython.final
+cdef class BlockRequest:
     """What a handler hands over when it has to wait.
 
     keys         the keys whose change may serve it
@@ -20,12 +23,11 @@ class BlockRequest:
     timeout_ms   0: for ever
     group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
                  every reader without a group
-    ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM), or None
+    ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
     """
 
-    __slots__ = ("args", "group", "keys", "ready_at_ms", "timeout_ms")
-
-    def __init__(self, keys, args, timeout_ms, group=None, ready_at_ms=None):
+    def __cinit__(self, list keys not None, list args not None, long long timeout_ms, bytes group=None,
+                  long long ready_at_ms=-1):
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms

@@ -20,7 +20,7 @@ from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc
 
 from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
-from streamd.commands.context cimport Context
+from streamd.commands.context cimport BlockRequest, Context
 from streamd.commands.stream_args cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_pending, propagate_position,
     reach_consumer, room_for_ids,
@@ -34,7 +34,6 @@ from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_oldest, pel_
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
 from streamd.protocol.reply cimport ReplyWriter
 
-from streamd.commands.context import BlockRequest
 from streamd.commands.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
 from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, printable
 
@@ -237,7 +236,7 @@ def xread(Context ctx not None, list args not None):
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
-        wait(ctx, args, options, after, None)
+        wait(ctx, args, options, after, -1)
     else:
         reply.null_array()
 
@@ -267,7 +266,7 @@ cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except 
     return 0
 
 
-cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, object ready_at_ms) except -1:
+cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, int64_t ready_at_ms) except -1:
     """Let the client wait for one of its keys. `$` becomes the ID that it meant; `+` is looked at again each time."""
     cdef Py_ssize_t n = options.key_count
     cdef Py_ssize_t i, at
@@ -369,8 +368,7 @@ def xreadgroup(Context ctx not None, list args not None):
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
-        ready_at_ms = None if read.min_idle_ms < 0 else next_claim_ms(groups, &read)
-        wait(ctx, args, options, after, ready_at_ms)
+        wait(ctx, args, options, after, -1 if read.min_idle_ms < 0 else next_claim_ms(groups, &read))
     else:
         reply.null_array()
 
@@ -533,7 +531,7 @@ cdef int64_t reply_claimed(
     return n
 
 
-cdef object next_claim_ms(list groups, const GroupRead *read):
+cdef int64_t next_claim_ms(list groups, const GroupRead *read) except -1:
     """When at the earliest something can be claimed that cannot be now, in Unix ms.
 
     What becomes pending from now on can be claimed after the minimum idle time, and is not announced; nor is what

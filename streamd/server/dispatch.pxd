@@ -160,3 +160,6 @@ cdef class Dispatcher:
     cdef int answer_bug(self, Client client, size_t mark, error) except -1
     cdef int answer_error(self, Client client, str text) except -1
     cdef int finish_reply(self, Client client, size_t mark) except -1
+    cdef int run_again(self, Client client, Entry entry, list args) except -1
+    cdef int wait_on(self, Client client) except -1
+    cdef int finish_blocked(self, Client client, size_t mark) except -1

@@ -31,11 +31,12 @@ from libc.stdint cimport INT64_MAX, SIZE_MAX
 
 import logging
 
-from streamd.commands.context cimport Context
+from streamd.commands.context cimport BlockRequest, Context
 from streamd.engine.database cimport Database
 from streamd.errors import CommandError, ProtocolError, printable
 from streamd.persistence.aof_reader import UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.server.blocking cimport Blocked, BlockedClients
 from streamd.server.client cimport (
     IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
     SUBSCRIBED, TRACKING, Client,
@@ -119,7 +120,7 @@ cdef class ServerContext(Context):
         if self.in_transaction:
             self.reply.null_array()
         else:
-            self.registry.block(self.client, self.db, request)
+            (<BlockedClients>self.registry).block(self.client, self.db, <BlockRequest>request)
 
     # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
 
@@ -247,7 +248,7 @@ cdef class Dispatcher:
 
     def forget(self, Client client not None):
         if self.clients.pop(client.id, None) is not None:
-            self.blocked.drop(client)
+            (<BlockedClients>self.blocked).drop(client)
             self.keyspace.unwatch(client)
             self.hub.drop(client)
             self.tracking.disable(client)
@@ -361,11 +362,6 @@ cdef class Dispatcher:
         else:
             client.close()
         return 0
-
-    def resume(self, Client client not None):
-        """Go on, at the end of this turn, with the requests of a client that had to wait."""
-        self.resumed.append(client)
-        self.schedule()
 
     # --- Output limits ----------------------------------------------------------------------------------------------
 
@@ -636,7 +632,7 @@ cdef class Dispatcher:
         if client.blocked is None:
             self.count(client, entry, args, self.ended_us - started)
         else:
-            client.blocked.begin(entry, args, self.ended_us - started)
+            (<Blocked>client.blocked).begin(entry, args, self.ended_us - started)
         if self.state & HAS_MONITORS and not entry.flags & (ADMIN | SKIP_MONITOR):
             self.monitors.feed(client, redacted(entry.command.full_name, args))
         return 0
@@ -747,10 +743,9 @@ cdef class Dispatcher:
                 self.schedule()
         return 0
 
-    def run_again(self, Client client not None, list args not None):
+    cdef int run_again(self, Client client, Entry entry, list args) except -1:
         """Run the request of a client that waited; it may ask to wait again."""
         cdef long long started
-        cdef Entry entry = self.look_up(args)
         cdef str refusal = None
         self.look_at_clocks()
         started = self.ended_us
@@ -763,21 +758,19 @@ cdef class Dispatcher:
             entry.rejected_calls += 1
             self.answer_error(client, refusal)
         self.executing = None
-        client.blocked.spent_us += monotonic_us() - started
+        (<Blocked>client.blocked).spent_us += monotonic_us() - started
         # Served or not, what it did is a unit of its own: it made a consumer, say, and waits on.
         if self.effects:
             self.finish_effects()
+        return 0
 
-    def wait_on(self, Client client not None):
+    cdef int wait_on(self, Client client) except -1:
         """A client that waited was not served, but its request may have told others, and itself, of what it did."""
         if client.deferred is not None:
             self.finish_pushes(client)
         if (<Tracking>self.tracking).pending:
             (<Tracking>self.tracking).finish_unit(client)
-
-    def end_wait(self, Client client not None, blocked):
-        """Count the request of a client that waited, now that it has been answered."""
-        self.count(client, <Entry>blocked.entry, blocked.args, blocked.spent_us)
+        return 0
 
     cdef int call(self, Client client, Entry entry, list args) except -1:
         """Call the handler on behalf of a client, and answer the error that it may raise."""
@@ -855,7 +848,7 @@ cdef class Dispatcher:
     cdef int serve_ready(self) except -1:
         """Serve the clients that wait for keys which have changed."""
         if self.ready:
-            self.blocked.serve_ready(self.ready)
+            (<BlockedClients>self.blocked).serve_ready(self.ready)
         return 0
 
     cdef int answer_bug(self, Client client, size_t mark, error) except -1:
@@ -888,14 +881,8 @@ cdef class Dispatcher:
             client.reply_mode = REPLY_ON
         return 0
 
-    def write_error(self, Client client not None, str text):
-        """As answer_error, for the registry of waiting clients."""
-        if client.blocked is not None:
-            (<Entry>client.blocked.entry).failed_calls += 1
-        self.answer_error(client, text)
-
-    def finish_blocked(self, Client client not None, size_t mark):
-        """As finish_reply, for a reply that came after a wait."""
+    cdef int finish_blocked(self, Client client, size_t mark) except -1:
+        """As finish_reply, for a reply that came after a wait; the client goes on at the end of this turn."""
         self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
             self.finish_pushes(client)
@@ -907,6 +894,10 @@ cdef class Dispatcher:
             self.finish_effects()
         if client.reply.length:
             client.want_write()
+        if client.parser.size > client.parser.pos or client.close_after_reply:
+            self.resumed.append(client)
+            self.schedule()
+        return 0
 
 
 def unknown_command(list args):

@@ -64,7 +64,7 @@ def test_a_claiming_reader_looks_again_soon_enough(ctx: HandlerContext) -> None:
     run(ctx, "XREADGROUP", "GROUP", "g", "alice", "STREAMS", "s", ">")
     assert run(ctx, "XREADGROUP", "GROUP", "g", "bob", "BLOCK", "0", "CLAIM", "50", "STREAMS", "s", ">") is None
     assert ctx.blocked is not None
-    assert ctx.blocked.ready_at_ms is not None
+    assert ctx.blocked.ready_at_ms >= 0
     assert BACK_MS < ctx.blocked.ready_at_ms <= BACK_MS + 50
 
 
