@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 
+import pyarrow as pa
+
+from streamd.spark.archive.delete import joined
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout, date_of, folder_name, quote_key, unquote_key
-from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog, RowGroup, archived_streams
+from streamd.spark.archive.manifest import (
+    Checkpoint,
+    FileRecord,
+    Manifest,
+    ManifestLog,
+    RowGroup,
+    archived_streams,
+    thinned,
+)
+from streamd.spark.archive.parquet import without
+from streamd.spark.archive.verify import checkpoint_faults
+from streamd.spark.archive.work import files_to_merge
 
 A, B, C = 5 << 64, 9 << 64, 20 << 64
 KEY = "a/b"
@@ -186,6 +201,194 @@ def test_the_boundary_of_a_moment_leaves_younger_manifests_out(layout: Layout) -
     commit(log, manifest())
     commit(log, manifest(2, A, B))
     assert [log.boundary_at(moment) for moment in (999, 1000, 1999, 2000)] == [0, A, A, B]
+
+
+# --- Checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+def grown(layout: Layout, count: int, *, every: int = 5) -> ManifestLog:
+    """A log of so many manifests, with a checkpoint after each few."""
+    log, disk = ManifestLog(layout, KEY), Disk()
+    for number in range(1, count + 1):
+        commit(log, manifest(number, log.boundary, number << 64))
+        if number % every == 0:
+            log.commit_checkpoint(log.write_pending_checkpoint("run-1", disk), disk)
+            log.prune(disk)
+    return log
+
+
+def test_a_checkpoint_stands_for_the_manifests_before_it(layout: Layout) -> None:
+    whole = grown(layout, 23)
+    found = ManifestLog.read(layout, KEY)
+    assert found.base is not None
+    assert (found.base.last.sequence, [each.sequence for each in found.manifests]) == (20, [21, 22, 23])
+    assert (found.files, found.rows, found.boundary, found.token, found.sequence) == (
+        whole.files, 230, 23 << 64, 1, 23,
+    )  # fmt: skip
+    assert [found.boundary_at(moment) for moment in (0, 1000, 4999, 23_000)] == [0, 1 << 64, 4 << 64, 23 << 64]
+    names = sorted(path.name for path in layout.manifests(KEY).iterdir())
+    assert names == sorted(
+        ["000000000015.checkpoint", "000000000020.checkpoint", *(f"{number:012d}.json" for number in range(16, 24))]
+    )
+    assert archived_streams(layout) == [KEY]
+
+
+def test_what_was_read_before_a_checkpoint_is_read_on(layout: Layout) -> None:
+    grown(layout, 2)
+    known = ManifestLog.read(layout, KEY)
+    commit(known.copy(), manifest(3, 2 << 64, 3 << 64))
+    assert known.sequence == 2
+    log = ManifestLog.read(layout, KEY, known=known)
+    log.commit_checkpoint(log.write_pending_checkpoint("run-1", Disk()), Disk())
+    assert ManifestLog.read(layout, KEY, known=log) == log
+    newer = ManifestLog.read(layout, KEY, known=known)
+    assert newer.base is not None
+    assert newer.files == log.files
+
+
+class ChangingLayout(Layout):
+    """An archive that something is done to after a reader has looked which files there are."""
+
+    def __init__(self, root: Path, change: Callable[[], None]) -> None:
+        super().__init__(root)
+        self.looks = 0
+        self.change = change
+
+    def manifests(self, stream: str) -> Path:
+        self.looks += 1
+        if self.looks == 2:  # of the first manifest that it wants to read
+            self.change()
+        return super().manifests(stream)
+
+
+def test_a_reader_that_misses_a_removed_manifest_looks_again(layout: Layout) -> None:
+    log, disk = grown(layout, 4), Disk()
+
+    def change() -> None:
+        for number in (5, 6):
+            commit(log, manifest(number, log.boundary, number << 64))
+            log.commit_checkpoint(log.write_pending_checkpoint("run-1", disk), disk)
+        log.prune(disk)
+
+    changing = ChangingLayout(layout.root, change)
+    assert ManifestLog.read(changing, KEY).boundary == 6 << 64
+    assert changing.looks > 2
+
+
+def test_a_pending_checkpoint_is_not_read_and_is_removed(layout: Layout) -> None:
+    log = grown(layout, 3)
+    pending = log.write_pending_checkpoint("run-1", Disk())
+    assert ManifestLog.read(layout, KEY).base is None
+    assert log.remove_pending(Disk()) == [pending]
+    with pytest.raises(LockLostError):
+        log.commit_checkpoint(pending, Disk())
+
+
+def test_a_checkpoint_remembers_replaced_files_that_still_lie_there(layout: Layout) -> None:
+    log = ManifestLog(layout, KEY)
+    commit(log, manifest())
+    commit(log, manifest(2, A, B))
+    new = record(1, B, "data/new.parquet", 20)
+    commit(log, manifest(3, B, B, kind="rewrite", files=(new,), rows=20, replaced=("data/1.parquet", "data/2.parquet")))
+    (layout.root / "data").mkdir()
+    (layout.root / "data/1.parquet").touch()
+    log.commit_checkpoint(log.write_pending_checkpoint("run-1", Disk()), Disk())
+    found = ManifestLog.read(layout, KEY)
+    assert (found.files, found.replaced) == ([new], {"data/1.parquet": 3000})
+
+
+def test_every_cut_of_a_checkpoint_is_told(layout: Layout) -> None:
+    grown(layout, 5)
+    (path,) = layout.manifests(KEY).glob("*.checkpoint")
+    whole = path.read_bytes().rstrip()
+    for size in range(0, len(whole), 31):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CorruptArchiveError):
+            ManifestLog.read(layout, KEY)
+
+
+def test_a_checkpoint_that_says_something_else_is_found(layout: Layout) -> None:
+    log = grown(layout, 12)
+    assert checkpoint_faults(ManifestLog.read(layout, KEY)) == []
+    path = layout.manifests(KEY) / "000000000010.checkpoint"
+    made = Checkpoint.from_bytes(path.read_bytes(), KEY)
+    path.write_bytes(dataclasses.replace(made, files=made.files[1:]).to_bytes())
+    assert checkpoint_faults(ManifestLog.read(layout, KEY)) == [
+        "checkpoint 10 is not what the manifests up to it come to"
+    ]
+    log.path(7).unlink()
+    assert "7" in checkpoint_faults(ManifestLog.read(layout, KEY))[0]
+
+
+def test_a_manifest_that_replaces_what_is_not_there_is_refused(layout: Layout) -> None:
+    log = ManifestLog(layout, KEY)
+    commit(log, manifest())
+    wrong = manifest(2, A, A, kind="rewrite", files=(), rows=0, replaced=("data/none.parquet",))
+    log.path(2).write_bytes(wrong.to_bytes())
+    with pytest.raises(CorruptArchiveError, match=r"replaces data/none\.parquet"):
+        ManifestLog.read(layout, KEY)
+
+
+def test_old_moments_are_kept_by_the_hour_and_by_the_day() -> None:
+    five_minutes, year = 300_000, 365 * 86_400_000
+    every = [(moment, moment << 64) for moment in range(year, 2 * year, five_minutes)]
+    few = thinned(every)
+    assert len(few) < 2500
+    assert few[-289:] == tuple(every[-289:])
+    assert thinned(few) == few
+    for moment, boundary in every[::997]:
+        found = max((high for at, high in few if at <= moment), default=0)
+        assert found <= boundary, "never too high"
+        assert boundary - found <= 86_400_000 << 64 or found == 0
+
+
+# --- Merging, and leaving rows out ----------------------------------------------------------------------------------------
+
+
+def test_merging_copies_rows_a_few_times_only() -> None:
+    files: list[FileRecord] = []
+    copied = 0
+    for number in range(1, 2001):
+        files.append(record(number << 64, number << 64, f"date={number // 500}/{number}", 100))
+        for group in files_to_merge(files, 32, lambda file: file.path.partition("/")[0]):
+            rows = sum(file.rows for file in group)
+            copied += rows
+            at = files.index(group[0])
+            assert files[at : at + len(group)] == group
+            assert len({file.path.partition("/")[0] for file in group}) == 1
+            files[at : at + len(group)] = [record(group[0].first, group[-1].last, group[0].path, rows)]
+    assert len(files) < 5 * 50
+    assert copied <= 5 * 200_000
+    assert files_to_merge(files, 32, lambda file: file.path.partition("/")[0]) == []
+
+
+def test_large_files_are_left_as_they_are() -> None:
+    files = [record(number << 64, number << 64, "date=1/x", 3_000_000) for number in range(1, 50)]
+    assert files_to_merge(files, 2, lambda file: "1") == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "left"),
+    [
+        ([], range(100)),
+        ([(0, 1 << 72)], range(0)),
+        ([(0, 10 << 64)], range(11, 100)),
+        ([(99 << 64, 99 << 64)], range(99)),
+        ([(n << 64, n << 64) for n in range(0, 100, 2)], range(1, 100, 2)),
+        ([(1, 9), (5 << 64 | 1, 6 << 64), (33 << 64, 1 << 80)], [*range(6), *range(7, 33)]),
+    ],
+)
+def test_rows_are_left_out_by_their_ids(ranges: list[tuple[int, int]], left: list[int]) -> None:
+    batches = [
+        pa.record_batch({"id": [f"{number}-0" for number in range(start, min(start + 7, 100))]})
+        for start in range(0, 100, 7)
+    ]
+    found = [text for batch in without(batches, ranges) for text in batch.column("id").to_pylist()]
+    assert found == [f"{number}-0" for number in left]
+
+
+def test_ranges_that_touch_are_joined() -> None:
+    assert joined([(5, 9), (1, 2), (3, 3), (8, 12), (20, 19)]) == [(1, 3), (5, 12)]
 
 
 # --- Layout ---------------------------------------------------------------------------------------------------------------
