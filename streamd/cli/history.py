@@ -19,6 +19,8 @@ from streamd.cli.spark_options import collect_options, make_session, with_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
 
 __all__ = ["history"]
 
@@ -113,29 +115,57 @@ def read_by_spark(
     from pyspark.errors import PySparkException
 
     spark = make_session("streamd history", master, confs)
-    pushdown = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(pushdown, "false")
+    # The frame is used once only, so its filters may narrow what is read.
+    with settings_of(spark, {"spark.sql.python.filterPushdown.enabled": "true", **LAST_FIELD_COUNTS}):
+        try:
+            reader = spark.read.format("streamd").options(**options).option("pushdown", "true")
+            frame = typed(reader, spark, where, schema) if schema is not None else lossless(reader, where)
+            if limit is not None:
+                frame = frame.limit(limit)
+            yield from frame.toArrow().to_batches()
+        except PySparkException as error:
+            told = [line for line in str(error).splitlines() if line.strip()]
+            raise click.ClickException(told[0].strip() if told else type(error).__name__) from None
+
+
+LAST_FIELD_COUNTS = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
+"""Of several fields with one name, in maps as in the columns of a schema; Spark would fail."""
+
+
+@contextmanager
+def settings_of(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Settings of the session for as long as a block runs: in tests and notebooks it is not ours alone."""
+    before = {name: spark.conf.get(name, None) for name in settings}
     try:
-        # The frame is used once only, so its filters may narrow what is read.
-        spark.conf.set(pushdown, "true")
-        reader = spark.read.format("streamd").options(**options).option("pushdown", "true")
-        names = [] if schema is None else spark.createDataFrame([], schema).columns
-        hidden = [each for each in ("ms", "seq") if schema is not None and each not in names]
-        declared = (
-            schema or "id string, ms bigint, seq bigint, time timestamp, stream string, fields map<string,string>"
-        )
-        frame = reader.schema(", ".join([declared, *(f"{each} bigint" for each in hidden)])).load()
-        if where is not None:
-            frame = frame.where(where)
-        frame = frame.sort("ms", "seq").drop(*hidden)
-        if limit is not None:
-            frame = frame.limit(limit)
-        yield from frame.toArrow().to_batches()
-    except PySparkException as error:
-        told = [line for line in str(error).splitlines() if line.strip()]
-        raise click.ClickException(told[0].strip() if told else type(error).__name__) from None
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
     finally:
-        spark.conf.set(pushdown, before or "false")
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
+
+
+def typed(reader: DataFrameReader, spark: SparkSession, where: str | None, schema: str) -> DataFrame:
+    """The columns of a schema, sorted by ID; conditions may be on ms and seq too."""
+    names = spark.createDataFrame([], schema).columns
+    hidden = [each for each in ("ms", "seq") if each not in names]
+    frame = reader.schema(", ".join([schema, *(f"{each} bigint" for each in hidden)])).load()
+    if where is not None:
+        frame = frame.where(where)
+    return frame.sort("ms", "seq").drop(*hidden)
+
+
+def lossless(reader: DataFrameReader, where: str | None) -> DataFrame:
+    """The default table, sorted by ID. For conditions its fields are a map of texts; what comes out has all of them."""
+    pairs, names = "__pairs", ("id", "ms", "seq", "time", "stream")
+    as_map = f"transform({pairs}, pair -> struct(string(pair.field) AS field, string(pair.value) AS value))"
+    frame = reader.load().withColumnRenamed("fields", pairs)
+    if where is not None:
+        frame = frame.selectExpr(*names, pairs, f"map_from_entries({as_map}) AS fields").where(where)
+    return frame.sort("ms", "seq").selectExpr(*names, f"{pairs} AS fields")
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

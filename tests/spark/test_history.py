@@ -347,6 +347,23 @@ def test_history_takes_conditions_in_sql(spark: SparkSession, history_of: Callab
     assert typed.splitlines()[1].endswith(f",{4999 % 7},4999")
 
 
+@pytest.mark.spark
+def test_conditions_lose_no_field(spark: SparkSession, history_of: Callable[..., str], store: redis.Redis) -> None:
+    store.execute_command("XADD", KEY, "*", "twice", "a", "x", "1", "twice", "b")
+    store.execute_command("XADD", KEY, "*", "twice", "c", b"\xff", b"\xfe")
+    store.execute_command("XADD", KEY, "*", "twice", "c")
+    words = ("--where", "fields['twice'] in ('b', 'c') and ms > 0", "--format", "json")
+    rows = [json.loads(line)["fields"] for line in history_of(*words).splitlines()]
+    assert rows == [
+        [["twice", "a"], ["x", "1"], ["twice", "b"]],
+        [["twice", "c"], [{"base64": "/w=="}, {"base64": "/g=="}]],
+        {"twice": "c"},
+    ]
+    assert [json.loads(line)["fields"] for line in history_of("--format", "json").splitlines()][-3:] == rows
+    assert history_of("--where", "fields['twice'] = 'a'", "--format", "json") == ""
+    assert spark.conf.get("spark.sql.mapKeyDedupPolicy") == "EXCEPTION"
+
+
 def test_the_highest_id_is_read(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     last = "18446744073709551615-18446744073709551615"
     store.xadd(KEY, {"f": "v"}, id=last)
