@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -223,6 +224,43 @@ def test_a_stalled_archiver_does_not_commit_files_that_were_removed(
     assert_whole(tmp_path, source_options, produced)
     assert archive_once(tmp_path, source_options).rows == 300
     assert_whole(tmp_path, source_options, produced)
+
+
+RUNS_ON_END = """
+import sys
+from support.archives import archive_once
+print("ready", flush=True)
+while True:
+    report = archive_once(sys.argv[1], {"port": sys.argv[2]}, merge_files=3, checkpoint_every=3)
+    assert report.is_success, report.to_json()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_process_killed_twenty_times_at_random_loses_and_doubles_nothing(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    source = random.Random()
+    folder = tmp_path / "archive"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    argv = [sys.executable, "-c", RUNS_ON_END, str(folder), source_options["port"]]
+    with traffic(store, pause_s=0.01) as produced:
+        for _ in range(20):
+            with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"ready\n"
+                threading.Event().wait(source.random() / 2)
+                assert process.poll() is None
+                process.kill()
+            if (folder / "archive.json").exists():
+                assert_prefix(list(rows_of_history(folder, source_options)), produced.produced)
+    assert archive_once(folder, source_options, depth="content").is_success
+    assert_whole(folder, source_options, produced.produced)
+    check_nothing_needed_is_gone(store, produced)
+    log = ManifestLog.read(Layout(folder), KEY)
+    assert log.base is not None
+    assert verify_archive(Layout(folder), KEY).strangers == []
 
 
 class StallingDisk(Disk):
