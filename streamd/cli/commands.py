@@ -43,7 +43,7 @@ def manual(table: CommandTable) -> str:
         "# Commands",
         "",
         f"Made from the declarations by `streamd commands`. Names, arguments and versions are those of Redis {REDIS_VERSION};",
-        "*since* is the Redis version that brought the command.",
+        "*since* is the Redis version that brought the command. Those that begin with `STREAMD.` are our own.",
         "",
     ]
     for group, title in _groups(table).items():
@@ -62,7 +62,7 @@ def _groups(table: CommandTable) -> dict[str, str]:
 
 
 def _entry(command: Command) -> list[str]:
-    facts = [f"since {command.since}"]
+    facts = [f"since streamd {command.since}" if command.is_own else f"since {command.since}"]
     if command.complexity:
         facts.append(command.complexity.rstrip("."))
     facts.append(" ".join(f"@{category}" for category in command.acl_categories))

@@ -71,6 +71,9 @@ KEY_FLAGS = frozenset(
 
 DOC_FLAGS = frozenset({"deprecated", "syscmd"})
 
+OWN_PREFIX = "STREAMD."
+"""What the names of commands begin with that Redis does not have. Its own never have a dot."""
+
 
 def _words(text: str, known: frozenset[str], what: str, name: str) -> frozenset[str]:
     """The words of `text`; raises ValueError for one that is not known."""
@@ -284,6 +287,11 @@ class Command:
     def full_name(self) -> str:
         """The name as error texts and statistics have it: `xadd`, `xgroup|create`."""
         return self.name.lower().replace(" ", "|")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether Redis has no such command; `since` is then a version of streamd."""
+        return self.name.startswith(OWN_PREFIX)
 
     def accepts(self, argc: int) -> bool:
         """Whether a request of `argc` arguments has the right number of them."""

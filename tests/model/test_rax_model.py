@@ -58,6 +58,12 @@ class RaxAgainstSortedDict(RuleBasedStateMachine):
             self.oracle.setdefault(key, number % 1000)
 
     @rule(data=st.data())
+    def gather(self, data: st.DataObject) -> None:
+        low, high = self.key(data), self.key(data)
+        want = [(key, self.oracle[key]) for key in self.oracle.irange(low, high)] if low <= high else []
+        assert self.map.between(low, high) == want
+
+    @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         key = self.key(data)
         assert self.map.remove(key) == self.oracle.pop(key, None)

@@ -1,0 +1,60 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""STREAMD.SPLIT: where to cut a range of a stream into parts of equal length. A command of our own.
+
+Readers that share a stream among them, as streamd.spark does, need to know where each is to begin. With Redis's
+commands that takes reading all of the stream, or guessing.
+"""
+
+from libc.stdint cimport int64_t
+from streamd.heap cimport free, malloc
+
+from streamd.commands.args cimport require_int64
+from streamd.commands.context cimport Context
+from streamd.commands.stream_args cimport find_stream, parse_bound
+from streamd.engine.ids cimport StreamID
+from streamd.engine.split cimport Part, split_range
+from streamd.engine.stream cimport Stream
+
+from streamd.commands.spec import KeysAt, command, integer, key, optional, block, string
+from streamd.errors import CommandError, OptionSyntaxError
+
+__all__ = []
+
+cdef enum:
+    MAX_PARTS = 10_000     # which take 15 ms; a hundred take no longer than one
+
+
+@command(
+    "STREAMD.SPLIT", arity=-3, group="stream", flags="readonly", keys=KeysAt(1), since="0.1.0",
+    summary="Cuts a range of a stream into parts of equal length: the first ID of each, and how many entries it has.",
+    complexity="O(N+P) with N the nodes of the range, of up to stream-node-max-entries entries each, and P the parts.",
+    args=(key(), integer("parts"), optional(block("range", string("start"), string("end")))),
+)
+def streamd_split(Context ctx not None, list args not None):
+    cdef StreamID first, last
+    cdef Stream stream
+    cdef Part *found
+    cdef size_t count = 0, i
+    cdef long long parts = require_int64(args[2])
+    if not 1 <= parts <= MAX_PARTS:
+        raise CommandError(f"ERR parts must be between 1 and {MAX_PARTS}")
+    if len(args) != 3 and len(args) != 5:
+        raise OptionSyntaxError()
+    parse_bound(args[3] if len(args) == 5 else b"-", &first, False)
+    parse_bound(args[4] if len(args) == 5 else b"+", &last, True)
+    stream = find_stream(ctx, args[1])
+    if stream is None:
+        ctx.reply.array_header(0)
+        return
+    found = <Part *>malloc(<size_t>parts * sizeof(Part))
+    if found is NULL:
+        raise MemoryError
+    try:
+        count = split_range(stream, first, last, <size_t>parts, found)
+        ctx.reply.array_header(<int64_t>count)
+        for i in range(count):
+            ctx.reply.array_header(2)
+            ctx.reply.bulk_id(found[i].first.ms, found[i].first.seq)
+            ctx.reply.integer(<int64_t>found[i].length)
+    finally:
+        free(found)

@@ -1,0 +1,17 @@
+# cython: language_level=3
+"""Cutting a range of a stream into parts of equal length. See split.pyx."""
+
+from libc.stdint cimport uint64_t
+
+from streamd.engine.ids cimport StreamID
+from streamd.engine.stream cimport Stream
+
+
+cdef struct Part:
+    StreamID first         # its first entry
+    uint64_t length        # its live entries
+
+
+cdef size_t split_range(Stream stream, StreamID first, StreamID last, size_t parts, Part *out) except? 0
+    # Cut the live entries of first .. last into at most `parts` parts, none empty, whose lengths differ by one at
+    # most. They go to `out`, in order; returns how many there are.

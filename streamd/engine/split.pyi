@@ -1,0 +1,7 @@
+from streamd.engine.stream import Stream
+
+__all__ = ["split"]
+
+_ID = tuple[int, int]
+
+def split(stream: Stream, parts: int, first: _ID = ..., last: _ID = ...) -> list[tuple[_ID, int]]: ...

@@ -1,0 +1,77 @@
+"""STREAMD.SPLIT: requests, replies and refusals. What the parts are is in tests/model/test_split_model.py."""
+
+from __future__ import annotations
+
+import hiredis
+import pytest
+from support.handler import HandlerContext, make_context, run
+
+from streamd.commands import load_all
+from streamd.engine.split import split
+from streamd.engine.stream import Stream
+
+load_all()
+
+
+@pytest.fixture
+def ctx() -> HandlerContext:
+    """A stream `s` of the entries 1-0 to 9-0 without 4-0, and a string `t`."""
+    made = make_context()
+    for ms in range(1, 10):
+        run(made, "XADD", "s", f"{ms}-0", "f", "v")
+    run(made, "XDEL", "s", "4-0")
+    run(made, "SET", "t", "v")
+    return made
+
+
+def test_parts_cover_the_range(ctx: HandlerContext) -> None:
+    assert run(ctx, "STREAMD.SPLIT", "s", 3) == [[b"1-0", 2], [b"3-0", 3], [b"7-0", 3]]
+    assert run(ctx, "streamd.split", "s", 1) == [[b"1-0", 8]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 2, "(3", "+") == [[b"5-0", 2], [b"7-0", 3]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 2, "2", "(6-0") == [[b"2-0", 1], [b"3-0", 2]]
+
+
+def test_no_part_is_empty(ctx: HandlerContext) -> None:
+    assert run(ctx, "STREAMD.SPLIT", "s", 9, 2, 5) == [[b"2-0", 1], [b"3-0", 1], [b"5-0", 1]]
+    for low, high in [("4", "4"), ("10", "+"), ("6", "5"), ("-", "0")]:
+        assert run(ctx, "STREAMD.SPLIT", "s", 2, low, high) == []
+    run(ctx, "XTRIM", "s", "MAXLEN", 0)
+    assert run(ctx, "STREAMD.SPLIT", "s", 2) == []
+    assert run(ctx, "STREAMD.SPLIT", "nothing", 2) == []
+
+
+@pytest.mark.parametrize(
+    ("request_line", "text"),
+    [
+        ("s 0", "ERR parts must be between 1 and 10000"),
+        ("s 10001", "ERR parts must be between 1 and 10000"),
+        ("s x", "ERR value is not an integer or out of range"),
+        ("s 2 -", "ERR syntax error"),
+        ("s 2 - + x", "ERR syntax error"),
+        ("s 2 a +", "ERR Invalid stream ID specified as stream command argument"),
+        ("s 2 - (0-0", "ERR invalid end ID for the interval"),
+        ("t 2", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+    ],
+)
+def test_refusals(ctx: HandlerContext, request_line: str, text: str) -> None:
+    reply = run(ctx, "STREAMD.SPLIT", *request_line.split())
+    assert isinstance(reply, hiredis.ReplyError)
+    assert str(reply) == text
+
+
+def test_nothing_is_changed_or_propagated(ctx: HandlerContext) -> None:
+    ctx.is_propagating = True
+    ctx.effects, dirty = None, ctx.dirty
+    run(ctx, "STREAMD.SPLIT", "s", 3)
+    assert ctx.effects is None
+    assert ctx.dirty == dirty
+
+
+def test_many_nodes_are_split_exactly() -> None:
+    """More nodes than memory is asked for ahead, and tree nodes of every size."""
+    stream = Stream(node_max_entries=2)
+    for at in range(30_000):
+        stream.append([(b"f", b"v")], id=(at // 7 * 3, at % 7 + 1))
+    assert [length for _, length in split(stream, 7)] == [4285, 4286, 4286, 4285, 4286, 4286, 4286]
+    firsts = [id for id, _ in split(stream, 7)]
+    assert firsts == [(at // 7 * 3, at % 7 + 1) for at in (30_000 * part // 7 for part in range(7))]
