@@ -466,15 +466,16 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
  * (replies or pushes, over all of them) come for each batch. `window` batches may be under way at a time.
  *
  * answers   what a listener sends for each message that it gets, a ring by how many it has had: the first message is
- *           answered with request 1 of the ring, since request 0 has been sent by the caller; answer_number 0: nothing
+ *           answered with request 1 of the ring, since request 0 has been sent by the caller; answer_number 0: nothing;
+ *           has_own_answers: not a ring, but one request for each listener, in their order
  * barrier   a request that the sender sends and waits for between rounds, so that answers have arrived before the next
  *           round; needs a window of 1; size 0: none
  * histogram of the time from a batch's sending to its last message and reply; exact when the window is 1
  */
 int run_fan(const int *fds, int connections, const char *bytes, const int64_t *offsets, int64_t number, int64_t rounds,
             int64_t depth, int64_t window, int64_t expected, const char *answers, const int64_t *answer_offsets,
-            int64_t answer_number, const char *barrier, int64_t barrier_size, int timeout_ms, int64_t *histogram,
-            struct outcome *result)
+            int64_t answer_number, int has_own_answers, const char *barrier, int64_t barrier_size, int timeout_ms,
+            int64_t *histogram, struct outcome *result)
 {
     struct loop l;
     int64_t sent = 0, done = 0, next = 0, barriers = 0;
@@ -511,7 +512,7 @@ int run_fan(const int *fds, int connections, const char *bytes, const int64_t *o
             int64_t has_had = c->count.replies + c->count.pushes;
             result->messages += has_had - before;
             if (answer_number && has_had > before) {
-                int64_t at = has_had % answer_number;
+                int64_t at = has_own_answers ? c - sender - 1 : has_had % answer_number;
                 c->out = answers + answer_offsets[at];
                 c->out_left = answer_offsets[at + 1] - answer_offsets[at];
                 failed = flush(&l, c);

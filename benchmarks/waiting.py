@@ -1,0 +1,113 @@
+"""Waking clients that wait: one of a consumer group's for each message, or every reader of a stream.
+
+    python -m benchmarks.waiting [--rounds N] [--only WORD] [--quick] [--servers NAMES]
+
+A message to a group with N waiting consumers wakes one of them, which waits again at once, as a worker does: what a
+message costs is its XADD, the reply to the one who was woken, and that one's next XREADGROUP, on every server. BATCH
+messages are under way at a time, whatever N is, so that N alone makes the difference: with N=1 they go to as many streams,
+each with a consumer of its own, and else to one stream. The last row holds the cost at N=1,000 against that at N=1.
+
+A message to N waiting readers wakes them all: an operation is one message delivered to one of them, with the XREAD that it
+waits with for the next. A PING between the messages lets all of them wait again before the next one comes.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.cases import Case, Sample, command, measuring, send_all
+from benchmarks.load import Requests, make_request, open_connections, run_fan
+from benchmarks.servers import Server
+
+BATCH = 16
+"""Messages to a group that are under way at a time."""
+PAYLOAD = "x" * 50
+DEADLINE_S = 20
+
+
+def wait_until_blocked(server: Server, number: int) -> None:
+    """Return when so many clients wait for a key."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (waiting := server.info("clients").get("blocked_clients")) != str(number):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{waiting} clients of {server.name} wait, not {number}")
+        time.sleep(0.001)
+
+
+def send_each(socks: Sequence[socket.socket], requests: Sequence[bytes]) -> None:
+    """Send a request over each connection, and await nothing."""
+    for sock, request in zip(socks, requests, strict=True):
+        sock.sendall(request)
+
+
+def to_group(consumers: int, number: int) -> Callable[[Server, float], Sample]:
+    """Messages to groups with `consumers` waiting for each."""
+    streams = BATCH if consumers == 1 else 1
+
+    def run(server: Server, scale: float) -> Sample:
+        rounds = max(2, int(number * scale) // BATCH)
+        keys = [f"work:{i}" for i in range(streams)]
+        send_all(server, [make_request("DEL", *(f"work:{i}" for i in range(BATCH)))])
+        send_all(server, [make_request("XGROUP", "CREATE", key, "g", "$", "MKSTREAM") for key in keys])
+        waiting = [
+            make_request("XREADGROUP", "GROUP", "g", f"c{i}", "COUNT", 1, "BLOCK", 0, "STREAMS", keys[i % streams], ">")
+            for i in range(streams * consumers)
+        ]
+        messages = Requests(make_request("XADD", keys[i % streams], "*", "message", PAYLOAD) for i in range(BATCH))
+        with open_connections(server.port, 1 + len(waiting)) as (sender, *listeners):
+            send_each(listeners, waiting)
+            wait_until_blocked(server, len(waiting))
+            with measuring(server, rounds * BATCH) as sample:
+                run_fan(sender, listeners, messages, rounds, expected=BATCH, depth=BATCH,
+                        answers=Requests(waiting), has_own_answers=True)  # fmt: skip
+        return sample
+
+    return run
+
+
+def times_as_much(few: Callable[[Server, float], Sample], many: Callable[[Server, float], Sample]) -> Callable[[Server, float], Sample]:  # fmt: skip
+    """How many times as much server CPU an operation of one takes as that of another."""
+
+    def run(server: Server, scale: float) -> Sample:
+        costs = [sample.cpu_s / sample.operations for sample in (few(server, scale), many(server, scale))]
+        return Sample(1, figure=costs[1] / costs[0])
+
+    return run
+
+
+def to_readers(readers: int, messages: int) -> Callable[[Server, float], Sample]:
+    """Messages to a stream with `readers` waiting."""
+
+    def run(server: Server, scale: float) -> Sample:
+        rounds = max(3, int(messages * scale))
+        send_all(server, [make_request("DEL", "news"), make_request("XADD", "news", "1-0", "message", PAYLOAD)])
+        answers = Requests(make_request("XREAD", "BLOCK", 0, "STREAMS", "news", f"{i}-0") for i in range(1, rounds + 2))
+        sent = Requests(make_request("XADD", "news", f"{i}-0", "message", PAYLOAD) for i in range(2, rounds + 2))
+        with open_connections(server.port, 1 + readers) as (sender, *listeners):
+            send_each(listeners, [make_request("XREAD", "BLOCK", 0, "STREAMS", "news", "1-0")] * readers)
+            wait_until_blocked(server, readers)
+            with measuring(server, rounds * readers) as sample:
+                run_fan(sender, listeners, sent, rounds, expected=readers, answers=answers,
+                        barrier=make_request("PING"))  # fmt: skip
+        return sample
+
+    return run
+
+
+CASES = [
+    Case("message to a group, 1 consumer waits", to_group(1, 60_000)),
+    Case("message to a group, 100 consumers wait", to_group(100, 20_000)),
+    Case("message to a group, 1,000 consumers wait", to_group(1000, 4_000), 100),
+    Case("message to a group: cost with 1,000 over cost with 1",
+         times_as_much(to_group(1, 20_000), to_group(1000, 4_000)), by="times", limit=1.2),  # fmt: skip
+    Case("message to 1 waiting reader", to_readers(1, 20_000), 1.2),
+    Case("message to 100 waiting readers, per delivery", to_readers(100, 600), 1.2),
+    Case("message to 1,000 waiting readers, per delivery", to_readers(1000, 60), 1.2),
+]
+
+main = command(CASES, __doc__, "waiting")
+
+if __name__ == "__main__":
+    main()
