@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamd.spark.plots import STYLE, escape
 
-__all__ = ["SHARES", "Delays", "draw", "histogram_lines", "show_ms"]
+__all__ = ["NS_PER_MS", "SHARES", "Delays", "draw", "histogram_lines", "show_ms"]
 
 NS_PER_MS = 1_000_000
 SHARES = (0.5, 0.99, 0.999)
@@ -44,9 +44,9 @@ class Delays:
 
 
 def show_ms(ns: float) -> str:
-    """A delay in milliseconds, to three figures or to the microsecond."""
+    """A delay in milliseconds, without the unit."""
     ms = ns / NS_PER_MS
-    return f"{ms:.3f} ms" if ms < 10 else f"{ms:.1f} ms" if ms < 1000 else f"{ms:,.0f} ms"
+    return f"{ms:.3f}" if ms < 10 else f"{ms:.1f}" if ms < 1000 else f"{ms:,.0f}"
 
 
 def histogram_lines(delays: Delays) -> list[str]:
@@ -138,7 +138,7 @@ def _panel(name: str, curves: Mapping[str, Delays], *, top: int) -> list[str]:
         corners = [(x(each), y(delays.percentile(1 - 10**-each))) for each in steps] + [(x(ends), y(delays.max))]
         points = " ".join(f"{across:.1f},{down:.1f}" for across, down in corners)
         values = [show_ms(ns) for ns in delays.figures()]
-        said = escape(f"{server}: p50 {values[0]}, p99 {values[1]}, p99.9 {values[2]}, longest {values[3]}")
+        said = escape(f"{server}, ms: p50 {values[0]}, p99 {values[1]}, p99.9 {values[2]}, longest {values[3]}")
         parts.append(
             f'<polyline class="line" points="{points}" style="stroke:{colour}"><title>{said}</title></polyline>'
         )
@@ -146,8 +146,8 @@ def _panel(name: str, curves: Mapping[str, Delays], *, top: int) -> list[str]:
         parts.append(
             f'<rect x="{right + 14}" y="{line - 9}" width="10" height="10" style="fill:{colour}"/>'
             f'<text class="name" x="{right + 30}" y="{line}">{escape(server)}</text>'
-            f'<text x="{right + 30}" y="{line + 15}">p99 {values[1]}</text>'
-            f'<text x="{right + 30}" y="{line + 30}">p99.9 {values[2]}</text>'
+            f'<text x="{right + 30}" y="{line + 15}">p99 {values[1]} ms</text>'
+            f'<text x="{right + 30}" y="{line + 30}">p99.9 {values[2]} ms</text>'
         )
     return parts
 

@@ -1,7 +1,7 @@
 /* The load of the latency test: messages that are due at fixed times, and consumers of a group that read them.
  *
- * One thread does both, and never sleeps for longer than it may: it sends what is due, then handles whatever replies have
- * come, over and over. Messages are due at fixed times whatever the server does, and a message holds the time it was due, not
+ * One thread does both: it sends what is due, then handles whatever replies have come, over and over, and does not sleep
+ * (`may_spin`), or sleeps until the next message is due. Messages are due at fixed times whatever the server does, and a message holds the time it was due, not
  * the time it was sent: a server that stops for a second is charged with all that fell into that second.
  *
  * A message is `prefix` and its time: nanoseconds since 1970, always TIME_DIGITS digits, and CRLF. Times within the run are
@@ -14,7 +14,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +23,12 @@
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #endif
 
 #define TIME_DIGITS 19
 #define RECEIVE (1 << 18) /* bytes that one recv may bring */
+#define IDLE_NS 1000000   /* the longest sleep of a load that does not spin */
 #define PER_ENTRY 3       /* bulk strings of an entry: ID, field, time */
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0 /* macOS: a broken connection raises SIGPIPE, which Python ignores */
@@ -49,7 +50,7 @@ typedef struct {
     int64_t messages;    /* in all */
     int64_t interval_ns; /* between two messages that are due */
     int64_t grace_ns;    /* how long nothing may come after the last message was due */
-    int32_t may_spin;    /* whether this thread has a processor of its own */
+    int32_t may_spin;    /* whether this thread may take a processor for itself */
     volatile int32_t stop; /* set by another thread to end the run */
 } Plan;
 
@@ -298,15 +299,22 @@ static int start_polling(Run *run) {
 }
 
 /* Handle what has come; wait at most so long when nothing has. */
-static int handle_replies(Run *run, int timeout_ms) {
+static int handle_replies(Run *run, int64_t timeout_ns) {
 #ifdef __linux__
     struct epoll_event events[64];
-    int ready = epoll_wait(run->poll_fd, events, 64, timeout_ms);
+    if (timeout_ns > 0) {
+        /* epoll_wait knows milliseconds only. */
+        struct pollfd all = {.fd = run->poll_fd, .events = POLLIN};
+        struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+        if (ppoll(&all, 1, &timeout, NULL) <= 0)
+            return 0;
+    }
+    int ready = epoll_wait(run->poll_fd, events, 64, 0);
     for (int i = 0; i < ready; i++)
         if (receive(run, events[i].data.ptr))
             return -1;
 #else
-    int ready = poll(run->polled, (nfds_t)run->n, timeout_ms);
+    int ready = poll(run->polled, (nfds_t)run->n, (int)(timeout_ns / 1000000));
     for (size_t i = 0; ready > 0 && i < run->n; i++)
         if (run->polled[i].revents && receive(run, &run->all[i]))
             return -1;
@@ -318,8 +326,8 @@ static int handle_replies(Run *run, int timeout_ms) {
 
 /* --- The run ----------------------------------------------------------------------------------------------------------- */
 
-/* Send the messages that are due. Producers take turns. */
-static int send_due(Run *run, int64_t now_ns) {
+/* Write down the messages that are due. Producers take turns. */
+static int add_due(Run *run, int64_t now_ns) {
     const Plan *plan = run->plan;
     Result *result = run->result;
     int64_t first = result->sent, due;
@@ -334,9 +342,6 @@ static int send_due(Run *run, int64_t now_ns) {
         if (result->sent - first >= 256)
             break;
     }
-    for (int64_t i = 0; i < plan->n_producers; i++)
-        if (run->all[i].out.size && flush(run, &run->all[i]))
-            return -1;
     return 0;
 }
 
@@ -348,6 +353,7 @@ static int is_complete(const Run *run) {
 
 static int work(Run *run) {
     const Plan *plan = run->plan;
+    Result *result = run->result;
     for (size_t i = (size_t)plan->n_producers; i < run->n; i++)
         if (put(&run->all[i].out, run->all[i].read, run->all[i].read_size) || flush(run, &run->all[i]))
             return -1;
@@ -355,26 +361,27 @@ static int work(Run *run) {
     while (!is_complete(run)) {
         int64_t now_ns = clock_ns(CLOCK_MONOTONIC) - run->start_ns;
         int64_t last_ns = run->advanced_ns > end_ns ? run->advanced_ns : end_ns;
-        if (run->plan->stop)
+        if (plan->stop)
             return fail(run, "interrupted", "", 0);
         if (now_ns > last_ns + plan->grace_ns)
             return fail(run, "messages or replies are missing", "", 0);
-        if (send_due(run, now_ns))
+        if (add_due(run, now_ns))
             return -1;
-        for (size_t i = (size_t)plan->n_producers; i < run->n; i++)
+        int has_rest = 0; /* the kernel has not taken everything */
+        for (size_t i = 0; i < run->n; i++) {
             if (run->all[i].out.size && flush(run, &run->all[i]))
                 return -1;
-        int timeout_ms = 0;
-        if (!plan->may_spin) {
-            int64_t wait_ns = run->result->sent < plan->messages ? run->result->sent * plan->interval_ns - now_ns : 1000000;
-            timeout_ms = wait_ns < 1000000 ? 0 : (int)(wait_ns / 1000000);
-            if (timeout_ms == 0)
-                sched_yield();
+            has_rest |= run->all[i].out.size > 0;
         }
-        if (handle_replies(run, timeout_ms))
+        int64_t wait_ns = 0;
+        if (!plan->may_spin) {
+            wait_ns = result->sent < plan->messages ? result->sent * plan->interval_ns - now_ns : IDLE_NS;
+            wait_ns = wait_ns < 0 || has_rest ? 0 : wait_ns < IDLE_NS ? wait_ns : IDLE_NS;
+        }
+        if (handle_replies(run, wait_ns))
             return -1;
     }
-    run->result->late_ns = clock_ns(CLOCK_MONOTONIC) - run->start_ns - end_ns;
+    result->late_ns = clock_ns(CLOCK_MONOTONIC) - run->start_ns - end_ns;
     return 0;
 }
 
@@ -399,6 +406,9 @@ int32_t measure_latency(const Plan *plan, Result *result) {
             c->read_size = (size_t)plan->read_sizes[consumer];
         }
     }
+#ifdef __linux__
+    prctl(PR_SET_TIMERSLACK, 1); /* of this thread, which is the run's own: it wakes when it said */
+#endif
     run.start_ns = clock_ns(CLOCK_MONOTONIC);
     run.epoch_ns = clock_ns(CLOCK_REALTIME);
     if (start_polling(&run) == 0)

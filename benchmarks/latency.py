@@ -15,6 +15,9 @@ of all that came and the next XREADGROUP leave together. The first WARM_UP_S of 
 Without --url, servers are started here, pinned to one CPU and the load to another, and measured in turns. With --url any
 running server is measured, over TCP, TLS (`rediss://`, through a relay in Python whose cost is in the figures) or a unix
 socket (`unix://`): in keys that are its own, and that are deleted at the end.
+
+Percentiles mean nothing while others use the processors. Where one may, `chrt -f 10 python -m benchmarks.latency --sleep`
+goes before all others, servers and load alike.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ import socket
 import ssl
 import statistics
 import threading
+import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,13 +44,16 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.delays import Delays, draw, histogram_lines, show_ms
+from benchmarks.cases import Case, Sample
+from benchmarks.delays import NS_PER_MS, Delays, draw, histogram_lines, show_ms
 from benchmarks.load import compile_library, make_request
 from benchmarks.servers import BASE, NAMES, Server, describe_machine, find_servers, pin_load, start_server
 
+__all__ = ["CASES", "ROWS", "Load", "Round", "Target", "main", "measure"]
+
 SOURCE = Path(__file__).with_name("latency.c")
 RESULTS = Path(__file__).parent / "results"
-WIDTH = 132
+WIDTH = 140
 GROUP = "workers"
 BLOCK_MS = 1000
 TIME_DIGITS = 19
@@ -55,6 +63,8 @@ GRACE_S = 30
 FILL_AT_ONCE = 1000
 MARKER = "the-end-of-a-batch"
 NS_PER_S = 1_000_000_000
+SHORTEST_S = 2.0
+"""Seconds of a round, however much the work is cut down."""
 LATE_NS = 100_000
 """A load that was later than this at its own 99.9th percentile is told."""
 
@@ -67,6 +77,7 @@ class Load:
     seconds    of one round, those that are not counted included
     count      COUNT of XREADGROUP
     acks       whether consumers acknowledge
+    may_spin   whether the load may take a processor for itself
     """
 
     rate: int = 20_000
@@ -75,6 +86,7 @@ class Load:
     consumers: int = 4
     count: int = 10_000
     acks: bool = True
+    may_spin: bool = True
 
 
 @dataclass
@@ -83,8 +95,15 @@ class Round:
 
     delays_ns: Sequence[int]  # of the messages that count, in the order they were due
     lateness_ns: Sequence[int]  # of the load, for each of them
-    server_share: float | None  # of the server's processor that it used; None: not known
-    reads: int  # replies of XREADGROUP with messages
+    per_read: float  # messages in a reply of XREADGROUP that had any
+    seconds: float  # of the clock, from the first message that was due to the last reply
+    cpu_s: float | None  # of the server; None: not known
+    load_cpu_s: float
+
+    @property
+    def tail_ns(self) -> int:
+        """The 99.9th percentile."""
+        return Delays.of(self.delays_ns).percentile(0.999)
 
 
 # --- The compiled part ----------------------------------------------------------------------------------------------------
@@ -165,6 +184,11 @@ class Target:
         self.client = redis.Redis.from_url(self.url)
         self.prefix = f"latency:{secrets.token_hex(4)}:"
 
+    @classmethod
+    def of_server(cls, server: Server) -> Target:
+        """Of one that was started here."""
+        return cls(server.name, f"redis://127.0.0.1:{server.port}/0", server)
+
     @property
     def is_secure(self) -> bool:
         return self.url.startswith("rediss:")
@@ -183,6 +207,10 @@ class Target:
             if key in info:
                 return f"{title} {info[key]}"
         return self.name
+
+    def cpu_s(self) -> float | None:
+        """CPU time that its process has used; None when that is not known."""
+        return self.server.cpu_s() if self.server else None
 
     def make_group(self, scenario: str, pending: int) -> str:
         """A stream of this server's own with a group that has so many entries unacknowledged; its key.
@@ -230,35 +258,35 @@ def run_batch(sock: socket.socket, requests: bytes) -> None:
 
 
 class Relay:
-    """Carries bytes between connections that speak TLS and descriptors that the compiled load can use."""
+    """Carries bytes between connections that speak TLS and descriptors that the compiled load can use.
 
-    def __init__(self) -> None:
+    plain  the other ends, in the order of the connections
+    """
+
+    def __init__(self, connections: Sequence[ssl.SSLSocket]) -> None:
         self._selector = selectors.DefaultSelector()
-        self._waker, wakes = socket.socketpair()
-        self._selector.register(wakes, selectors.EVENT_READ)
-        self._socks = [self._waker, wakes]
+        self._waker, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
         self._waiting: dict[socket.socket, bytes] = {}
+        self._ours: list[socket.socket] = []
+        self.plain: list[socket.socket] = []
+        for secure in connections:
+            plain, ours = socket.socketpair()
+            secure.setblocking(False)
+            ours.setblocking(False)
+            for sock, peer in ((secure, ours), (ours, secure)):
+                self._selector.register(sock, selectors.EVENT_READ, peer)
+            self.plain.append(plain)
+            self._ours.append(ours)
         self._thread = threading.Thread(target=self._work, daemon=True)
-
-    def add(self, secure: ssl.SSLSocket) -> socket.socket:
-        """The other end of a connection."""
-        plain, ours = socket.socketpair()
-        secure.setblocking(False)
-        ours.setblocking(False)
-        for sock, peer in ((secure, ours), (ours, secure)):
-            self._selector.register(sock, selectors.EVENT_READ, peer)
-        self._socks += [plain, ours]
-        return plain
-
-    def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
         self._waker.send(b"x")
         self._thread.join()
-        for sock in self._socks:
-            sock.close()
         self._selector.close()
+        for sock in (self._waker, self._woken, *self.plain, *self._ours):
+            sock.close()
 
     def _work(self) -> None:
         while True:
@@ -295,21 +323,19 @@ class Relay:
 @contextmanager
 def open_sockets(target: Target, number: int) -> Iterator[list[socket.socket]]:
     """Connections whose descriptors the compiled load can use, ready to send requests; closed at the end."""
-    connections = [target.connect() for _ in range(number)]
-    relay = Relay()
-    try:
-        socks = [connection._sock for connection in connections]
-        if any(isinstance(sock, ssl.SSLSocket) for sock in socks):
-            socks = [relay.add(sock) for sock in socks]
-            relay.start()
+    with ExitStack() as stack:
+        socks = []
+        for _ in range(number):
+            connection = target.connect()
+            stack.callback(connection.disconnect)
+            socks.append(connection._sock)
+        if target.is_secure:
+            relay = Relay(socks)
+            stack.callback(relay.close)
+            socks = relay.plain
         for sock in socks:
             sock.setblocking(False)
         yield socks
-    finally:
-        if relay._thread.is_alive():
-            relay.close()
-        for connection in connections:
-            connection.disconnect()
 
 
 # --- One round ------------------------------------------------------------------------------------------------------------
@@ -346,19 +372,68 @@ def measure(target: Target, key: str, load: Load) -> Round:
             messages=messages,
             interval_ns=interval_ns,
             grace_ns=GRACE_S * NS_PER_S,
-            may_spin=(os.cpu_count() or 1) > 1 and not target.is_secure,
+            may_spin=load.may_spin and not target.is_secure and (os.cpu_count() or 1) > 1,
         )
         result = Result(delays_ns=pointer_to(delays), lateness_ns=pointer_to(lateness))
-        cpu_s = target.server.cpu_s() if target.server else 0.0
+        own_s, server_s = time.process_time(), target.cpu_s()
         run_plan(plan, result)
-        share = None
-        if target.server:
-            share = (target.server.cpu_s() - cpu_s) / ((messages * interval_ns + result.late_ns) / NS_PER_S)
-    return Round(delays[uncounted:], lateness[uncounted:], share, result.reads)
+        own_s = time.process_time() - own_s
+        server_s = None if server_s is None else target.cpu_s() - server_s
+    seconds = (messages * interval_ns + result.late_ns) / NS_PER_S
+    return Round(delays[uncounted:], lateness[uncounted:], messages / result.reads, seconds, server_s, own_s)
 
 
 def pointer_to(values: array[int]) -> ctypes._Pointer[ctypes.c_int64]:
     return ctypes.cast(values.buffer_info()[0], ctypes.POINTER(ctypes.c_int64))
+
+
+# --- As rows of the whole table -------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The cases for `python -m benchmarks`, and what they have measured, for the picture."""
+
+    def __init__(self, load: Load, pending: int) -> None:
+        self.load = load
+        self.pending = pending
+        self.targets: dict[str, Target] = {}
+
+    def cases(self) -> list[Case]:
+        return [
+            Case(
+                f"p99.9 of the delay to a consumer at {self.load.rate:,} messages/s, {title}",
+                partial(self._run, scenario, pending),
+                aim=1.0,
+                by="ms",
+                prepare=partial(self._prepare, scenario, pending),
+            )
+            for scenario, (title, pending) in scenarios(self.pending).items()
+        ]
+
+    def write_picture(self, path: Path, description: str) -> None:
+        """Of all rounds so far; nothing when there were none."""
+        if self.targets:
+            write_picture(path, list(self.targets.values()), scenarios(self.pending), description)
+
+    def _prepare(self, scenario: str, pending: int, server: Server, scale: float) -> None:
+        target = self.targets.get(server.name)
+        if target is None or target.server is not server:
+            target = self.targets[server.name] = Target.of_server(server)
+        target.rounds[scenario] = []
+        target.make_group(scenario, int(pending * scale))
+
+    def _run(self, scenario: str, pending: int, server: Server, scale: float) -> Sample:
+        target = self.targets[server.name]
+        load = replace(self.load, seconds=max(self.load.seconds * scale, SHORTEST_S))
+        done = measure(target, target.make_group(scenario, int(pending * scale)), load)
+        target.rounds[scenario].append(done)
+        return Sample(
+            operations=load.seconds * load.rate,
+            seconds=done.seconds,
+            cpu_s=done.cpu_s or 0.0,
+            load_cpu_s=done.load_cpu_s,
+            figure=done.tail_ns / NS_PER_MS,
+        )
 
 
 # --- What is shown --------------------------------------------------------------------------------------------------------
@@ -376,41 +451,24 @@ def pooled(target: Target, scenario: str) -> Delays:
     return Delays.of(*(each.delays_ns for each in target.rounds[scenario]))
 
 
-def make_table(targets: Sequence[Target], pending: int) -> Table:
+def make_table(title: str, targets: Sequence[Target], scenario: str) -> Table:
     """Percentiles over all messages of all rounds, and the ratio of the base's 99.9th to each: more than 1 is better."""
-    table = Table(title="delay from when a message was due until a consumer had it")
-    for heading in (
-        "",
-        "server",
-        "p50",
-        "p99",
-        "p99.9",
-        "longest",
-        "p99.9 of each round",
-        "ratio",
-        "CPU",
-        "per read",
-        "load late",
-    ):
-        table.add_column(heading, justify="left" if heading in ("", "server") else "right", no_wrap=True)
-    for scenario, (title, _) in scenarios(pending).items():
-        base = next((pooled(each, scenario).percentile(0.999) for each in targets if each.name == BASE), None)
-        for target in targets:
-            rounds, delays = target.rounds[scenario], pooled(target, scenario)
-            shares = [each.server_share for each in rounds if each.server_share is not None]
-            lateness = Delays.of(*(each.lateness_ns for each in rounds))
-            tails = [show_ms(Delays.of(each.delays_ns).percentile(0.999)).removesuffix(" ms") for each in rounds]
-            table.add_row(
-                title if target is targets[0] else "",
-                target.name,
-                *map(show_ms, delays.figures()),
-                " ".join(tails),
-                f"{base / delays.percentile(0.999):.2f}" if base else "",
-                f"{statistics.median(shares):.0%}" if shares else "",
-                f"{len(delays.ordered) / sum(each.reads for each in rounds):.1f}",
-                show_ms(lateness.percentile(0.999)),
-            )
-        table.add_section()
+    table = Table(title=f"delay from when a message was due until a consumer had it, ms: {title}")
+    for heading in ("server", "p50", "p99", "p99.9", "longest", "p99.9 of each round", "ratio", "server CPU", "messages per read", "load late, p99.9"):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "server" else "right", no_wrap=True)
+    base = next((pooled(each, scenario).percentile(0.999) for each in targets if each.name == BASE), None)
+    for target in targets:
+        rounds, delays = target.rounds[scenario], pooled(target, scenario)
+        shares = [each.cpu_s / each.seconds for each in rounds if each.cpu_s is not None]
+        table.add_row(
+            target.name,
+            *map(show_ms, delays.figures()),
+            "  ".join(show_ms(each.tail_ns) for each in rounds),
+            f"{base / delays.percentile(0.999):.2f}" if base else "",
+            f"{statistics.median(shares):.0%}" if shares else "",
+            f"{statistics.mean(each.per_read for each in rounds):.1f}",
+            show_ms(Delays.of(*(each.lateness_ns for each in rounds)).percentile(0.999)),
+        )
     return table
 
 
@@ -421,8 +479,8 @@ def print_results(console: Console, targets: Sequence[Target], pending: int, des
             console.print(f"\n{target.name}, {title}: {len(delays.ordered):,} messages", style="bold")
             for line in histogram_lines(delays):
                 console.print(line, highlight=False)
-    console.print()
-    console.print(make_table(targets, pending))
+        console.print()
+        console.print(make_table(title, targets, scenario))
     late = [
         Delays.of(*(each.lateness_ns for each in rounds)).percentile(0.999)
         for target in targets
@@ -430,16 +488,23 @@ def print_results(console: Console, targets: Sequence[Target], pending: int, des
     ]
     if max(late) > LATE_NS:
         console.print(
-            f"The load was late by up to {show_ms(max(late))} at its own p99.9: it had no processor of its own. Delays of"
+            f"The load was late by up to {show_ms(max(late))} ms at its own p99.9: it had no processor of its own. Delays of"
             " that size are not the servers'."
         )
-    panels = {
-        title: {target.name: pooled(target, scenario) for target in targets}
-        for scenario, (title, _) in scenarios(pending).items()
-    }
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_text(draw("Delay from producer to consumer", panels, description.splitlines()))
+    write_picture(picture, targets, scenarios(pending), description)
     console.print(f"picture   {picture}", highlight=False)
+
+
+def write_picture(
+    path: Path, targets: Sequence[Target], titles: Mapping[str, tuple[str, int]], description: str
+) -> None:
+    """A diagram for each scenario, a curve for each server; `description` stands below."""
+    panels = {
+        title: {each.name: pooled(each, scenario) for each in targets if each.rounds.get(scenario)}
+        for scenario, (title, _) in titles.items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(draw("Delay from producer to consumer", panels, description.splitlines()))
 
 
 def measure_all(targets: Sequence[Target], load: Load, pending: int, rounds: int, console: Console) -> None:
@@ -462,7 +527,7 @@ def open_targets(urls: Sequence[str], names: Sequence[str]) -> Iterator[list[Tar
             targets = [Target(shorten(url), url) for url in urls]
         else:
             servers = [stack.enter_context(start_server(name)) for name in names]
-            targets = [Target(each.name, f"redis://127.0.0.1:{each.port}/0", each) for each in servers]
+            targets = [Target.of_server(each) for each in servers]
             pin_load()
         for target in targets:
             stack.callback(target.clean_up)
@@ -473,6 +538,10 @@ def shorten(url: str) -> str:
     """An address without user and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+ROWS = Rows(Load(), 2_000_000)
+CASES = ROWS.cases()
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -487,6 +556,9 @@ def shorten(url: str) -> str:
     "--pending", default=2_000_000, show_default=True, help="Unacknowledged entries beforehand; 0: only without."
 )
 @click.option("--no-ack", is_flag=True, help="Consumers do not acknowledge.")
+@click.option(
+    "--sleep", is_flag=True, help="The load sleeps between messages: less exact, and takes no whole processor."
+)
 @click.option("--servers", default=",".join(NAMES), show_default=True, help="Which are started here.")
 @click.option(
     "--picture", type=click.Path(path_type=Path), default=RESULTS / "latency.svg", help="Where the picture goes."
@@ -502,6 +574,7 @@ def main(
     count: int,
     pending: int,
     no_ack: bool,
+    sleep: bool,
     servers: str,
     picture: Path,
     quick: bool,
@@ -509,7 +582,7 @@ def main(
     if quick:
         rounds, seconds, pending = 2, 2.0, pending // 10
     console = Console(width=WIDTH)
-    load = Load(rate, seconds, producers, consumers, count, acks=not no_ack)
+    load = Load(rate, seconds, producers, consumers, count, acks=not no_ack, may_spin=not sleep)
     names, missing = find_servers(servers.split(","))
     settings = {
         "rate": rate, "seconds": seconds, "rounds": rounds, "producers": producers, "consumers": consumers,

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import redis
+from benchmarks.latency import Load, Target, measure
 from support.servers import Server, eventually, find_oracle, free_port, python_environment
 from support.wire import ReplyReader, encode_request
 
@@ -225,6 +226,18 @@ def test_a_reader_that_waits_is_woken(tls: TlsServer) -> None:
         eventually(lambda: client.info("clients")["blocked_clients"] == 1)
         added = client.xadd("s", {"a": "1"})
         assert reader.read()[0].value[1].value[0].value[0].value == added
+
+
+def test_the_latency_test_measures_through_its_relay(tls: TlsServer) -> None:
+    files = tls.certificates
+    url = f"rediss://127.0.0.1:{tls.port}/0?ssl_check_hostname=false&ssl_ca_certs={files.certificate('ca')}"
+    target = Target("over TLS", url + f"&ssl_certfile={files.certificate('client')}&ssl_keyfile={files.key('client')}")
+    target.rounds["new"] = []
+    key = target.make_group("new", 20_000)
+    done = measure(target, key, Load(rate=2000, seconds=0.5, count=100))
+    assert min(done.delays_ns) > 0
+    assert target.client.xpending(key, "workers")["pending"] == 20_000
+    target.clean_up()
 
 
 def test_a_slow_reader_gets_every_reply(tls: TlsServer) -> None:
