@@ -1,0 +1,73 @@
+"""All benchmarks, one after the other: the table of every path beside Redis 8.6, Valkey and Redis 7.0.
+
+    python -m benchmarks [--quick] [--rounds N] [--scripts NAMES] [--servers NAMES] [--out FOLDER] [--spark]
+
+Takes less than 20 minutes on two cores, with --quick less than 3. Writes table.md, results.json and a picture for each
+script into benchmarks/results, or into another folder. `--spark` also runs the pipeline of Spark, which needs Java and
+prints a table of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.cases import QUICK, ROUNDS, SEED, Row, run_cases
+from benchmarks.servers import NAMES, describe_machine, find_servers, pin_load, start_servers
+
+SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory", "persistence", "growth")
+"""Modules of this package. Each has a list `CASES`, or a function `rows(names, *, rounds, scale, tell)` that gives rows."""
+
+
+@click.command()
+@click.option("--rounds", default=ROUNDS, show_default=True, help="Rounds per server and case.")
+@click.option("--quick", is_flag=True, help="A fifth of the work, and one round.")
+@click.option("--scripts", default=",".join(SCRIPTS), show_default=True, help="Which ones, separated by commas.")
+@click.option("--servers", default=",".join(NAMES), show_default=True, help="The servers, separated by commas.")
+@click.option("--out", default=report.RESULTS, type=click.Path(file_okay=False, path_type=Path), help="Where files go.")
+@click.option("--spark", is_flag=True, help="Run the pipeline of Spark too.")
+def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark: bool) -> None:
+    """Measure every path beside the other servers, and write the table and the pictures."""
+    began = time.monotonic()
+    console = Console(width=report.WIDTH, highlight=False)
+    scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
+    names, absent = find_servers([name.strip() for name in servers.split(",")])
+    pin_load()
+    with start_servers(names) as running:
+        about = describe_machine(*running, rounds=rounds, scale=scale, seed=SEED)
+    if absent:
+        about += f"\nleft out  {', '.join(absent)}: not found"
+    console.print(about)
+    rows: list[Row] = []
+    for script in [each.strip() for each in scripts.split(",")]:
+        since = time.monotonic()
+        module = importlib.import_module(f"benchmarks.{script}")
+
+        def tell(line: str) -> None:
+            console.print("  " + line, soft_wrap=True)
+
+        if hasattr(module, "rows"):
+            rows += module.rows(names, rounds=rounds, scale=scale, tell=tell)
+        else:
+            rows += run_cases(module.CASES, names, script=script, rounds=rounds, scale=scale, tell=tell)
+        console.print(f"{script}: {time.monotonic() - since:.0f} s")
+    about += f"\ntook      {(time.monotonic() - began) / 60:.1f} minutes"
+    report.write(out, rows, about)
+    console.print(report.table_of("streamd beside Redis and Valkey", rows))
+    for line in report.shortfalls(rows):
+        console.print(line, soft_wrap=True)
+    console.print(f"written to {out}")
+    if spark:
+        more = ["--quick"] if quick else []
+        subprocess.run([sys.executable, "-m", "benchmarks.spark_pipeline", *more], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What grows with a stream: the cost of each operation at ten million entries over its cost at ten thousand.
+
+    python -m benchmarks.growth [--rounds N] [--only WORD] [--quick] [--servers NAMES]
+
+Both streams are in the same server, and every entry of both is pending for a group. A run measures the small stream and
+the large one after the other; the row's figure is the quotient of server CPU per operation, and the CPU that is shown
+beside it that of the large stream. Ranges and single entries are taken anywhere in a stream, by chance, so that what the
+processor's caches no longer hold is in the figure; a group reads and claims on from where it was. The large stream is
+trimmed with MAXLEN ~ while it is appended to, as the small one is, so that both keep their lengths.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.cases import SEED, Case, Sample, command, measure, send_all
+from benchmarks.load import Requests, make_request, open_connections, run_loop
+from benchmarks.servers import Server
+
+SMALL = 10_000
+LARGE = 10_000_000
+FIRST = 1_000_000_000_000
+"""The time in the first entry's ID; those of the others follow one by one, all of the same width."""
+CHUNK = 200_000
+PER_READ = 100
+AIM = 1.2
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream whose entries are `FIRST`-0 and so on."""
+
+    key: str
+    size: int
+
+    def id_at(self, at: int) -> str:
+        return f"{FIRST + at}-0"
+
+
+def streams(scale: float) -> tuple[Stream, Stream]:
+    """The small one and the large one."""
+    return Stream("small", SMALL), Stream("large", int(LARGE * scale) // SMALL * SMALL)
+
+
+# --- Preparing ---------------------------------------------------------------------------------------------------------
+
+
+def fill_stream(server: Server, stream: Stream) -> None:
+    """All entries, and a group to which all of them have been delivered, none acknowledged."""
+    some = [make_request("XADD", stream.key, stream.id_at(0), "a", value, "b", "xyz") for value in range(1000)]
+    templates = [each.replace(stream.id_at(0).encode(), b"%d-0") for each in some]
+    with open_connections(server.port) as socks:
+        for begin in range(0, stream.size, CHUNK):
+            places = range(begin, min(begin + CHUNK, stream.size))
+            run_loop(socks, Requests(templates[i % 1000] % (FIRST + i) for i in places), depth=500)
+    send_all(server, [make_request("XGROUP", "CREATE", stream.key, name, "0") for name in ("held", "work")])
+    read = make_request("XREADGROUP", "GROUP", "held", "c", "COUNT", 1000, "STREAMS", stream.key, ">")
+    with open_connections(server.port) as socks:
+        run_loop(socks, Requests([read]), stream.size // 1000)
+
+
+def prepare(server: Server, scale: float) -> None:
+    for stream in streams(scale):
+        if server.send("XLEN", stream.key) == b":0\r\n":
+            fill_stream(server, stream)
+
+
+# --- Loads -------------------------------------------------------------------------------------------------------------
+
+
+def ranges(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+    for _ in range(2000):
+        start = stream.id_at(chance.randrange(stream.size - 100))
+        yield make_request("XRANGE", stream.key, start, "+", "COUNT", 100)
+
+
+def group_reads(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+    """Read and acknowledge as many entries as the small stream has, from any place, again and again."""
+    for _ in range(20):
+        start = chance.randrange(stream.size - SMALL + 1)
+        yield make_request("XGROUP", "SETID", stream.key, "work", f"{FIRST + start - 1}-0")
+        for at in range(start, start + SMALL, PER_READ):
+            yield make_request("XREADGROUP", "GROUP", "work", "c", "COUNT", PER_READ, "STREAMS", stream.key, ">")
+            yield make_request("XACK", stream.key, "work", *(stream.id_at(i) for i in range(at, at + PER_READ)))
+
+
+def claims(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+    for _ in range(100_000):
+        yield make_request("XCLAIM", stream.key, "held", "d", 0, stream.id_at(chance.randrange(stream.size)))
+
+
+def walking_claims(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+    """XAUTOCLAIM on from any place, a hundred at a time, to one consumer and back."""
+    for turn in range(20):
+        start = chance.randrange(stream.size - SMALL + 1)
+        for at in range(start, start + SMALL, PER_READ):
+            yield make_request(
+                "XAUTOCLAIM", stream.key, "held", f"d{turn % 2}", 0, stream.id_at(at), "COUNT", PER_READ, "JUSTID"
+            )
+
+
+def appends(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+    for _ in range(500):
+        yield make_request("XADD", stream.key, "MAXLEN", "~", stream.size, "*", "a", "12345", "b", "xyz")
+
+
+def compare(
+    make: Callable[[Stream, random.Random], Iterator[bytes]], number: int, depth: int, connections: int = 1
+) -> Callable[[Server, float], Sample]:
+    """The quotient of what the requests cost on the large stream and on the small one; a fifth of them to warm up."""
+
+    def run(server: Server, scale: float) -> Sample:
+        costs = []
+        for stream in streams(scale):
+            requests = Requests(make(stream, random.Random(SEED)))
+            total = int(number * scale)
+            measure(server, requests, total // 5, connections=connections, depth=depth)
+            sample = measure(server, requests, total, connections=connections, depth=depth)
+            costs.append(sample.cpu_s)
+        sample.figure = costs[1] / costs[0]
+        return sample
+
+    return run
+
+
+def case(name: str, run: Callable[[Server, float], Sample]) -> Case:
+    return Case(name, run, by="times", prepare=prepare, limit=AIM)
+
+
+CASES = [
+    case("XRANGE COUNT 100, 10M over 10k entries", compare(ranges, 20_000, 20, 10)),
+    case("XREADGROUP + XACK COUNT 100, 10M over 10k entries", compare(group_reads, 8000, 20)),
+    case("XCLAIM of one, 10M over 10k pending", compare(claims, 100_000, 100)),
+    case("XAUTOCLAIM COUNT 100, 10M over 10k pending", compare(walking_claims, 8000, 20)),
+    case("XADD, 10M over 10k entries", compare(appends, 500_000, 100, 10)),
+]
+
+main = command(CASES, __doc__, "growth")
+
+if __name__ == "__main__":
+    main()
