@@ -9,9 +9,11 @@ from streamd.engine.stream cimport Stream
 
 cdef struct Part:
     StreamID first         # its first entry
+    StreamID last          # its last entry
     uint64_t length        # its live entries
 
 
-cdef size_t split_range(Stream stream, StreamID first, StreamID last, size_t parts, Part *out) except? 0
-    # Cut the live entries of first .. last into at most `parts` parts, none empty, whose lengths differ by one at
-    # most. They go to `out`, in order; returns how many there are.
+cdef size_t split_range(
+    Stream stream, StreamID first, StreamID last, uint64_t limit, size_t parts, Part *out) except? 0
+    # Cut the live entries of first .. last, or the first `limit` of them, into at most `parts` parts, none empty, whose
+    # lengths differ by one at most. They go to `out`, in order; returns how many there are.

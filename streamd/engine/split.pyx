@@ -14,7 +14,7 @@ for ten million entries (100,000 nodes).
 Who calls this: the command STREAMD.SPLIT.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from streamd.heap cimport free, malloc
 
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, make_id
@@ -71,7 +71,9 @@ cdef uint64_t count_nodes(void **nodes, size_t count, uint32_t *lengths) noexcep
     return total
 
 
-cdef size_t split_range(Stream stream, StreamID first, StreamID last, size_t parts, Part *out) except? 0:
+cdef size_t split_range(
+    Stream stream, StreamID first, StreamID last, uint64_t limit, size_t parts, Part *out
+) except? 0:
     cdef StreamNode *first_node
     cdef StreamNode *last_node
     cdef void **nodes
@@ -99,60 +101,89 @@ cdef size_t split_range(Stream stream, StreamID first, StreamID last, size_t par
             before = count_entries(stream, master_of(first_node), bound)
         total -= lengths[count - 1]
         total += count_entries(stream, master_of(last_node), last)
-        return cut(stream, nodes, lengths, before, total - before, parts, out)
+        total -= before
+        return cut(stream, nodes, lengths, before, limit if limit < total else total, parts, out)
     finally:
         free(nodes)
         free(lengths)
 
 
+cdef struct Finder:
+    # Finds entries by their numbers, counted from the first live one of the first node. The numbers must grow.
+    void **nodes
+    const uint32_t *lengths
+    size_t node            # where the last one was
+    uint64_t passed        # entries of the nodes before it
+    uint64_t at            # entries that the cursor has come to in it; 0: it has to be sought
+    StreamCursor cursor
+
+
+cdef StreamID find_number(Stream stream, Finder *finder, uint64_t number) noexcept nogil:
+    """The ID of an entry by its number."""
+    while finder.passed + finder.lengths[finder.node] <= number:
+        finder.passed += finder.lengths[finder.node]
+        finder.node += 1
+        finder.at = 0
+    if finder.at == 0:
+        cursor_seek(
+            stream, &finder.cursor, master_of(<StreamNode *>finder.nodes[finder.node]), stream.last_live, False
+        )
+    while finder.at <= number - finder.passed:
+        cursor_next(&finder.cursor)
+        finder.at += 1
+    return finder.cursor.id
+
+
 cdef size_t cut(
     Stream stream, void **nodes, const uint32_t *lengths, uint64_t before, uint64_t total, size_t parts, Part *out
 ) noexcept nogil:
-    """The parts of the entries number before .. before + total - 1, counted from the first node's first."""
-    cdef StreamCursor cursor
-    cdef uint64_t start, passed = 0      # entries of the nodes before `node`
-    cdef uint64_t at = 0                 # entries that the cursor has come to in it
-    cdef size_t node = 0, part
-    cdef bint is_inside = False          # the cursor is in `node`
+    """The parts of the entries number `before` to before + total - 1."""
+    cdef Finder finder
+    cdef uint64_t start, end = 0
+    cdef size_t part
+    finder.nodes = nodes
+    finder.lengths = lengths
+    finder.node = 0
+    finder.passed = finder.at = 0
     if parts > total:
         parts = <size_t>total
     for part in range(parts):
-        # `total * part` fits into 64 bits: parts are few, and a stream has not 2^48 entries.
-        start = before + total * part // parts
-        while passed + lengths[node] <= start:
-            passed += lengths[node]
-            node += 1
-            is_inside = False
-        if not is_inside:
-            cursor_seek(stream, &cursor, master_of(<StreamNode *>nodes[node]), stream.last_live, False)
-            is_inside = True
-            at = 0
-        while at <= start - passed:
-            cursor_next(&cursor)
-            at += 1
-        out[part].first = cursor.id
-        out[part].length = total * (part + 1) // parts - total * part // parts
+        start = end
+        # Fits into 64 bits: parts are few, and a stream has not 2^48 entries.
+        end = total * (part + 1) // parts
+        out[part].first = find_number(stream, &finder, before + start)
+        out[part].last = find_number(stream, &finder, before + end - 1)
+        out[part].length = end - start
     return parts
 
 
-def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID):
-    """Cut the entries of a range into parts whose lengths differ by one at most: a list of `(ID of its first, length)`.
+def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, limit=None):
+    """Cut the entries of a range into parts whose lengths differ by one at most: a list of `(first ID, last ID, length)`.
 
     parts        how many at most; a part has an entry at least
     first, last  IDs as (ms, seq), both included
+    limit        only so many entries of the range, the first ones
     O(n), n nodes in the range. Changes nothing.
     """
     cdef Part *found
+    cdef Part part
     cdef size_t i, count
+    if parts > stream.length:
+        parts = stream.length
     if parts == 0:
         return []
-    if parts > stream.length:
-        parts = stream.length + 1
     found = <Part *>malloc(parts * sizeof(Part))
     if found is NULL:
         raise MemoryError
     try:
-        count = split_range(stream, make_id(first[0], first[1]), make_id(last[0], last[1]), parts, found)
-        return [((found[i].first.ms, found[i].first.seq), found[i].length) for i in range(count)]
+        count = split_range(
+            stream, make_id(first[0], first[1]), make_id(last[0], last[1]), UINT64_MAX if limit is None else limit, parts,
+            found,
+        )
+        parts_found = []
+        for i in range(count):
+            part = found[i]
+            parts_found.append(((part.first.ms, part.first.seq), (part.last.ms, part.last.seq), part.length))
+        return parts_found
     finally:
         free(found)

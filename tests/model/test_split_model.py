@@ -12,12 +12,12 @@ ID = tuple[int, int]
 MAX = 2**64 - 1
 
 
-def expected(entries: list[ID], parts: int) -> list[tuple[ID, int]]:
+def expected(entries: list[ID], parts: int) -> list[tuple[ID, ID, int]]:
     """The parts of a list: each begins at its share of the whole, rounded down."""
     parts = min(parts, len(entries))
     starts = [len(entries) * part // parts for part in range(parts)]
     ends = [*starts[1:], len(entries)]
-    return [(entries[start], end - start) for start, end in zip(starts, ends, strict=True)]
+    return [(entries[start], entries[end - 1], end - start) for start, end in zip(starts, ends, strict=True)]
 
 
 @st.composite
@@ -55,4 +55,7 @@ def test_parts_are_those_of_a_list(made: tuple[Stream, list[ID]], parts: int, da
     low, high = data.draw(bounds), data.draw(bounds)
     inside = [id for id in entries if low <= id <= high]
     assert split(stream, parts, low, high) == (expected(inside, parts) if inside else [])
+    limit = data.draw(st.sampled_from([1, 2, 7, 40, 1000]))
+    inside = inside[:limit]
+    assert split(stream, parts, low, high, limit=limit) == (expected(inside, parts) if inside else [])
     stream.check_invariants()

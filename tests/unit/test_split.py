@@ -25,14 +25,20 @@ def ctx() -> HandlerContext:
 
 
 def test_parts_cover_the_range(ctx: HandlerContext) -> None:
-    assert run(ctx, "STREAMD.SPLIT", "s", 3) == [[b"1-0", 2], [b"3-0", 3], [b"7-0", 3]]
-    assert run(ctx, "streamd.split", "s", 1) == [[b"1-0", 8]]
-    assert run(ctx, "STREAMD.SPLIT", "s", 2, "(3", "+") == [[b"5-0", 2], [b"7-0", 3]]
-    assert run(ctx, "STREAMD.SPLIT", "s", 2, "2", "(6-0") == [[b"2-0", 1], [b"3-0", 2]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 3) == [[b"1-0", b"2-0", 2], [b"3-0", b"6-0", 3], [b"7-0", b"9-0", 3]]
+    assert run(ctx, "streamd.split", "s", 1) == [[b"1-0", b"9-0", 8]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 2, "(3-0", "+") == [[b"5-0", b"6-0", 2], [b"7-0", b"9-0", 3]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 2, "2", "(6-0") == [[b"2-0", b"2-0", 1], [b"3-0", b"5-0", 2]]
+
+
+def test_count_takes_the_first_entries_of_the_range(ctx: HandlerContext) -> None:
+    assert run(ctx, "STREAMD.SPLIT", "s", 1, "COUNT", 5) == [[b"1-0", b"6-0", 5]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 2, "3", "+", "count", 4) == [[b"3-0", b"5-0", 2], [b"6-0", b"7-0", 2]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 1, "8", "+", "COUNT", 9) == [[b"8-0", b"9-0", 2]]
 
 
 def test_no_part_is_empty(ctx: HandlerContext) -> None:
-    assert run(ctx, "STREAMD.SPLIT", "s", 9, 2, 5) == [[b"2-0", 1], [b"3-0", 1], [b"5-0", 1]]
+    assert run(ctx, "STREAMD.SPLIT", "s", 9, 2, 5) == [[id, id, 1] for id in (b"2-0", b"3-0", b"5-0")]
     for low, high in [("4", "4"), ("10", "+"), ("6", "5"), ("-", "0")]:
         assert run(ctx, "STREAMD.SPLIT", "s", 2, low, high) == []
     run(ctx, "XTRIM", "s", "MAXLEN", 0)
@@ -48,6 +54,10 @@ def test_no_part_is_empty(ctx: HandlerContext) -> None:
         ("s x", "ERR value is not an integer or out of range"),
         ("s 2 -", "ERR syntax error"),
         ("s 2 - + x", "ERR syntax error"),
+        ("s 2 COUNT", "ERR syntax error"),
+        ("s 2 COUNT 3 x", "ERR syntax error"),
+        ("s 2 COUNT 0", "ERR COUNT must be > 0"),
+        ("s 2 - + COUNT x", "ERR value is not an integer or out of range"),
         ("s 2 a +", "ERR Invalid stream ID specified as stream command argument"),
         ("s 2 - (0-0", "ERR invalid end ID for the interval"),
         ("t 2", "WRONGTYPE Operation against a key holding the wrong kind of value"),
@@ -72,6 +82,6 @@ def test_many_nodes_are_split_exactly() -> None:
     stream = Stream(node_max_entries=2)
     for at in range(30_000):
         stream.append([(b"f", b"v")], id=(at // 7 * 3, at % 7 + 1))
-    assert [length for _, length in split(stream, 7)] == [4285, 4286, 4286, 4285, 4286, 4286, 4286]
-    firsts = [id for id, _ in split(stream, 7)]
+    assert [length for *_, length in split(stream, 7)] == [4285, 4286, 4286, 4285, 4286, 4286, 4286]
+    firsts = [first for first, *_ in split(stream, 7)]
     assert firsts == [(at // 7 * 3, at % 7 + 1) for at in (30_000 * part // 7 for part in range(7))]
