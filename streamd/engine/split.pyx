@@ -158,7 +158,8 @@ cdef size_t cut(
 
 
 def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, limit=None):
-    """Cut the entries of a range into parts whose lengths differ by one at most: a list of `(first ID, last ID, length)`.
+    """Cut the entries of a range into parts whose lengths differ by one at most: a list of `(first ID, last ID, length)`
+    of each, in order.
 
     parts        how many at most; a part has an entry at least
     first, last  IDs as (ms, seq), both included
@@ -177,8 +178,8 @@ def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, li
         raise MemoryError
     try:
         count = split_range(
-            stream, make_id(first[0], first[1]), make_id(last[0], last[1]), UINT64_MAX if limit is None else limit, parts,
-            found,
+            stream, make_id(first[0], first[1]), make_id(last[0], last[1]),
+            UINT64_MAX if limit is None else limit, parts, found,
         )
         parts_found = []
         for i in range(count):
