@@ -43,7 +43,7 @@ static int64_t now_ns(clockid_t clock)
 
 /* Round trips are counted in a histogram of fixed relative width: values below 32 ns one by one, above that 32 buckets
  * for each power of two. Bucket b holds the values from lower_bound(b) on. */
-enum { SUB_BITS = 5, SUB = 1 << SUB_BITS, BUCKETS = 60 * SUB };
+enum { SUB_BITS = 5, SUB = 1 << SUB_BITS, BUCKETS = 59 * SUB };
 
 static int bucket_of(int64_t ns)
 {

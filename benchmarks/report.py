@@ -120,8 +120,13 @@ def table_of(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str]) -> str:
-    """The page of a run. `about`: the machine, versions and settings; `pictures`: file names by script."""
+def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str], more: Mapping[str, str]) -> str:
+    """The page of a run.
+
+    about     the machine, versions and settings
+    pictures  file names of the ratios' pictures by script, and of all ratios as "all"
+    more      file names of pictures that scripts make themselves
+    """
     names = names_of(rows)
     lines = ["# streamd beside Redis and Valkey", "", "Made by `python -m benchmarks`.", "", "```", about, "```", ""]
     lines += [WHAT_IT_SAYS, ""]
@@ -142,7 +147,9 @@ def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str]) -> st
         lines += ["| " + " | ".join(each.replace("|", "\\|") for each in cells_of(row, names)) + " |" for row in group]
         lines += [""]
         if script in pictures:
-            lines += [f"![{script}]({pictures[script]})", ""]
+            lines += [f"![{script}: ratios to Redis 8.6]({pictures[script]})", ""]
+        if script in more:
+            lines += [f"![{script}]({more[script]})", ""]
     return "\n".join(lines)
 
 
@@ -232,18 +239,22 @@ def rows_of(found: Sequence[Mapping[str, object]]) -> list[Row]:
 
 
 def write(folder: Path, rows: Sequence[Row], about: str) -> None:
-    """The page, the rows as JSON, and a picture of each script and of all rows."""
+    """The page, the rows as JSON, and a picture of each script and of all rows.
+
+    A picture that a script has made itself, and that is there under the script's name, has its place in the page.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {}
+    more = {row.script: f"{row.script}.svg" for row in rows if (folder / f"{row.script}.svg").exists()}
     for script, group in groupby(rows, key=lambda row: row.script):
         these = list(group)
         if any(row.ratio() is not None for row in these):
-            pictures[script] = f"{script}.svg"
-            (folder / f"{script}.svg").write_text(picture(f"{script}: ratio to Redis 8.6", these))
+            pictures[script] = f"ratios-{script}.svg"
+            (folder / pictures[script]).write_text(picture(f"{script}: ratio to Redis 8.6", these))
     if pictures:
         pictures["all"] = "ratios.svg"
         (folder / "ratios.svg").write_text(picture("streamd: ratio to Redis 8.6", rows))
-    (folder / "table.md").write_text(markdown(rows, about, pictures))
+    (folder / "table.md").write_text(markdown(rows, about, pictures, more))
     found = {"about": about.splitlines(), "rows": [row.to_dict() for row in rows]}
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
 

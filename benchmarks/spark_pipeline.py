@@ -26,7 +26,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.support import Server, describe_machine, make_request, start_server
+from benchmarks.servers import Server, describe_machine, make_request, start_server
 
 WIDTH = 116
 STREAM = "readings"
