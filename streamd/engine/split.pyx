@@ -158,8 +158,8 @@ cdef size_t cut(
 
 
 def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, limit=None):
-    """Cut the entries of a range into parts whose lengths differ by one at most: a list of `(first ID, last ID, length)`
-    of each, in order.
+    """Cut the entries of a range into parts whose lengths differ by one at most: `(first ID, last ID, length)`
+    of each, as a list in order.
 
     parts        how many at most; a part has an entry at least
     first, last  IDs as (ms, seq), both included

@@ -56,6 +56,7 @@ class Connection:
         self.place = options.place
         self._socket = sock
         self._reader = hiredis.Reader(replyError=ServerError)
+        self.features: Features | None = None  # once `server_features` has asked
 
     def command(self, *args: Argument) -> Reply:
         """Send one request, return its reply. Raises ServerError, UnreachableError when the connection breaks."""
@@ -332,7 +333,9 @@ SPLIT_COMMAND = "STREAMD.SPLIT"
 
 
 def server_features(connection: Connection) -> Features:
-    """Ask a server what it is: one round trip. A server that forbids the questions is taken for an old Redis."""
+    """What a server is: one round trip, once for a connection. A server that forbids the questions is taken for an old Redis."""
+    if connection.features is not None:
+        return connection.features
     info, commands = connection.pipeline(
         [("INFO", "server"), ("COMMAND", "INFO", "XCFGSET", "XDELEX", "HSET", SPLIT_COMMAND)], raise_errors=False
     )
@@ -342,7 +345,7 @@ def server_features(connection: Connection) -> Features:
         fields = {name: value for name, colon, value in lines if colon}
     known = [bool(each) for each in commands] if isinstance(commands, list) else [False] * 4
     name = next((each for each in ("streamd", "valkey") if f"{each}_version" in fields), "redis")
-    return Features(
+    connection.features = Features(
         name=name,
         version=_version(fields.get(f"{name}_version", "")),
         redis_version=_version(fields.get("redis_version", "")),
@@ -351,6 +354,7 @@ def server_features(connection: Connection) -> Features:
         has_hashes=known[2],
         has_streamd_helpers=known[3],
     )
+    return connection.features
 
 
 def _version(text: str) -> tuple[int, ...]:

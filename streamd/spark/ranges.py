@@ -8,16 +8,15 @@ A connection that breaks is opened again, and reading goes on behind the last co
 
 from __future__ import annotations
 
-import gc
 import random
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamd.spark.arrow_decode import EntryDecoder
+from streamd.spark.collector import collector_paused
 from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command
 from streamd.spark.errors import ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id
@@ -180,18 +179,6 @@ def read_range(
             yield decoder.take()
     finally:
         reader.close()
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """The cyclic collector looks through everything PySpark has imported, again and again: a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True)

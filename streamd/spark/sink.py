@@ -23,7 +23,6 @@ tasks share, so that with `delivery=exactly-once` a task that is repeated double
 
 from __future__ import annotations
 
-import gc
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,6 +47,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from streamd.spark.collector import collector_paused
 from streamd.spark.delivery import Delivery, Keyed, Task, key_capacity, open_delivery, parse_minid
 from streamd.spark.errors import DeliveryError, OptionError
 from streamd.spark.options import SinkOptions
@@ -337,14 +337,8 @@ class _Writer:
         self.plan = RowPlan.of(schema, self.options)
 
     def _write(self, task: Task, batches: Iterator[pyarrow.RecordBatch], marker_ttl_ms: int | None = None) -> Written:
-        # The thousands of short-lived replies make the collector run, and none of them is part of a cycle.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
+        with collector_paused():
             return Written(write_rows(self.plan, task, batches, marker_ttl_ms=marker_ttl_ms))
-        finally:
-            if was_enabled:
-                gc.enable()
 
     def _check_capacity(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say so when all tasks together have written more keys to a stream than it remembers."""

@@ -3,12 +3,13 @@
     find_streams     the streams that options name, or that match their pattern
     find_extents     first and last entry of ranges, and lengths of streams: one round trip for all
     plan_partitions  the partitions of a batch read
-    find_cuts        IDs that cut one range into parts of about equal size
+    ask_slices       parts of ranges, by a server that cuts them
+    find_cuts        IDs that cut one range into parts of about equal size, on any server
 
-No server tells the ID of the n-th entry, except by streamd's own STREAMD.SPLIT. So there are three ways, from exact to cheap:
+streamd cuts a range into parts of equal length when it is asked (STREAMD.SPLIT): exact, and as good as free. No other server
+tells the ID of the n-th entry. There are two ways then:
 
     scan      read the range once and keep every n-th ID: exact; used when a partition has a greatest size
-    split     ask a server that can
     probes    look at a few entries at many places, look closer where it changes, and add up: see `Density`
 """
 
@@ -31,7 +32,9 @@ from streamd.spark.ranges import scan_range
 
 __all__ = [
     "Extent",
+    "Slice",
     "StreamRange",
+    "ask_slices",
     "find_cuts",
     "find_extents",
     "find_streams",
@@ -40,8 +43,14 @@ __all__ = [
     "stream_key",
 ]
 
-ENTRIES_PER_PARTITION = 10_000
+ENTRIES_PER_PARTITION = 20_000
 """Partitions smaller than this cost more to start than to read."""
+
+MOST_ENTRIES = 2_000_000
+"""Partitions are not larger than about this, so that a task that fails does not have to do too much again."""
+
+MOST_SLICES = 10_000
+"""Into how many parts STREAMD.SPLIT cuts a range at once, at most."""
 
 PROBE_COUNT = 16
 """Entries that a probe looks at."""
@@ -146,8 +155,10 @@ def plan_partitions(
     parallelism  how many tasks run at a time, for when the options name no number of partitions
     """
     extents = find_extents(connection, [each for each in wanted if each[2] >= each[1]])
-    total = sum(each.length for each in extents)
     features = server_features(connection) if extents else None
+    if features is not None and features.has_streamd_helpers:
+        return _plan_slices(connection, options, extents, parallelism)
+    total = sum(each.length for each in extents)
     partitions: list[StreamRange] = []
     for extent in extents:
         if options.max_records_per_partition is not None:
@@ -160,23 +171,92 @@ def plan_partitions(
                 fetch_size=options.fetch_size,
                 connection=connection,
             ).marks[1:]
-            parts = _parts_of(extent, total, options.min_partitions or 1)
+            parts = _share(extent.length, total, options.min_partitions or 1)
             if len(cuts) + 1 < parts:
                 cuts = find_cuts(connection, extent, parts, features)
         else:
             if options.min_partitions is not None:
-                parts = _parts_of(extent, total, options.min_partitions)
+                parts = _share(extent.length, total, options.min_partitions)
             else:
                 # More than tasks at a time, so that what is uneven evens out.
-                parts = min(_parts_of(extent, total, 4 * parallelism), -(-extent.length // ENTRIES_PER_PARTITION))
+                parts = min(
+                    _share(extent.length, total, 4 * parallelism), _parts_of(extent.length, ENTRIES_PER_PARTITION)
+                )
             cuts = find_cuts(connection, extent, parts, features)
         partitions += ranges_between(extent, cuts)
     return partitions
 
 
-def _parts_of(extent: Extent, total: int, parts: int) -> int:
+def _plan_slices(
+    connection: Connection, options: SourceOptions, extents: Sequence[Extent], parallelism: int
+) -> list[StreamRange]:
+    """The partitions when the server cuts: as many as tasks run at a time, as all are equally long."""
+    bounds = [(each.stream, each.first, each.last) for each in extents]
+    lengths = [sum(each.count for each in whole) for whole in ask_slices(connection, bounds, [1] * len(bounds))]
+    total = sum(lengths)
+    wanted = options.min_partitions or parallelism * _parts_of(total, parallelism * MOST_ENTRIES)
+    parts = [_share(length, total, wanted) for length in lengths]
+    if options.min_partitions is None:
+        parts = [min(n, _parts_of(length, ENTRIES_PER_PARTITION)) for n, length in zip(parts, lengths, strict=True)]
+    most = options.max_records_per_partition
+    if most is not None:
+        parts = [max(n, _parts_of(length, most)) for n, length in zip(parts, lengths, strict=True)]
+    return [
+        StreamRange(extent.stream, each.first, each.last, extent.stream_first)
+        for extent, slices in zip(extents, ask_slices(connection, bounds, parts), strict=True)
+        for each in slices
+    ]
+
+
+def _share(length: int, total: int, parts: int) -> int:
     """The share of a stream in a number of partitions, rounded up."""
-    return max(1, -(-parts * extent.length // max(total, 1)))
+    return max(1, -(-parts * length // max(total, 1)))
+
+
+def _parts_of(length: int, most: int) -> int:
+    """How many parts of a greatest size there are."""
+    return max(1, -(-length // most))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a range as the server cut it: its first and last entry, and how many there are."""
+
+    first: int
+    last: int
+    count: int
+
+
+def ask_slices(
+    connection: Connection,
+    bounds: Sequence[tuple[str, int, int]],
+    parts: Sequence[int],
+    limits: Sequence[int] | None = None,
+) -> list[list[Slice]]:
+    """Ranges (stream, start, end) cut by the server into so many parts each, equally long but for one entry; in one round
+    trip. Only for a server that can (`Features.has_streamd_helpers`). A range has as many parts as entries at most.
+
+    limits  only so many entries of each range, the first ones
+    """
+    rounds = [_parts_of(each, MOST_SLICES) for each in parts]
+    if max(rounds, default=1) > 1:
+        coarse = ask_slices(connection, bounds, rounds, limits)
+        inner = [
+            (bound[0], each.first, each.last) for bound, slices in zip(bounds, coarse, strict=True) for each in slices
+        ]
+        counts = [_parts_of(n, many) for n, many, slices in zip(parts, rounds, coarse, strict=True) for _ in slices]
+        fine = iter(ask_slices(connection, inner, counts))
+        return [[each for _ in slices for each in next(fine)] for slices in coarse]
+    requests: list[tuple[bytes | str | int, ...]] = [
+        (SPLIT_COMMAND, stream_key(stream), n, id_text(start), id_text(end))
+        for (stream, start, end), n in zip(bounds, parts, strict=True)
+    ]
+    if limits is not None:
+        requests = [(*request, "COUNT", limit) for request, limit in zip(requests, limits, strict=True)]
+    return [
+        [Slice(parse_entry_id(first), parse_entry_id(last), count) for first, last, count in reply]
+        for reply in connection.pipeline(requests)
+    ]
 
 
 def ranges_between(extent: Extent, cuts: Iterable[int]) -> list[StreamRange]:
@@ -198,10 +278,8 @@ def find_cuts(connection: Connection, extent: Extent, parts: int, features: Feat
     if parts <= 1 or extent.last <= extent.first:
         return []
     if (features or server_features(connection)).has_streamd_helpers:
-        reply = connection.command(
-            SPLIT_COMMAND, stream_key(extent.stream), id_text(extent.first), id_text(extent.last), parts
-        )
-        return sorted({parse_entry_id(each) for each in reply} - {extent.first})
+        (slices,) = ask_slices(connection, [(extent.stream, extent.first, extent.last)], [parts])
+        return [each.first for each in slices[1:]]
     density = Density(connection, stream_key(extent.stream), extent.first, extent.last)
     density.refine(parts, extent.length)
     return density.cuts(parts)

@@ -26,7 +26,15 @@ from streamd.spark.batch_source import bounds_of_filters
 from streamd.spark.connect import Connection, Features, connect
 from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.options import SourceOptions
-from streamd.spark.split import StreamRange, find_cuts, find_extents, find_streams, plan_partitions, ranges_between
+from streamd.spark.split import (
+    StreamRange,
+    ask_slices,
+    find_cuts,
+    find_extents,
+    find_streams,
+    plan_partitions,
+    ranges_between,
+)
 
 COUNT = 20_000
 NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, True, False)
@@ -80,13 +88,59 @@ def test_probes_cut_evenly(connection: Connection, ids: object, bound: float) ->
     assert max(sizes) <= bound * len(made) / 16, sizes
 
 
+@pytest.mark.parametrize("ids", [uniform, bursty, one_millisecond])
+def test_streamd_cuts_evenly(connection: Connection, server: Server, ids: object) -> None:
+    made = ids()  # type: ignore[operator]
+    add(connection, made)
+    options = SourceOptions.parse({"stream": "s", "port": str(server.port), "minPartitions": "16"})
+    sizes = sizes_of(made, plan_partitions(connection, options, [("s", MIN_ID, MAX_ID)], parallelism=2))
+    assert sum(sizes) == len(made)
+    assert len(sizes) == 16
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_streamd_cuts_into_very_many_parts(connection: Connection) -> None:
+    made = bursty()
+    add(connection, made)
+    add(connection, made[:10], "t")
+    add(connection, made[:3], "u")
+    bounds = [(name, MIN_ID, MAX_ID) for name in ("s", "t", "none", "u")]
+    found = ask_slices(connection, bounds, [15_000, 3, 4, 5])
+    assert [len(each) for each in found] == [15_000, 3, 0, 3]
+    assert {each.count for each in found[0]} == {len(made) // 15_000, len(made) // 15_000 + 1}
+    numbers = [pack_id(*each) for each in made]
+    assert [(each.first, each.last, each.count) for each in found[1]] == [
+        (numbers[0], numbers[2], 3),
+        (numbers[3], numbers[5], 3),
+        (numbers[6], numbers[9], 4),
+    ]
+    (limited,) = ask_slices(connection, bounds[:1], [2], [7])
+    assert [(each.first, each.count) for each in limited] == [(numbers[0], 3), (numbers[3], 4)]
+
+
+def test_large_streams_have_as_many_partitions_as_tasks_run_at_a_time(connection: Connection, server: Server) -> None:
+    add(connection, uniform())
+    add(connection, uniform()[: COUNT // 2], "t")
+    options = SourceOptions.parse({"streams": "s,t", "port": str(server.port)})
+    wanted = [(name, MIN_ID, MAX_ID) for name in options.named_streams]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("streamd.spark.split.ENTRIES_PER_PARTITION", 100)
+        found = plan_partitions(connection, options, wanted, parallelism=6)
+        assert [each.stream for each in found] == ["s"] * 4 + ["t"] * 2
+        patched.setattr("streamd.spark.split.MOST_ENTRIES", COUNT // 8)
+        assert len(plan_partitions(connection, options, wanted, parallelism=6)) == 12
+
+
+@ON_BOTH
 def test_a_greatest_size_is_kept_exactly(connection: Connection, server: Server) -> None:
     made = bursty()
     add(connection, made)
     options = SourceOptions.parse({"stream": "s", "port": str(server.port), "maxRecordsPerPartition": "999"})
     ranges = plan_partitions(connection, options, [("s", MIN_ID, MAX_ID)], parallelism=2)
     sizes = sizes_of(made, ranges)
-    assert sizes == [999] * (len(made) // 999) + [len(made) % 999]
+    assert sum(sizes) == len(made)
+    assert len(sizes) == -(-len(made) // 999)
+    assert max(sizes) <= 999
     both = SourceOptions.parse(
         {"stream": "s", "port": str(server.port), "maxRecordsPerPartition": str(COUNT), "minPartitions": "5"}
     )
