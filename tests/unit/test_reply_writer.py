@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamd.protocol.reply import ReplyWriter
 
+SMALL_BLOCK = 1024
 BLOCK = 16384
 INT64 = st.integers(-(2**63), 2**63 - 1)
 UINT64 = st.integers(0, 2**64 - 1)
@@ -216,7 +217,7 @@ def test_an_empty_writer_holds_no_memory() -> None:
     writer = ReplyWriter()
     assert writer.allocated == 0
     writer.ok()
-    assert writer.allocated == BLOCK
+    assert writer.allocated == SMALL_BLOCK
     assert (len(writer), writer.length, writer.peek()) == (5, 5, b"+OK\r\n")
     assert writer.take() == b"+OK\r\n"
     assert writer.allocated == 0
@@ -224,6 +225,23 @@ def test_an_empty_writer_holds_no_memory() -> None:
     writer.ok()
     writer.clear()
     assert (writer.allocated, writer.peek()) == (0, b"")
+
+
+def test_a_small_block_is_left_for_a_large_one() -> None:
+    writer = ReplyWriter()
+    said = b""
+    for size in (SMALL_BLOCK - 100, 200, BLOCK - SMALL_BLOCK - 200, 300):
+        writer.raw(b"%d " % size * size)
+        said += b"%d " % size * size
+        writer.check_invariants()
+        assert writer.peek() == said
+    writer.clear()
+    writer.raw(b"a" * 1000)
+    writer.consume(600)
+    writer.raw(b"b" * 100)
+    assert (writer.allocated, writer.peek()) == (SMALL_BLOCK, b"a" * 400 + b"b" * 100)
+    writer.raw(b"c" * 600)
+    assert (writer.allocated, writer.take()) == (BLOCK, b"a" * 400 + b"b" * 100 + b"c" * 600)
 
 
 def test_what_was_written_since_a_mark_can_be_dropped() -> None:
@@ -242,7 +260,7 @@ def test_what_was_written_since_a_mark_can_be_dropped() -> None:
     writer.check_invariants()
 
 
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 64, BLOCK - 7, BLOCK, BLOCK + 1, 10 * BLOCK, 3_000_000])
+@pytest.mark.parametrize("size", [0, 1, SMALL_BLOCK - 12, SMALL_BLOCK, SMALL_BLOCK + 1, BLOCK - 64, BLOCK - 7, BLOCK, BLOCK + 1, 10 * BLOCK, 3_000_000])
 def test_a_reply_of_any_size_fits(size: int) -> None:
     writer = ReplyWriter()
     writer.ok()
@@ -253,7 +271,7 @@ def test_a_reply_of_any_size_fits(size: int) -> None:
 
 
 def test_many_writers_share_a_bounded_number_of_free_blocks() -> None:
-    writers = [ReplyWriter() for _ in range(1000)]
+    writers = [ReplyWriter() for _ in range(5000)]
     for writer in writers:
         writer.ok()
     for writer in writers:
