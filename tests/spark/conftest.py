@@ -4,6 +4,10 @@
     server          streamd; a test that carries `support.spark.ON_BOTH` runs with a real Redis too
     store           redis-py on an empty database of that server
     source_options  what `options(**source_options)` needs to reach it
+    valkey_server   Valkey, where there is one beside Redis
+    older_redis     the system's Redis, where it is another version than the one of the other tests
+    certificate     a file with a certificate for localhost and its key
+    sentinel        a Sentinel that watches a Redis and its replica
 
 The session is started for the first test that needs it. Tests in this folder that carry the marker `spark` need it; those
 that do not run without Java.
@@ -12,13 +16,16 @@ that do not run without Java.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import redis
-from support.servers import Server
+from support.real_files import all_oracles
+from support.servers import Oracle, Server, directive_arguments, eventually, find_oracle, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,3 +96,92 @@ def store(server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture
 def source_options(server: Server) -> dict[str, str]:
     return {"host": "127.0.0.1", "port": str(server.port)}
+
+
+# --- Other servers, and other ways to them --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    oracle = find_oracle()
+    if oracle is None or not (oracle.folder / "valkey-server").exists():
+        pytest.skip("no valkey-server beside redis-server")
+    port = free_port()
+    argv = [str(oracle.folder / "valkey-server"), "--port", str(port), *directive_arguments({})]
+    server = Server("valkey", argv, port, tmp_path_factory.mktemp("valkey"), os.environ)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def older_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = all_oracles()
+    if len(found) < 2:
+        pytest.skip("no second redis-server of another version on PATH")
+    port = free_port()
+    argv = [found[1].server, "--port", str(port), *directive_arguments({})]
+    server = Server("older redis", argv, port, tmp_path_factory.mktemp("older"), os.environ)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for localhost, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl program to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(folder / "key"), "-out", str(folder / "crt")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    both = folder / "both"
+    both.write_text((folder / "crt").read_text() + (folder / "key").read_text())
+    return both
+
+
+@pytest.fixture
+def sentinel(new_redis: Any, tmp_path: Path) -> Iterator[tuple[int, Server, Server]]:
+    """The port of a Sentinel that watches a real primary with one replica."""
+    oracle = find_oracle()
+    assert isinstance(oracle, Oracle)
+    primary = new_redis()
+    replica = new_redis()
+    client = redis.Redis(port=replica.port, protocol=2)
+    client.replicaof("127.0.0.1", primary.port)
+    eventually(lambda: client.info("replication")["master_link_status"] == "up", what="the replica's link")
+    client.close()
+    port = free_port()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nsentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 500\n"
+        "sentinel failover-timeout main 2000\n"
+    )
+    process = subprocess.Popen(
+        [oracle.server, str(config), "--sentinel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+    )
+    try:
+        eventually(lambda: knows_the_replica(port), 30, "the Sentinel's knowledge of the replica")
+        yield port, primary, replica
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def knows_the_replica(port: int) -> bool:
+    asked = redis.Redis(port=port, protocol=2)
+    try:
+        found = asked.execute_command("SENTINEL", "REPLICAS", "main")
+    except redis.ConnectionError:  # not there yet
+        return False
+    finally:
+        asked.close()
+    return bool(found)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.servers import Oracle, Server, eventually, find_oracle, free_port
+from support.servers import Server, free_port
 from support.spark import ON_BOTH
 
 pytest.importorskip("pyspark")
@@ -114,23 +112,6 @@ def test_unix_sockets(new_streamd: Any, tmp_path: Path) -> None:
 
 
 # --- TLS ------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for localhost, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl program to make certificates with")
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(folder / "key"), "-out", str(folder / "crt")],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    both = folder / "both"
-    both.write_text((folder / "crt").read_text() + (folder / "key").read_text())
-    return both
 
 
 def test_tls(new_streamd: Any, certificate: Path) -> None:
@@ -260,40 +241,6 @@ def test_a_key_of_another_type_is_an_error(server: Server, store: redis.Redis) -
 
 
 # --- Sentinel -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sentinel(new_redis: Any, tmp_path: Path) -> Iterator[tuple[int, Server, Server]]:
-    """The port of a Sentinel that watches a real primary with one replica."""
-    oracle = find_oracle()
-    assert isinstance(oracle, Oracle)
-    primary = new_redis()
-    replica = new_redis()
-    client = redis.Redis(port=replica.port, protocol=2)
-    client.replicaof("127.0.0.1", primary.port)
-    eventually(lambda: client.info("replication")["master_link_status"] == "up", what="the replica's link")
-    client.close()
-    port = free_port()
-    config = tmp_path / "sentinel.conf"
-    config.write_text(
-        f"port {port}\nsentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 500\n"
-        "sentinel failover-timeout main 2000\n"
-    )
-    process = subprocess.Popen(
-        [oracle.server, str(config), "--sentinel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
-    )
-    try:
-        with connect(options_of(port, retries="50")) as asked:
-
-            def knows_the_replica() -> bool:
-                replicas = asked.command("SENTINEL", "replicas", "main")
-                return bool(replicas) and b"slave" in replicas[0]
-
-            eventually(knows_the_replica, 30, "the Sentinel's knowledge of the replica")
-        yield port, primary, replica
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.real(since="7.0")

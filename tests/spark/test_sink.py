@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import random
 import shutil
 import socket
@@ -22,7 +21,7 @@ import pyarrow.parquet
 import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from support.servers import Server, directive_arguments, eventually, find_oracle, free_port
+from support.servers import Server, eventually, free_port
 
 from streamd.spark.delivery import Marker, Task, open_delivery
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
@@ -40,21 +39,6 @@ MODES = {
     "id": {"idcolumn": "id"},
 }
 PLAIN: dict[str, str] = {}
-
-
-@pytest.fixture(scope="session")
-def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    oracle = find_oracle()
-    if oracle is None or not (oracle.folder / "valkey-server").exists():
-        pytest.skip("no valkey-server beside redis-server")
-    port = free_port()
-    argv = [str(oracle.folder / "valkey-server"), "--port", str(port), *directive_arguments({})]
-    server = Server("valkey", argv, port, tmp_path_factory.mktemp("valkey"), os.environ)
-    try:
-        server.wait_until_ready()
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real), "valkey"])

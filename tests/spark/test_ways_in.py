@@ -1,0 +1,141 @@
+"""Every way to a server, and every server, through Spark: batches and queries, in and out. And no password anywhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from support.servers import Server, free_port, python_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Options = dict[str, str]
+
+COUNT = 40
+
+
+def pass_through(spark: SparkSession, options: Options, folder: Path) -> None:
+    """A batch write to `in`, a query from there to `out`, and a batch read of both."""
+    rows = spark.range(COUNT).selectExpr("string(id) AS n")
+    exactly = {"delivery": "exactly-once", "runId": "rows"}
+    rows.write.format("streamd").mode("append").options(stream="in", **exactly, **options).save()
+    query = (
+        spark.readStream.format("streamd")
+        .options(stream="in", group="spark", **options)
+        .load()
+        .select("fields")
+        .writeStream.format("streamd")
+        .options(stream="out", delivery="exactly-once", **options)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(90)
+    both = spark.read.format("streamd").options(streams="in,out", **options).schema("stream string, n int").load()
+    found = [(row.stream, row.n) for row in both.collect()]
+    assert sorted(found) == [(stream, n) for stream in ("in", "out") for n in range(COUNT)]
+
+
+# --- Servers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["streamd_server", pytest.param("redis_server", marks=pytest.mark.real), "older_redis", "valkey_server"]
+)
+def test_every_server_is_read_and_written(
+    name: str, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    with redis.Redis(port=server.port, protocol=2) as store:
+        store.flushall()
+        pass_through(spark, {"port": str(server.port)}, tmp_path)
+        assert [group["name"] for group in store.xinfo_groups("in")] == [b"spark"]
+        store.flushall()
+
+
+# --- Ways -----------------------------------------------------------------------------------------------------------------
+
+
+def test_tls_with_a_certificate_of_the_client(
+    spark: SparkSession, new_streamd: Any, certificate: Path, tmp_path: Path
+) -> None:
+    port, file = str(free_port()), str(certificate)
+    new_streamd(tls_port=port, tls_cert_file=file, tls_key_file=file, tls_ca_cert_file=file, tls_auth_clients="yes")
+    options = {"url": f"rediss://localhost:{port}", "tlsCaFile": file, "tlsCertFile": file}
+    pass_through(spark, options, tmp_path)
+
+
+def test_a_user_with_few_permissions(spark: SparkSession, new_streamd: Any, tmp_path: Path) -> None:
+    server = new_streamd(requirepass="main")
+    with redis.Redis(port=server.port, password="main", protocol=2) as store:
+        store.execute_command(
+            "ACL", "SETUSER", "spark", "on", ">hidden-word", "~in", "~out", "~streamd:sink:*",
+            "+@read", "+@stream", "+@string", "+@transaction", "+@connection", "+info", "+time", "-flushall",
+        )  # fmt: skip
+    secret = tmp_path / "password"
+    secret.write_text("hidden-word\n")
+    options = {"port": str(server.port), "username": "spark", "passwordFile": str(secret)}
+    pass_through(spark, options, tmp_path)
+    with pytest.raises(Exception, match="NOPERM"):
+        spark.read.format("streamd").options(stream="other", **options).load().count()
+
+
+def test_a_unix_socket(spark: SparkSession, new_streamd: Any, tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    new_streamd(unixsocket=str(path))
+    pass_through(spark, {"unixSocketPath": str(path)}, tmp_path)
+
+
+@pytest.mark.real(since="7.0")
+def test_a_sentinel(spark: SparkSession, sentinel: tuple[int, Server, Server], tmp_path: Path) -> None:
+    port, primary, _ = sentinel
+    pass_through(spark, {"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "main"}, tmp_path)
+    with redis.Redis(port=primary.port, protocol=2) as store:
+        assert store.xlen("out") == COUNT
+
+
+# --- Passwords ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("java")
+def test_passwords_are_in_no_log_plan_or_checkpoint(new_streamd: Any, tmp_path: Path) -> None:
+    """In a session of its own: what it prints and logs, its log of events, its warehouse and its checkpoints."""
+    server = new_streamd(requirepass="hidden-word")
+    with redis.Redis(port=server.port, password="hidden-word", protocol=2) as store:
+        for number in range(COUNT):
+            store.xadd("in", {"n": number})
+    port, url = str(server.port), f"redis://:hidden-word@127.0.0.1:{server.port}/0"
+    # The other ways, passwordFile and passwordEnv, do not even put it among the options.
+    ways = [{"port": port, "password": "hidden-word"}, {"url": url}]
+    wrong = [{"port": port, "password": "no-hidden-word"}, {"url": url.replace("hidden", "no-hidden")}]
+    folder = tmp_path / "work"
+    (folder / "events").mkdir(parents=True)
+    env = python_environment()
+    env["PYTHONPATH"] = str(Path(__file__).parents[1]) + ":" + env["PYTHONPATH"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "support.spark_secrets", str(folder)], input=json.dumps({"ways": ways, "wrong": wrong}), env=env, cwd=folder,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-5000:]
+    assert "INFO" in ran.stderr, "it logs what it does"
+    assert ran.stdout.count("WRONGPASS") == 2
+    assert "hidden-word" not in ran.stdout
+    assert [line for line in ran.stderr.splitlines() if "hidden-word" in line] == []
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.relative_to(folder).parts[0] for path in files} >= {
+        "events",
+        "checkpoint-0",
+        "checkpoint-1",
+        "archive",
+    }
+    assert [str(path) for path in files if b"hidden-word" in path.read_bytes()] == []
+    with redis.Redis(port=server.port, password="hidden-word", protocol=2) as store:
+        assert store.xlen("out") == len(ways) * COUNT
