@@ -49,11 +49,11 @@ from streamd.spark.archive.server import (
     has_entry,
     read_entries,
 )
+from streamd.spark.collector import collector_paused
 from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import DataLossError, OptionError, ServerError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.options import SourceOptions
-from streamd.spark.ranges import collector_paused
 from streamd.spark.schema import TableLayout, arrow_schema, table_layout
 from streamd.spark.split import stream_key
 
