@@ -8,7 +8,8 @@ directly, in a loop.
 
 Each operation is run twice: what the first run costs (code that Python has yet to specialise, blocks that grow) is
 forgotten. All is prepared before the first is counted, because the process runs faster until then. What must hold, so
-that counts repeat: time stands still (counting.c), hashes are not random, and nothing is collected in between.
+that counts repeat: time stands still (counting.c), hashes are not random, nothing is collected in between, and there
+is free memory of every kind.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ __all__ = ["IDLE", "NOTHING", "OPERATIONS", "Operation"]
 SMALL = b"v" * 20
 LARGE = b"v" * 1000
 NOW_MS = 1_700_000_000_000
+POOL_BYTES = 16384
+"""What Python's allocator takes at a time for blocks of one size."""
+BYTES_OVERHEAD = sys.getsizeof(b"")
 TURNS = 2
 """Turns of the loop from a request to its reply: one that reads, and the end of it, which writes."""
 
@@ -604,6 +608,20 @@ async def _(world: World) -> Run:
 # --- The process ---------------------------------------------------------------------------------------------------------------
 
 
+def loosen_memory() -> list[object]:
+    """Give Python's allocator free blocks of every size, in pools that never become empty; returns what must be kept.
+
+    Else it depends on all that was allocated before whether an operation that takes a block and gives it back makes
+    the allocator take a whole pool and give it back, which is two hundred instructions.
+    """
+    kept: list[object] = []
+    for size in range(16, 513, 16):
+        n = 16 * POOL_BYTES // size
+        made = [object() if size == 16 else float(i) if size == 32 else bytes(size - BYTES_OVERHEAD) for i in range(n)]
+        kept += made[:: POOL_BYTES // size // 2]
+    return kept
+
+
 async def main(library: ctypes.PyDLL, folder: Path) -> None:
     world = World(library, folder)
     await world.start()
@@ -611,6 +629,7 @@ async def main(library: ctypes.PyDLL, folder: Path) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+    kept = loosen_memory()
     told = []
     library.start_instrumentation()
     for operation_, run in runs:
@@ -620,6 +639,7 @@ async def main(library: ctypes.PyDLL, folder: Path) -> None:
         await run()
         library.dump(operation_.name.encode())
         told.append({"name": operation_.name, "brackets": world.brackets})
+    del kept
     (folder / "told.json").write_text(json.dumps(told))
 
 

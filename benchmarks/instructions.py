@@ -5,10 +5,12 @@
     python -m benchmarks.instructions --update    write what is measured to instructions.json, for this environment
     python -m benchmarks.instructions --profile "XADD, pipeline 16"      where an operation's instructions go
 
-Valgrind's callgrind counts; the operations, and what is counted of them, are in counted.py. On one machine a count
-repeats within a thousandth, whatever else runs there. It depends on compilers and on versions, so the committed figures
-say what they belong to. In such an environment an operation may take 3 % more; in another, where only the order of
-magnitude can be compared, 30 % more. An instruction is no time: it says nothing about caches, system calls, and waiting.
+Valgrind's callgrind counts; the operations, and what is counted of them, are in counted.py. In one environment a count
+repeats exactly, whatever else runs there; where other code in the process changes, it moves by up to 1.5 %, because memory
+lies elsewhere. It depends on compilers and on versions, so the committed figures say what they belong to. In such an
+environment an operation may take 3 % more; in another, where only a rough comparison is possible, 30 % more.
+
+An instruction is no time: it says nothing about caches, system calls, and waiting.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,13 +36,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.counted import IDLE, NOTHING, OPERATIONS
+from benchmarks.profile import Profile, read_profile
 
-__all__ = ["Figure", "Profile", "compare", "measure", "read_profile"]
+__all__ = ["Figure", "compare", "counted_run", "find_profiles", "read_counts"]
 
 COMMITTED = Path(__file__).with_name("instructions.json")
+ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.03
 TOLERANCE_ELSEWHERE = 0.30
 DEADLINE_S = 300
+HEAP = (
+    "_int_malloc", "_int_free", "_int_free_merge_chunk", "_int_free_create_chunk", "_int_realloc", "_int_memalign",
+    "unlink_chunk.constprop.0", "unlink_chunk.isra.0", "malloc_consolidate", "sysmalloc", "systrim.constprop.0",
+    "systrim.isra.0",
+)  # fmt: skip
+"""The inside of the C library's heap: what it takes depends on all that has been allocated before, and is not counted."""
 
 
 # --- Counting ----------------------------------------------------------------------------------------------------------------
@@ -63,9 +72,20 @@ def counted_run() -> Iterator[Path]:
             sys.executable, "-m", "benchmarks.counted", str(library), str(folder),
         ]  # fmt: skip
         # Nothing else of the environment: its size alone moves what is on the stack.
-        environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0", "LD_PRELOAD": str(library)}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONHASHSEED": "0",
+            "LD_PRELOAD": str(library),
+            # The heap grows once, and never shrinks.
+            "MALLOC_TOP_PAD_": str(1 << 28),
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+        }
+        program = command[command.index(sys.executable) :]
+        # Once as it is, so that Python's caches are there.
+        subprocess.run(program, env=environment, cwd=ROOT, timeout=DEADLINE_S, check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(folder / "appendonlydir")
         done = subprocess.run(
-            command, env=environment, cwd=Path(__file__).parents[1], timeout=DEADLINE_S, check=False,
+            command, env=environment, cwd=ROOT, timeout=DEADLINE_S, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         if done.returncode:
@@ -73,16 +93,22 @@ def counted_run() -> Iterator[Path]:
         yield folder
 
 
-def read_counts(folder: Path) -> dict[str, float]:
-    """Instructions of each operation for one of its unit, by its name, without what counting costs."""
-    totals: dict[str, int] = {}
+def find_profiles(folder: Path) -> dict[str, Profile]:
+    """What has been counted for each operation, by its name."""
+    profiles = {}
     for path in folder.glob("counts.*"):
         text = path.read_text(errors="replace")
-        name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE)
-        total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
-        if name and total:
-            totals[name[1]] = int(total[1])
+        if name := re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.MULTILINE):
+            profiles[name[1]] = read_profile(text)
+    return profiles
+
+
+def read_counts(folder: Path) -> dict[str, float]:
+    """Instructions of each operation for one of its unit, by its name, without what counting costs."""
     brackets = {told["name"]: told["brackets"] for told in json.loads((folder / "told.json").read_text())}
+    totals = {}
+    for name, profile in find_profiles(folder).items():
+        totals[name] = profile.total - sum(profile.own.get(function, 0) for function in HEAP)
     idle, nothing = (totals[name] / brackets[name] for name in (IDLE, NOTHING))
     counts = {}
     for operation in OPERATIONS:
@@ -90,12 +116,6 @@ def read_counts(folder: Path) -> dict[str, float]:
             overhead = (idle if operation.has_turns else nothing) * brackets[operation.name]
             counts[operation.name] = (totals[operation.name] - overhead) / operation.count
     return counts
-
-
-def measure() -> dict[str, float]:
-    """Instructions of each operation for one of its unit, by its name."""
-    with counted_run() as folder:
-        return read_counts(folder)
 
 
 # --- What counts depend on ----------------------------------------------------------------------------------------------------
@@ -206,59 +226,6 @@ def show(console: Console, figures: list[Figure]) -> None:
 # --- Profiles --------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Profile:
-    """
-    total      instructions in all
-    own        by function: in the function itself
-    inclusive  by function: with what it calls; of one that calls itself, each call is counted
-    """
-
-    total: int
-    own: dict[str, int]
-    inclusive: dict[str, int]
-
-
-def read_profile(text: str) -> Profile:
-    """What a file of callgrind's says, with neither names nor positions compressed."""
-    own: dict[str, int] = defaultdict(int)
-    inclusive: dict[str, int] = defaultdict(int)
-    function, is_call = "", False
-    for line in text.splitlines():
-        if line.startswith("fn="):
-            function = readable(line[3:])
-        elif line.startswith("calls="):
-            is_call = True
-        elif line[:1].isdigit():
-            cost = int(line.split()[1]) if " " in line else 0
-            inclusive[function] += cost
-            if not is_call:
-                own[function] += cost
-            is_call = False
-    return Profile(sum(own.values()), own, inclusive)
-
-
-def readable(symbol: str) -> str:
-    """`__pyx_f_7streamd_6engine_6stream_6Stream_append_args` -> `engine.stream.Stream.append_args`.
-
-    A method that Python calls is two functions: the one that takes the arguments apart is marked.
-    """
-    symbol = symbol.partition("'")[0]  # what stands behind it is how deep a function calls itself
-    found = re.match(r"__pyx_(pw|pf|f|tp_new|tp_dealloc|getprop|setprop)_(?=\d)", symbol)
-    if not found:
-        return symbol
-    rest, parts = symbol[found.end() :], []
-    # Each name stands behind its length, but for the last, which stands behind its number among the methods.
-    while (match := re.match(r"(\d+)", rest)) and rest[match.end() + int(match[1]) :][:1] in ("_", ""):
-        end = match.end() + int(match[1])
-        parts.append(rest[match.end() : end])
-        rest = rest[end + 1 :]
-    if rest:
-        parts.append(re.sub(r"^\d+", "", rest))
-    name = ".".join(parts).removeprefix("streamd.")
-    return f"{name} (arguments)" if found[1] == "pw" else name
-
-
 def show_profile(console: Console, profile: Profile, name: str, most: int) -> None:
     table = Table("function", title=f"{name}: where {profile.total:,} instructions go")
     table.add_column("with what it calls", justify="right")
@@ -281,12 +248,11 @@ def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     with counted_run() as folder:
         measured = read_counts(folder)
-        if profile is not None:
-            for path in folder.glob("counts.*"):
-                text = path.read_text(errors="replace")
-                if f"Client Request: {profile}\n" in text:
-                    return show_profile(console, read_profile(text), profile, most)
+        profiles = find_profiles(folder)
+    if profile is not None:
+        if profile not in profiles:
             raise click.ClickException(f"there is no operation {profile!r}")
+        return show_profile(console, profiles[profile], profile, most)
     environment = describe_environment()
     nearest = find_nearest(read_committed(), environment)
     unlike = differing(nearest["environment"], environment) if nearest else []

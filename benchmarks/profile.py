@@ -1,0 +1,62 @@
+"""What callgrind has counted of one operation, by function."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+__all__ = ["Profile", "read_profile", "readable"]
+
+
+@dataclass
+class Profile:
+    """
+    total      instructions in all
+    own        by function: in the function itself
+    inclusive  by function: with what it calls; of one that calls itself, each call is counted
+    """
+
+    total: int
+    own: dict[str, int]
+    inclusive: dict[str, int]
+
+
+def read_profile(text: str) -> Profile:
+    """What a file of callgrind's says, with neither names nor positions compressed."""
+    own: dict[str, int] = defaultdict(int)
+    inclusive: dict[str, int] = defaultdict(int)
+    function, is_call = "", False
+    for line in text.splitlines():
+        if line.startswith("fn="):
+            function = readable(line[3:])
+        elif line.startswith("calls="):
+            is_call = True
+        elif line[:1].isdigit():
+            cost = int(line.split()[1]) if " " in line else 0
+            inclusive[function] += cost
+            if not is_call:
+                own[function] += cost
+            is_call = False
+    return Profile(sum(own.values()), own, inclusive)
+
+
+def readable(symbol: str) -> str:
+    """`__pyx_f_7streamd_6engine_6stream_6Stream_append_args` -> `engine.stream.Stream.append_args`.
+
+    A method that Python calls is two functions: the one that takes the arguments apart is marked.
+    """
+    symbol = symbol.partition("'")[0]  # what stands behind it is how deep a function calls itself
+    found = re.match(r"__pyx_(pw|pf|f|tp_new|tp_dealloc|getprop|setprop)_(?=\d)", symbol)
+    if not found:
+        return symbol
+    rest, parts = symbol[found.end() :], []
+    # Each name stands behind its length, but for the last, which stands behind its number among the methods.
+    while (match := re.match(r"(\d+)", rest)) and rest[match.end() + int(match[1]) :][:1] in ("_", ""):
+        end = match.end() + int(match[1])
+        parts.append(rest[match.end() : end])
+        rest = rest[end + 1 :]
+    if rest:
+        parts.append(re.sub(r"^\d+", "", rest))
+    name = ".".join(parts).removeprefix("streamd.")
+    return f"{name} (arguments)" if found[1] == "pw" else name
