@@ -17,8 +17,11 @@ A poll that finds something asks XINFO about these streams in a second one.
 
 Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
 the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
-where a scan of the entries reached a limit. Each part begins with an entry that was seen; whoever reads the part looks
-whether it is still there (stream_source.py).
+where a limit was reached. Each part begins with an entry that was seen; whoever reads the part looks whether it is still
+there (stream_source.py).
+
+Where a batch is cut, and where it reaches a limit of entries, streamd tells (STREAMD.SPLIT, two round trips). With other
+servers, and for limits in bytes, the entries are looked through; but not a backlog without limits that is long.
 
 Progress of the mirror group does not wait for Spark's `commit`, which comes a batch late, and never for the last batch of a
 run: when Spark asks what comes behind an offset, everything up to it has been processed. The group is never moved forward
@@ -40,7 +43,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from streamd.spark.connect import TEMPORARY_CODES, Connection, connect
+from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, server_features
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.keys import stream_key, stream_name
@@ -54,6 +57,7 @@ from streamd.spark.offsets import (
 )
 from streamd.spark.options import ConnectionOptions, SourceOptions
 from streamd.spark.ranges import RangeScan, scan_range
+from streamd.spark.split import ask_slices
 
 __all__ = ["ADVICE", "Link", "Planner"]
 
@@ -181,6 +185,18 @@ class Scanned:
                 break
             at = max(at + 1, bisect_right(self.marks, before + rows, lo=at + 1, key=lambda mark: mark[0]) - 1)
         return found
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a batch reads of a candidate: up to `last`, cut into `parts` (first entry, entries).
+
+    is_complete  that is all there is, as far as is known
+    """
+
+    last: int
+    is_complete: bool
+    parts: tuple[tuple[int, int | None], ...]
 
 
 class Replan(Exception):  # no error: the answer is to look again
@@ -442,7 +458,7 @@ class Planner:
             estimate = each.estimate
             # An estimate is what there is at most: when it is enough, entries that were deleted may make it less.
             if estimate is None or not each.position.is_caught_up:
-                estimate = self._scan(connection, name, each, each.first, 0, limit=wanted).count
+                estimate = self._count(connection, name, each, wanted)
             wanted -= estimate
             if wanted <= 0:
                 return True
@@ -456,9 +472,11 @@ class Planner:
         size = self._options.max_bytes_per_trigger if is_limited else None
         if entries is None and size is None:
             return self._plan_all(connection, candidates)
-        step = self._step(entries)
-        scans = self._scan_shares(connection, candidates, entries, size, step)
-        return self._positions_behind(connection, candidates, scans)
+        if size is None and _can_split(connection):
+            chosen = self._ask_shares(connection, candidates, entries)
+        else:
+            chosen = self._cut(self._scan_shares(connection, candidates, entries, size, self._step(entries)))
+        return self._positions_behind(connection, candidates, chosen)
 
     def _plan_all(self, connection: Connection, candidates: Mapping[str, Candidate]) -> dict[str, Position]:
         """All there is. What is little, and need not be cut, is not looked through."""
@@ -468,23 +486,64 @@ class Planner:
         step = self._step(total)
         found: dict[str, Position] = {}
         scans: dict[str, Scanned] = {}
+        rest: dict[str, Candidate] = {}
         for name, each in candidates.items():
             estimate = each.estimate
             if not is_cut and estimate is not None and estimate <= self._options.batch_size:
                 found[name] = end_of_stream(each.end, ((each.first, estimate),))
-                continue
+            else:
+                rest[name] = each
+        if rest and _can_split(connection):
+            return {**found, **self._positions_behind(connection, rest, self._ask_shares(connection, rest, None))}
+        for name, each in rest.items():
+            estimate = each.estimate
             if self._options.max_records_per_partition is None and (estimate is None or estimate > SCAN_LIMIT):
                 found[name] = end_of_stream(each.end, self._uncounted_cuts(connection, name, each, estimate, total))
                 continue
             scanned = Scanned()
             scanned.add(self._scan(connection, name, each, each.first, step), step)
             scans[name] = scanned
-        return {**found, **self._positions_behind(connection, candidates, scans)}
+        return {**found, **self._positions_behind(connection, rest, self._cut(scans))}
+
+    def _ask_shares(
+        self, connection: Connection, candidates: Mapping[str, Candidate], entries: int | None
+    ) -> dict[str, Chosen]:
+        """As `_scan_shares` and `_cut`, by asking a server that can count and cut."""
+        names = list(candidates)
+        bounds = [(name, candidates[name].first, candidates[name].end.last) for name in names]
+        limits = None if entries is None else [entries] * len(names)
+        whole = dict(zip(names, ask_slices(connection, bounds, [1] * len(names), limits), strict=True))
+        if any(not slices or slices[0].first != candidates[name].first for name, slices in whole.items()):
+            raise Replan
+        counts = {name: slices[0].count for name, slices in whole.items()}
+        shares = counts if entries is None else _shares(counts, entries)
+        rows = self._rows_of_part(sum(shares.values()))
+        bounds = [each for each in bounds if each[0] in shares]
+        cut = ask_slices(
+            connection,
+            bounds,
+            [-(-shares[name] // rows) for name, _, _ in bounds],
+            [shares[name] for name, _, _ in bounds],
+        )
+        found = {}
+        for (name, first, _), slices in zip(bounds, cut, strict=True):
+            if not slices or slices[0].first != first:
+                raise Replan
+            is_complete = shares[name] == counts[name] and counts[name] != entries
+            found[name] = Chosen(slices[-1].last, is_complete, tuple((each.first, each.count) for each in slices))
+        return found
+
+    def _count(self, connection: Connection, name: str, candidate: Candidate, limit: int) -> int:
+        """How many entries there are to read, up to a limit."""
+        if _can_split(connection):
+            (slices,) = ask_slices(connection, [(name, candidate.first, candidate.end.last)], [1], [limit])
+            return sum(each.count for each in slices)
+        return self._scan(connection, name, candidate, candidate.first, 0, limit=limit).count
 
     def _uncounted_cuts(
         self, connection: Connection, name: str, candidate: Candidate, estimate: int | None, total: int | None
     ) -> tuple[tuple[int, int | None], ...]:
-        """Parts of a backlog that is too long to be looked through, by the server's help or by probes."""
+        """Parts of a backlog that is too long to be looked through, by probes."""
         from streamd.spark.split import Extent, find_cuts
 
         first, end = candidate.first, candidate.end
@@ -582,31 +641,38 @@ class Planner:
         rows = max(least, -(-total // self._parallelism))
         return min(rows, self._options.max_records_per_partition or rows)
 
-    def _positions_behind(
-        self, connection: Connection, candidates: Mapping[str, Candidate], scans: Mapping[str, Scanned]
-    ) -> dict[str, Position]:
-        """Positions behind what was scanned."""
+    def _cut(self, scans: Mapping[str, Scanned]) -> dict[str, Chosen]:
+        """What was scanned, cut into parts."""
         rows = self._rows_of_part(sum(each.count for each in scans.values()))
         is_strict = self._options.max_records_per_partition is not None
-        inside = [name for name, each in scans.items() if not each.is_complete]
+        return {
+            name: Chosen(each.last, each.is_complete, each.cuts(rows, is_strict=is_strict))
+            for name, each in scans.items()
+        }
+
+    def _positions_behind(
+        self, connection: Connection, candidates: Mapping[str, Candidate], chosen: Mapping[str, Chosen]
+    ) -> dict[str, Position]:
+        """Positions behind what a batch reads."""
+        inside = [name for name, each in chosen.items() if not each.is_complete]
         requests: list[tuple[bytes | str | int, ...]] = [
-            ("XRANGE", stream_key(name), format_entry_id(scans[name].last + 1), "+", "COUNT", 1) for name in inside
+            ("XRANGE", stream_key(name), format_entry_id(chosen[name].last + 1), "+", "COUNT", 1) for name in inside
         ]
         following = dict(zip(inside, connection.pipeline(requests), strict=True))
         found = {}
-        for name, scanned in scans.items():
-            candidate, cuts = candidates[name], scanned.cuts(rows, is_strict=is_strict)
-            if scanned.is_complete:
-                found[name] = end_of_stream(candidate.end, cuts)
+        for name, each in chosen.items():
+            candidate = candidates[name]
+            if each.is_complete:
+                found[name] = end_of_stream(candidate.end, each.parts)
                 continue
             entries = following[name]
             behind = parse_entry_id(entries[0][0]) if entries else None
             if behind is not None and behind > candidate.end.last:
                 behind = None  # it came after the stream was looked at
             found[name] = (
-                end_of_stream(candidate.end, cuts)
+                end_of_stream(candidate.end, each.parts)
                 if behind is None
-                else inside_stream(candidate.position, candidate.end, scanned.last, behind, cuts)
+                else inside_stream(candidate.position, candidate.end, each.last, behind, each.parts)
             )
         return found
 
@@ -697,6 +763,28 @@ def _start(start: int, info: StreamInfo | None, entries: Any) -> Position:
     if at <= info.last:
         return end_of_stream(info)
     return Position(at=at, last=info.last, added=info.added, read=None, next=None)
+
+
+def _can_split(connection: Connection) -> bool:
+    """Whether the server counts and cuts ranges."""
+    return server_features(connection).has_streamd_helpers
+
+
+def _shares(counts: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How many entries to take of each stream: equal shares, and what one leaves, others get; none of those without any.
+
+    When not even one entry of each fits, the first ones have it.
+    """
+    found: dict[str, int] = dict.fromkeys(itertools.islice(counts, limit), 0)
+    active, left = list(found), limit
+    while active and left > 0:
+        share = max(1, left // len(active))
+        for name in active:
+            taken = min(share, left, counts[name] - found[name])
+            found[name] += taken
+            left -= taken
+        active = [name for name in active if found[name] < counts[name]]
+    return {name: count for name, count in found.items() if count}
 
 
 def _mended(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
