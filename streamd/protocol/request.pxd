@@ -48,6 +48,7 @@ cdef class RequestParser:
     cdef int read_count(self) except -1
     cdef bint read_bulk_len(self) except -1
     cdef bint read_partial(self) except -1
+    cdef int read_plain_arguments(self) except -1
     cdef int add(self, PyObject *arg) except -1
     cdef list read_inline(self)
     cdef list finish(self)

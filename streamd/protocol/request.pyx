@@ -118,35 +118,48 @@ cdef enum:
 cdef PyObject *recent[1 << RECENT_BITS]      # each a bytes object, owned, or NULL; of all parsers, guarded by the GIL
 
 
-cdef inline PyObject **place_of(const char *p, Py_ssize_t n) noexcept nogil:
-    """Where a word of 2 to RECENT_MAX_SIZE bytes is kept."""
-    cdef uint64_t head = 0, tail = 0
+cdef inline void ends_of(const char *p, Py_ssize_t n, uint64_t *head, uint64_t *tail) noexcept nogil:
+    """First and last bytes of a word of 2 to RECENT_MAX_SIZE; they overlap: all of the word, whatever its length."""
     cdef uint32_t short_head = 0, short_tail = 0
-    # First and last bytes, which overlap: all of the word, whatever its length.
     if n >= 8:
-        memcpy(&head, p, 8)
-        memcpy(&tail, p + n - 8, 8)
+        memcpy(head, p, 8)
+        memcpy(tail, p + n - 8, 8)
     elif n >= 4:
         memcpy(&short_head, p, 4)
         memcpy(&short_tail, p + n - 4, 4)
-        head = short_head
-        tail = short_tail
+        head[0] = short_head
+        tail[0] = short_tail
     else:
-        head = <unsigned char>p[0]
-        tail = (<unsigned int><unsigned char>p[1] << 8) | <unsigned char>p[n - 1]
+        head[0] = <unsigned char>p[0]
+        tail[0] = (<unsigned int><unsigned char>p[1] << 8) | <unsigned char>p[n - 1]
+
+
+cdef inline PyObject **place_of(uint64_t head, uint64_t tail, Py_ssize_t n) noexcept nogil:
+    """Where a word with these ends is kept."""
     head = (head ^ <uint64_t>n << 56) * <uint64_t>0x9E3779B97F4A7C15 ^ tail * <uint64_t>0xC2B2AE3D27D4EB4F
     return &recent[head >> (64 - RECENT_BITS)]
 
 
-cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
-    """A bytes object of n bytes at p, with one reference for the caller."""
+cdef inline bint is_word(PyObject *word, uint64_t head, uint64_t tail, Py_ssize_t n) noexcept:
+    """Whether a kept word, or NULL, is the one of n bytes with these ends."""
+    cdef uint64_t word_head = 0, word_tail = 0
+    if word == NULL or bytes_size(word) != n:
+        return False
+    ends_of(bytes_data(word), n, &word_head, &word_tail)
+    return word_head == head and word_tail == tail
+
+
+cdef inline PyObject *find_or_keep(const char *p, Py_ssize_t n) except NULL:
+    """As new_argument."""
     cdef PyObject *word
     cdef PyObject **place
+    cdef uint64_t head = 0, tail = 0
     if n < 2 or n > RECENT_MAX_SIZE:
         return new_bytes(p, n)
-    place = place_of(p, n)
+    ends_of(p, n, &head, &tail)
+    place = place_of(head, tail, n)
     word = place[0]
-    if word == NULL or bytes_size(word) != n or memcmp(bytes_data(word), p, <size_t>n) != 0:
+    if not is_word(word, head, tail, n):
         word = new_bytes(p, n)
         Py_XDECREF(place[0])
         place[0] = word
@@ -154,18 +167,23 @@ cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
     return word
 
 
+cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
+    """A bytes object of n bytes at p, with one reference for the caller."""
+    return find_or_keep(p, n)
+
+
 def forget_words(list words not None):
     """Keep none of these words: they may be passwords."""
     cdef PyObject **place
     cdef PyObject *kept
+    cdef uint64_t head = 0, tail = 0
     cdef bytes word
     for word in words:
         if 2 <= PyBytes_GET_SIZE(word) <= RECENT_MAX_SIZE:
-            place = place_of(PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word))
+            ends_of(PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word), &head, &tail)
+            place = place_of(head, tail, PyBytes_GET_SIZE(word))
             kept = place[0]
-            if kept != NULL and bytes_size(kept) == PyBytes_GET_SIZE(word) and memcmp(
-                bytes_data(kept), PyBytes_AS_STRING(word), <size_t>PyBytes_GET_SIZE(word)
-            ) == 0:
+            if is_word(kept, head, tail, PyBytes_GET_SIZE(word)):
                 place[0] = NULL
                 Py_XDECREF(kept)
 
@@ -321,9 +339,13 @@ cdef class RequestParser:
                 self.keep()
                 return None
         while self.missing:
-            if self.bulk_len < 0 and not self.read_bulk_len():
-                self.keep()
-                return None
+            if self.bulk_len < 0:
+                self.read_plain_arguments()
+                if not self.missing:
+                    break
+                if not self.read_bulk_len():
+                    self.keep()
+                    return None
             if self.partial == NULL and self.size - self.pos - 2 >= self.bulk_len:
                 # The two bytes after an argument are a line end, but nobody looks.
                 if self.authenticated:
@@ -337,6 +359,47 @@ cdef class RequestParser:
                 self.keep()
                 return None
         return self.finish()
+
+    cdef int read_plain_arguments(self) except -1:
+        """Read the arguments that are there as a whole, with a header of at most four digits, as far as there are any.
+
+        That is nearly all that ever comes, so it is one loop over local variables. What is out of the ordinary in any
+        way, wrong or not, is left to the careful functions: nothing is decided here.
+        """
+        cdef const char *p = self.input + self.pos
+        cdef const char *q
+        cdef const char *end = self.input + self.size
+        cdef list args = self.args
+        cdef Py_ssize_t filled = self.filled
+        cdef Py_ssize_t last = min(PyList_GET_SIZE(args), filled + self.missing)
+        cdef Py_ssize_t length
+        cdef Py_ssize_t total = 0
+        cdef unsigned int digit
+        if self.partial != NULL or not self.authenticated:  # a stranger's words are not kept: passwords are among them
+            return 0
+        while filled < last and end - p >= 8 and p[0] == c'$':
+            digit = <unsigned char>p[1] - <unsigned int>c'0'
+            if digit > 9:
+                break
+            length = digit
+            q = p + 2
+            while q[0] != c'\r' and q < p + 5 and length:
+                digit = <unsigned char>q[0] - <unsigned int>c'0'
+                if digit > 9:
+                    break
+                length = 10 * length + digit
+                q += 1
+            if q[0] != c'\r' or length > self.max_bulk_len or end - q - 4 < length:
+                break
+            list_set_item(args, filled, find_or_keep(q + 2, length))
+            filled += 1
+            total += length
+            p = q + 4 + length
+        self.missing -= filled - self.filled
+        self.filled = filled
+        self.args_size += total
+        self.pos = p - self.input
+        return 0
 
     cdef list finish(self):
         """Hand the finished request out."""

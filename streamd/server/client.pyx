@@ -69,7 +69,8 @@ cdef class Client:
         self.total_net_in += size
         dispatcher.net_input_bytes += size
         dispatcher.total_reads += 1
-        self.last_interaction_us = monotonic_us()
+        dispatcher.look_at_clocks()
+        self.last_interaction_us = dispatcher.ended_us
         self.parser.feed(data)
         waiting = self.parser.size - self.parser.pos + self.parser.partial_size
         if waiting > dispatcher.peak_input:

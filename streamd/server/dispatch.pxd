@@ -75,6 +75,7 @@ cdef class Dispatcher:
     cdef readonly dict entries        # full name (`xgroup|create`) -> Entry
     cdef readonly dict errorstats     # error code -> count
     cdef dict names                   # name as sent -> Entry
+    cdef list seen                    # names and entries in turn, placed by the address of the name
     cdef public object server
     cdef object loop
     cdef readonly object blocked      # BlockedClients
@@ -85,6 +86,7 @@ cdef class Dispatcher:
     cdef long long share_us           # how long that is now
     cdef long long ended_us           # monotonic: when the last request had been run or refused, and the next began
     cdef long long wall_offset_us     # what makes Unix time of monotonic time
+    cdef long long wall_read_us       # monotonic: when that was found
     cdef long long output_hard[3]     # limits of unsent replies by OutputClass, bytes; 0: none
     cdef long long output_soft[3]
     cdef long long output_soft_us[3]  # how long output_soft may be passed
@@ -136,6 +138,7 @@ cdef class Dispatcher:
     cdef inline void look_at_clocks(self) noexcept
     cdef int process(self, Client client) except -1
     cdef Entry look_up(self, list args)
+    cdef Entry look_up_name(self, bytes name, list args)
     cdef int execute(self, Client client, list args) except -1
     cdef int gate(self, Client client, Entry entry, list args) except -1
     cdef str find_refusal(self, Client client, Entry entry, list args)

@@ -27,6 +27,8 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 lives.
 """
 
+from cpython.list cimport PyList_GET_ITEM
+from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX, SIZE_MAX
 
 import logging
@@ -56,6 +58,8 @@ log = logging.getLogger("streamd")
 cdef enum:
     SHARE_US = 300              # how long a client may run requests before it is the others' turn, at least
     SHARE_MAX_US = 20000        # ... and at most
+    SEEN = 16                   # command names that are found without a look into the table; a power of two
+    WALL_CLOCK_US = 1000        # how old an answer of the clock of Unix time may be
     REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
@@ -190,7 +194,7 @@ cdef class Dispatcher:
         self.context = ServerContext()
         self.context.server = server
         self.context.databases = server.databases
-        self.context.registry = self.blocked = server.blocked
+        self.context.registry = self.blocked = <BlockedClients?>server.blocked
         self.context.dispatcher = self
         self.share_us = SHARE_US
         self.ready = {}
@@ -212,6 +216,7 @@ cdef class Dispatcher:
         for output_class in range(OUTPUT_CLASSES):
             self.set_output_limit(output_class, 0, 0, 0)
         self.names = {}
+        self.seen = [None] * (2 * SEEN)
         self.entries = {}
         self.load_table(server.commands)
 
@@ -274,11 +279,13 @@ cdef class Dispatcher:
             resumed = self.resumed
             self.resumed = []
             for client in resumed:
+                self.look_at_clocks()
                 self.process(client)
         put_off = self.put_off
         self.put_off = []
         for client in put_off:
             client.is_put_off = False
+            self.look_at_clocks()
             self.process(client)
             if not client.is_put_off:
                 client.go_on()
@@ -312,16 +319,19 @@ cdef class Dispatcher:
             self.schedule()
 
     cdef inline void look_at_clocks(self) noexcept:
-        """Take the time, before requests are run: of both clocks once, as one is read anew after each request."""
+        """Take the time, before requests are run. A look at a clock is not for nothing: Unix time follows from the other's."""
         self.ended_us = monotonic_us()
-        self.wall_offset_us = wall_us() - self.ended_us
+        if self.ended_us - self.wall_read_us >= WALL_CLOCK_US:
+            self.wall_read_us = self.ended_us
+            self.wall_offset_us = wall_us() - self.ended_us
 
     cdef int process(self, Client client) except -1:
-        """Run every complete request of a client, until it has to wait or has had its share of the turn."""
+        """Run every complete request of a client, until it has to wait or has had its share of the turn.
+
+        The caller has looked at the clocks.
+        """
         cdef list args
-        cdef long long limit_us
-        self.look_at_clocks()
-        limit_us = self.ended_us + self.share_us
+        cdef long long limit_us = self.ended_us + self.share_us
         if self.turn_started_us == 0:
             self.turn_started_us = self.ended_us
         while client.can_run():
@@ -467,15 +477,16 @@ cdef class Dispatcher:
     cdef Entry look_up(self, list args):
         """The entry for a request; raises CommandError for an unknown command or subcommand."""
         cdef bytes name = <bytes>args[0]
-        cdef object found = self.names.get(name)
+        cdef Py_ssize_t place = (<size_t><PyObject *>name >> 4 & (SEEN - 1)) * 2
+        cdef object found
         cdef Entry entry
-        if found is None:
-            found = self.names.get(name.upper())
-            if found is None:
-                raise CommandError(unknown_command(args))
-            if len(self.names) < NAME_CACHE:
-                self.names[name] = found
-        entry = <Entry>found
+        # The parser makes one object of a word that comes again and again: then there is nothing to compare.
+        if PyList_GET_ITEM(self.seen, place) == <PyObject *>name:
+            entry = <Entry>PyList_GET_ITEM(self.seen, place + 1)
+        else:
+            entry = self.look_up_name(name, args)
+            self.seen[place] = name
+            self.seen[place + 1] = entry
         if entry.subcommands is not None and len(args) > 1:
             name = <bytes>args[1]
             found = entry.subcommands.get(name)
@@ -489,6 +500,17 @@ cdef class Dispatcher:
                     entry.subcommands[name] = found
             entry = <Entry>found
         return entry
+
+    cdef Entry look_up_name(self, bytes name, list args):
+        """The entry of a command, in whatever case its name is written."""
+        cdef object found = self.names.get(name)
+        if found is None:
+            found = self.names.get(name.upper())
+            if found is None:
+                raise CommandError(unknown_command(args))
+            if len(self.names) < NAME_CACHE:
+                self.names[name] = found
+        return <Entry>found
 
     cdef int execute(self, Client client, list args) except -1:
         """Check one request and run it."""

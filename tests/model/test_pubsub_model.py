@@ -20,6 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from streamd.engine.database import Database
 from streamd.engine.glob import match
 from streamd.engine.lazyfree import LazyFree
+from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
 
@@ -43,7 +44,7 @@ KINDS = ("channels", "patterns", "shard_channels")
 def make_dispatcher(loop: asyncio.AbstractEventLoop) -> Dispatcher:
     """A dispatcher with one database and no commands."""
     server: Any = SimpleNamespace(
-        databases=[Database(0, {}, LazyFree())], blocked=SimpleNamespace(drop=lambda client: None), commands={},
+        databases=[Database(0, {}, LazyFree())], blocked=BlockedClients(loop), commands={},
         client_connected=lambda client, sock: None, client_disconnected=lambda client: None,
     )  # fmt: skip
     return Dispatcher(server, loop)
