@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -585,6 +586,33 @@ def test_a_server_without_acked_trims_keeps_what_groups_need(
     assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == produced[20:]
 
 
+@pytest.mark.parametrize("name", ["valkey_server", "older_redis"])
+def test_servers_without_new_commands_are_archived_too(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    port = request.getfixturevalue(name).port
+    options = {"port": str(port)}
+    with redis.Redis(port=port, protocol=2) as store:
+        store.flushall()
+        produced = fill(store, 100)
+        store.xgroup_create(KEY, "slow", "0")
+        store.xreadgroup("slow", "one", {KEY: ">"}, count=60)
+        store.xack(KEY, "slow", *produced[:20], *produced[30:60])
+        report = archive_once(tmp_path, options).streams[0]
+        # Trimmed up to the first entry that the group needs; what it has acknowledged above it stays for now.
+        assert (report.rows, report.trimmed) == (100, 20)
+        assert_whole(tmp_path, options, produced)
+        ids = [parse_entry_id(each) for each in produced]
+        assert delete(str(tmp_path), KEY, options, [(ids[10], ids[20])]).on_server == 1
+        store.xreadgroup("slow", "one", {KEY: ">"}, noack=True)
+        store.xack(KEY, "slow", *produced[20:30])
+        new = store.xadd(KEY, {"f": "v"}).decode()
+        assert archive_once(tmp_path, options).streams[0].trimmed == 79
+        assert_whole(tmp_path, options, [*produced[:10], *produced[21:], new])
+        assert restore(str(tmp_path), KEY, options, into="back").rows == 90
+        store.flushall()
+
+
 def test_a_group_that_never_read_is_warned_of(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     fill(store, 10)
     store.xgroup_create(KEY, "never", "0")
@@ -865,6 +893,36 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     refused = run_command("archive", "status", tmp_path / "nothing", *where)
     assert refused.returncode == 1
     assert "is no archive" in refused.stderr
+
+
+def test_a_terminal_gets_a_bar(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 100)
+    ours, theirs = pty.openpty()
+    words = ["archive", "run", tmp_path / "archive", "--stream", KEY, "--engine", "local", "-p", source_options["port"]]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TERM": "xterm",
+        "COLUMNS": "100",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "streamd", *map(str, words)], stdout=subprocess.PIPE, stderr=theirs, text=True,
+        env=environment,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        # The end of a terminal is an error on Linux, and nothing more to read elsewhere.
+        with suppress(OSError):
+            while data := os.read(ours, 10_000):
+                shown += data
+        os.close(ours)
+        assert process.stdout is not None
+        told = process.stdout.read()
+    assert process.returncode == 0
+    assert f"100 entries up to {produced[-1]}" in told
+    assert KEY.encode() in shown
+    assert "━".encode() in shown
+    assert b"\x1b[" in shown
 
 
 # --- By Spark -------------------------------------------------------------------------------------------------------------

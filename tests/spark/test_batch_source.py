@@ -129,6 +129,15 @@ def test_sql_finds_the_source_by_its_name(spark: SparkSession, store: redis.Redi
     assert [row.id for row in spark.sql("SELECT id FROM entries").collect()] == ids[3:]
 
 
+def test_the_source_is_found_without_a_call(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
+    """By the package pyspark_streamd, in a session in which nothing was registered."""
+    store.xadd("s", {"a": "b"})
+    other = spark.newSession()
+    assert other.read.format("streamd").options(**source_options, stream="s").load().count() == 1
+    other.sql(f"CREATE TEMPORARY VIEW v USING streamd OPTIONS (port '{source_options['port']}', stream 's')")
+    assert [row.id for row in other.sql("SELECT id FROM v").collect()] == [store.xrange("s")[0][0].decode()]
+
+
 def test_patterns_and_missing_streams(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
     fill(store, "sensor:1", 4)
     fill(store, "sensor:2", 5)
