@@ -4,7 +4,8 @@
         archive.json                                       format of the archive
         data/stream=<name>/date=YYYY-MM-DD/<run>-<n>.parquet
         _manifest/<name>/<sequence>.json                   what is archived; written by rename, read by everyone
-        _manifest/<name>/<sequence>.<run>.pending          a manifest that is not committed yet
+        _manifest/<name>/<sequence>.checkpoint             what the manifests up to this one come to
+        _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
 
 `<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode such
