@@ -5,8 +5,9 @@
 Both streams are in the same server, and every entry of both is pending for a group. A run measures the small stream and
 the large one after the other; the row's figure is the quotient of server CPU per operation, and the CPU that is shown
 beside it that of the large stream. Ranges and single entries are taken anywhere in a stream, by chance, so that what the
-processor's caches no longer hold is in the figure; a group reads and claims on from where it was. The large stream is
-trimmed with MAXLEN ~ while it is appended to, as the small one is, so that both keep their lengths.
+processor's caches no longer hold is in the figure; a group reads and claims on from where it was. What is appended to is
+for the small size a new stream of ten thousand entries again and again; with MAXLEN ~, where each new node throws the
+oldest one away, both streams keep their lengths.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import SEED, Case, Sample, command, measure, send_all
+from benchmarks.cases import SEED, Case, Sample, command, fill, measure, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_loop
 from benchmarks.servers import Server
 
@@ -25,6 +26,7 @@ FIRST = 1_000_000_000_000
 """The time in the first entry's ID; those of the others follow one by one, all of the same width."""
 CHUNK = 200_000
 PER_READ = 100
+APPENDED = 400_000
 AIM = 1.2
 
 
@@ -101,7 +103,7 @@ def walking_claims(stream: Stream, chance: random.Random) -> Iterator[bytes]:
             )
 
 
-def appends(stream: Stream, chance: random.Random) -> Iterator[bytes]:
+def trimming_appends(stream: Stream, chance: random.Random) -> Iterator[bytes]:
     for _ in range(500):
         yield make_request("XADD", stream.key, "MAXLEN", "~", stream.size, "*", "a", "12345", "b", "xyz")
 
@@ -125,8 +127,28 @@ def compare(
     return run
 
 
+def appends(server: Server, scale: float) -> Sample:
+    """XADD to the large stream, and to new ones of the small size, which grow by as much again."""
+    _, large = streams(scale)
+    add = {key: Requests([make_request("XADD", key, "*", "a", "12345", "b", "xyz")]) for key in ("fresh", large.key)}
+    total = Sample(0)
+    costs = dict.fromkeys(add, 0.0)
+    for _ in range(max(2, int(APPENDED * scale) // SMALL)):
+        send_all(server, [make_request("DEL", "fresh")])
+        fill(server, "fresh", SMALL)
+        for key, requests in add.items():
+            sample = measure(server, requests, SMALL, connections=10, depth=100)
+            costs[key] += sample.cpu_s
+        total.operations += sample.operations
+        total.seconds += sample.seconds
+        total.cpu_s += sample.cpu_s
+        total.load_cpu_s += sample.load_cpu_s
+    total.figure = costs[large.key] / costs["fresh"]
+    return total
+
+
 def case(name: str, run: Callable[[Server, float], Sample]) -> Case:
-    return Case(name, run, by="times", prepare=prepare, limit=AIM)
+    return Case(name, run, by="times", prepare=prepare, limit=AIM, rounds=2)
 
 
 CASES = [
@@ -134,7 +156,8 @@ CASES = [
     case("XREADGROUP + XACK COUNT 100, 10M over 10k entries", compare(group_reads, 8000, 20)),
     case("XCLAIM of one, 10M over 10k pending", compare(claims, 100_000, 100)),
     case("XAUTOCLAIM COUNT 100, 10M over 10k pending", compare(walking_claims, 8000, 20)),
-    case("XADD, 10M over 10k entries", compare(appends, 500_000, 100, 10)),
+    case("XADD, 10M over 10k entries", appends),
+    case("XADD MAXLEN ~, 10M over 10k entries", compare(trimming_appends, 500_000, 100, 10)),
 ]
 
 main = command(CASES, __doc__, "growth")

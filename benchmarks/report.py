@@ -34,7 +34,8 @@ Figures are medians over the rounds, less is better in all of them: us of server
 of the process) where nothing else is said. Ratios are to Redis 8.6, more than 1 is better than Redis: `ratio` is that of
 the figures and is what the aim is held against; `CPU` and `rate` are those of server CPU per operation and of operations
 per second of the clock. `busy` says who was the bottleneck, for streamd / for Redis: the server or the load generator when
-it used 90 % of one CPU, else neither. `±` is half the distance between the extremes of streamd's figure."""
+it used 90 % of one CPU, else neither. `x` is what an operation costs at the greater size over what it costs at the smaller
+one, with the server CPU at the greater size beside it. `±` is half the distance between the extremes of streamd's figure."""
 
 
 # --- Words and numbers -------------------------------------------------------------------------------------------------
@@ -76,7 +77,12 @@ def cells_of(row: Row, names: Sequence[str]) -> list[str]:
     """The words of a line of the table, as `headings` has them."""
 
     def figure(name: str) -> str:
-        return show(row.cells[name].figure, row.by) if name in row.cells else "-"
+        cell = row.cells.get(name)
+        if cell is None:
+            return "-"
+        # What is so many times as much says little without what it is.
+        beside = f" ({show(cell.cpu_us, 'cpu')})" if row.by == "times" and cell.cpu_us else ""
+        return show(cell.figure, row.by) + beside
 
     ours = row.cells.get("streamd")
     busy = [cell.bottleneck for name in ("streamd", BASE) if (cell := row.cells.get(name)) and cell.bottleneck]
@@ -98,7 +104,8 @@ def shortfalls(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         if row.is_short and "streamd" in row.cells:
             figure = show(row.cells["streamd"].figure, row.by)
-            yield f"Short: {row.name}: {figure}, ratio {show_ratio(row.ratio()) or 'unknown'}; the aim is {aim_of(row)}."
+            ratio = "" if row.ratio() is None else f", ratio {show_ratio(row.ratio())}"
+            yield f"Short: {row.name}: {figure}{ratio}; the aim is {aim_of(row)}."
     for row in rows:
         for name, reason in row.lacking.items():
             yield f"Empty: {row.name}: {TITLES.get(name, name)} lacks it ({reason})."
