@@ -6,7 +6,7 @@ from streamd.engine.lazyfree import LazyFree
 
 __all__ = [
     "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
-    "KeyspaceListener", "Slot",
+    "KeyspaceListener", "Slot", "has_due",
 ]  # fmt: skip
 
 ENCODING_BY_VALUE: int
@@ -110,3 +110,5 @@ class Database:
 class Detached:
     count: int
     def release_some(self, budget: int, trash: LazyFree) -> int: ...
+
+def has_due(databases: list[Database], now_ms: int) -> bool: ...

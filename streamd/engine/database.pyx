@@ -61,7 +61,7 @@ cdef extern from *:
 
 __all__ = [
     "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
-    "KeyspaceListener", "Slot",
+    "KeyspaceListener", "Slot", "has_due",
 ]  # fmt: skip
 
 cdef enum:
@@ -1023,3 +1023,13 @@ cdef class Detached:
             if not tail:
                 self.chunks.pop()
         return released
+
+
+def has_due(list databases not None, long long now_ms):
+    """Bring the time of all databases up to date; whether a key of theirs has expired by then."""
+    cdef Database db
+    cdef bint found = False
+    for db in databases:
+        db.now_ms = now_ms
+        found |= db.deadline_count and db.deadlines[0].at_ms < now_ms
+    return found

@@ -560,6 +560,11 @@ class AppendOnlyFile:
 
     # --- Time ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_idle(self) -> bool:
+        """Off, with nothing to be done about it."""
+        return self._fd < 0 and self.state is AofState.OFF and not self.rewrite_scheduled
+
     def cron(self) -> None:
         """Write what had to wait, try again what failed, sync what was written. Raises CannotPersistError."""
         if self._fd < 0:

@@ -26,7 +26,7 @@ import uvloop
 from streamd import REDIS_VERSION, __version__
 from streamd.commands import load_all
 from streamd.commands.spec import table
-from streamd.engine.database import Database
+from streamd.engine.database import Database, has_due
 from streamd.engine.lazyfree import LazyFree
 from streamd.errors import AclError, ConfigError
 from streamd.server.acl import Acl
@@ -41,6 +41,7 @@ from streamd.server.log import VERBOSE
 from streamd.server.memory import Memory
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
+from streamd.server.rates import Rate, RecentMost
 from streamd.server.slowlog import SlowLog
 from streamd.server.tls import TlsError, find_common_name, make_context
 from streamd.server.tracking import ClientTracking
@@ -529,10 +530,11 @@ class Server:
 
     def _expire_due(self, now_ms: int) -> None:
         """Remove keys whose time has come, for at most a quarter of the time between two calls."""
+        if not has_due(self.databases, now_ms):
+            return
         started = time.monotonic()
         limit = started + 0.25 / self.config.hz
         for db in self.databases:
-            db.now_ms = now_ms
             removed = EXPIRE_STEP
             while removed == EXPIRE_STEP:
                 removed = db.expire_due(EXPIRE_STEP)
@@ -543,43 +545,6 @@ class Server:
         took_us = int((time.monotonic() - started) * 1_000_000)
         self.expire_cycle_us += took_us
         self.latency.add("expire-cycle", took_us // 1000)
-
-
-class RecentMost:
-    """The greatest of the values of the last SECONDS seconds."""
-
-    SECONDS = 8
-
-    def __init__(self) -> None:
-        self._slots: dict[int, int] = {}
-        """Second -> the greatest value of it."""
-
-    def sample(self, now: float, value: int) -> None:
-        second = int(now)
-        self._slots = {at: most for at, most in self._slots.items() if second - self.SECONDS < at <= second}
-        self._slots[second] = max(value, self._slots.get(second, 0))
-
-    @property
-    def most(self) -> int:
-        return max(self._slots.values(), default=0)
-
-
-class Rate:
-    """A counter's change per second, averaged over the last sixteen samples."""
-
-    SAMPLES = 16
-
-    def __init__(self) -> None:
-        self._samples: list[tuple[float, int]] = []
-
-    def sample(self, now: float, value: int) -> None:
-        self._samples = [*self._samples[-self.SAMPLES :], (now, value)]
-
-    def per_second(self) -> float:
-        if len(self._samples) < 2:
-            return 0.0
-        (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
-        return max(0.0, (v1 - v0) / (t1 - t0)) if t1 > t0 else 0.0
 
 
 def is_local(client: Client) -> bool:

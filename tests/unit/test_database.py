@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, Database
+from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, Database, has_due
 from streamd.engine.lazyfree import THRESHOLD, LazyFree
 
 
@@ -132,6 +132,18 @@ def test_none_is_no_key_and_no_database(db: Database) -> None:
         with pytest.raises(TypeError):
             call()
         assert db.keys() == [b"k"]
+
+
+def test_time_comes_to_all_databases_and_tells_whether_a_key_has_expired(db: Database) -> None:
+    other = Database()
+    other.add(b"k", b"")
+    other.set_expiry(b"k", 1000)
+    assert not has_due([], 5)
+    assert not has_due([db, other], 1000)
+    assert has_due([other, db], 1001)
+    assert (db.now_ms, other.now_ms) == (1001, 1001)
+    assert other.expire_due(10) == 1
+    assert not has_due([other, db], 5000)
 
 
 def test_a_key_lives_until_its_time_has_passed(db: Database) -> None:

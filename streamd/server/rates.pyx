@@ -1,0 +1,77 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""What INFO tells about the last seconds: rates, and the most of something. Sampled `hz` times a second by the cron.
+
+Compiled for the sake of everybody's latency: what the cron does is in nobody's cache when it comes, and as Python it took
+several times as long as it takes in a loop that does nothing else.
+"""
+
+cimport cython
+from libc.math cimport floor
+
+__all__ = ["Rate", "RecentMost"]
+
+
+cdef enum:
+    SECONDS = 8             # that RecentMost looks back over
+    SAMPLES = 17            # of Rate: the last sixteen steps
+
+
+@cython.final
+cdef class RecentMost:
+    """The greatest of the values of the last SECONDS seconds."""
+
+    cdef long long second[SECONDS]   # by second modulo SECONDS: which one the place is for; -1: none yet
+    cdef long long value[SECONDS]    # ... and the greatest value of it
+    cdef long long last              # the second of the last sample
+
+    def __cinit__(self):
+        for place in range(SECONDS):
+            self.second[place] = -1
+        self.last = -1
+
+    def sample(self, double now, long long value):
+        """`now`: monotonic, in seconds."""
+        cdef long long second = <long long>floor(now)
+        cdef int place = <int>(second % SECONDS)
+        if self.second[place] != second or value > self.value[place]:
+            self.second[place] = second
+            self.value[place] = value
+        self.last = second
+
+    @property
+    def most(self):
+        """0 when there were none."""
+        cdef long long found = 0
+        cdef int place
+        for place in range(SECONDS):
+            if self.second[place] >= 0 and self.second[place] > self.last - SECONDS and self.value[place] > found:
+                found = self.value[place]
+        return found
+
+
+@cython.final
+cdef class Rate:
+    """A counter's change per second, averaged over the last sixteen steps between samples."""
+
+    cdef double time[SAMPLES]        # a ring
+    cdef long long value[SAMPLES]
+    cdef int count                   # samples in the ring
+    cdef int next                    # the place of the next one
+
+    def sample(self, double now, long long value):
+        """`now`: monotonic, in seconds."""
+        self.time[self.next] = now
+        self.value[self.next] = value
+        self.next = (self.next + 1) % SAMPLES
+        if self.count < SAMPLES:
+            self.count += 1
+
+    def per_second(self):
+        """0.0 when there are no two samples, or the counter went back."""
+        if self.count < 2:
+            return 0.0
+        cdef int newest = (self.next + SAMPLES - 1) % SAMPLES
+        cdef int oldest = (self.next + SAMPLES - self.count) % SAMPLES
+        cdef double seconds = self.time[newest] - self.time[oldest]
+        cdef double change = <double>(self.value[newest] - self.value[oldest])
+        return change / seconds if seconds > 0 and change > 0 else 0.0
