@@ -401,13 +401,14 @@ class Rows:
     def cases(self) -> list[Case]:
         return [
             Case(
-                f"p99.9 of the delay to a consumer at {self.load.rate:,} messages/s, {title}",
+                f"p99.9 at {self.load.rate // 1000}k msg/s"
+                + (f", {pending / 1e6:g}M unacknowledged" if pending else ""),
                 partial(self._run, scenario, pending),
                 aim=1.0,
                 by="ms",
                 prepare=partial(self._prepare, scenario, pending),
             )
-            for scenario, (title, pending) in scenarios(self.pending).items()
+            for scenario, (_, pending) in scenarios(self.pending).items()
         ]
 
     def write_picture(self, path: Path, description: str) -> None:
