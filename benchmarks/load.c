@@ -396,6 +396,18 @@ static struct connection *event_at(struct loop *l, int i, int *wants)
 #endif
 }
 
+/* Sleep, and the last bit of the time spin. */
+static void wait_until(int64_t due_ns)
+{
+    int64_t left = due_ns - now_ns(CLOCK_MONOTONIC) - 200000;
+    if (left > 0) {
+        struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+        nanosleep(&t, NULL);
+    }
+    while (now_ns(CLOCK_MONOTONIC) < due_ns)
+        ;
+}
+
 static void note_time(struct loop *l, int64_t since_ns)
 {
     if (l->histogram)
@@ -471,11 +483,12 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
  * barrier   a request that the sender sends and waits for between rounds, so that answers have arrived before the next
  *           round; needs a window of 1; size 0: none
  * histogram of the time from a batch's sending to its last message and reply; exact when the window is 1
+ * interval_ns   rounds begin so long after each other, or later when they take longer; 0: at once
  */
 int run_fan(const int *fds, int connections, const char *bytes, const int64_t *offsets, int64_t number, int64_t rounds,
             int64_t depth, int64_t window, int64_t expected, const char *answers, const int64_t *answer_offsets,
-            int64_t answer_number, int has_own_answers, const char *barrier, int64_t barrier_size, int timeout_ms,
-            int64_t *histogram, struct outcome *result)
+            int64_t answer_number, int has_own_answers, const char *barrier, int64_t barrier_size, int64_t interval_ns,
+            int timeout_ms, int64_t *histogram, struct outcome *result)
 {
     struct loop l;
     int64_t sent = 0, done = 0, next = 0, barriers = 0;
@@ -491,6 +504,8 @@ int run_fan(const int *fds, int connections, const char *bytes, const int64_t *o
             sender->out_left = offsets[next + depth] - offsets[next];
             next += depth;
             sent++;
+            if (interval_ns)
+                wait_until(l.began_ns + sent * interval_ns);
             if (histogram)
                 sender->sent_ns = now_ns(CLOCK_MONOTONIC);
             failed = flush(&l, sender);

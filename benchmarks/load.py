@@ -90,7 +90,7 @@ def library() -> ctypes.CDLL:
     found.count_replies.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
     p, i64, i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     found.run_loop.argtypes = (p, i32, p, p, i64, i64, i64, i32, p, p)
-    found.run_fan.argtypes = (p, i32, p, p, i64, i64, i64, i64, i64, p, p, i64, i32, ctypes.c_char_p, i64, i32, p, p)
+    found.run_fan.argtypes = (p, i32, p, p, i64, i64, i64, i64, i64, p, p, i64, i32, ctypes.c_char_p, i64, i64, i32, p, p)
     return found
 
 
@@ -260,7 +260,7 @@ def run_loop(socks: Sequence[socket.socket], requests: Requests, total: int = 0,
 
 def run_fan(sender: socket.socket, listeners: Sequence[socket.socket], requests: Requests, rounds: int, *,
             expected: int, depth: int = 1, window: int = 1, answers: Requests | None = None, has_own_answers: bool = False,
-            barrier: bytes = b"", is_timed: bool = False) -> Outcome:  # fmt: skip
+            barrier: bytes = b"", interval_s: float = 0, is_timed: bool = False) -> Outcome:  # fmt: skip
     """One connection sends, others listen: messages to subscribers, or to clients that wait in a blocking command.
 
     requests  of the sender, a ring; `depth` of them make a round
@@ -270,6 +270,7 @@ def run_fan(sender: socket.socket, listeners: Sequence[socket.socket], requests:
               of the ring; request 0 is the one that the caller has sent already
     has_own_answers  `answers` is no ring but has a request for each listener, which it sends for each message
     barrier   a request that the sender sends between rounds, its reply awaited; needs a window of 1
+    interval_s  rounds begin so long after each other, or later when they take longer
     is_timed  the time of each round, until its last message, goes into the outcome's histogram
     """
     if barrier and window != 1:
@@ -282,7 +283,8 @@ def run_fan(sender: socket.socket, listeners: Sequence[socket.socket], requests:
         answer_data, answer_offsets = reaction.addresses
         failed = library().run_fan(
             fds.buffer_info()[0], len(fds), data, offsets, len(ring), rounds, depth, window, expected,
-            answer_data, answer_offsets, len(reaction), has_own_answers, barrier, len(barrier), TIMEOUT_MS,
+            answer_data, answer_offsets, len(reaction), has_own_answers, barrier, len(barrier),
+            int(interval_s * 1e9), TIMEOUT_MS,
             times.address if is_timed else None, ctypes.byref(raw),
         )  # fmt: skip
     return finish(failed, raw, times)
