@@ -2,11 +2,12 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Self, final
 
-__all__ = ["ReplyWriter"]
+__all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
 # What `value` takes; nested at will.
 _Reply = None | bool | int | float | bytes | str | Sequence[_Reply] | Mapping[_Reply, _Reply] | AbstractSet[_Reply]
 
+def give_back_idle_blocks() -> int: ...
 @final
 class ReplyWriter:
     resp: int

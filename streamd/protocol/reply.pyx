@@ -6,11 +6,12 @@
       +------------------+---------------------+-------------------------+
 
 Every connection has a writer, so an empty one holds no memory: its first byte takes a block of 1 KiB from a free list
-that all writers share, and the block goes back when the last byte is taken. What does not fit moves to one of 16 KiB, from
-a list of its own, and what does not fit there doubles the block. Small ones come first, because a message may go to a
-thousand connections at once: their blocks are to stay in the processor's cache, and in the free list, rather than be asked
-of the system, page by page, for each message. Always: data is NULL exactly when block is, then length = capacity = 0; else block <= data and length <=
-capacity.
+that all writers share, and the block goes back when the last byte is taken. What does not fit moves to one of 16 KiB,
+from a list of its own, and what does not fit there doubles the block. Small ones come first, because a message may go
+to a thousand connections at once: their blocks are to stay in the processor's cache, and in the free list, rather than
+be asked of the system, page by page, for each message. Free blocks that have not been needed for a while go back to the
+system (`give_back_idle_blocks`, to be called several times a second). Always: data is NULL exactly when block is, then
+length = capacity = 0; else block <= data and length <= capacity.
 
 The writer never checks that the elements of an aggregate are as many as its header says: that is the handler's part.
 """
@@ -22,7 +23,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
 
-__all__ = ["ReplyWriter"]
+__all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
 
 # --- Blocks ---------------------------------------------------------------------------------------------------------
@@ -31,21 +32,26 @@ cdef enum:
     SMALL_BLOCK_SIZE = 1024
     MAX_FREE_SMALL_BLOCKS = 4096  # 4 MiB at most are kept for the next writers
     BLOCK_SIZE = 16384
-    MAX_FREE_BLOCKS = 64          # and 1 MiB of these
+    MAX_FREE_BLOCKS = 1024        # and 16 MiB of these
 
 cdef struct FreeBlocks:
     char *small[MAX_FREE_SMALL_BLOCKS]    # owned; each of SMALL_BLOCK_SIZE bytes
     char *blocks[MAX_FREE_BLOCKS]         # owned; each of BLOCK_SIZE bytes
     size_t small_count
     size_t count
+    size_t small_unused                   # the least that small_count has been since idle blocks were given back
+    size_t unused                         # and count
 
 cdef FreeBlocks free_blocks           # of all writers; guarded by the GIL
 free_blocks.small_count = free_blocks.count = 0
+free_blocks.small_unused = free_blocks.unused = 0
 
 
 cdef inline char *take_small_block() noexcept:
     if free_blocks.small_count:
         free_blocks.small_count -= 1
+        if free_blocks.small_count < free_blocks.small_unused:
+            free_blocks.small_unused = free_blocks.small_count
         return free_blocks.small[free_blocks.small_count]
     return <char *>malloc(SMALL_BLOCK_SIZE)
 
@@ -53,6 +59,8 @@ cdef inline char *take_small_block() noexcept:
 cdef inline char *take_block() noexcept:
     if free_blocks.count:
         free_blocks.count -= 1
+        if free_blocks.count < free_blocks.unused:
+            free_blocks.unused = free_blocks.count
         return free_blocks.blocks[free_blocks.count]
     return <char *>malloc(BLOCK_SIZE)
 
@@ -66,6 +74,21 @@ cdef inline void give_block(char *block, size_t size) noexcept:
         free_blocks.count += 1
     else:
         free(block)
+
+
+cpdef int give_back_idle_blocks() except -1:
+    """Free a quarter of the blocks that no writer has taken since the last call; return how many those were."""
+    cdef size_t small = free_blocks.small_unused // 4
+    cdef size_t large = free_blocks.unused // 4
+    for _ in range(small):
+        free_blocks.small_count -= 1
+        free(free_blocks.small[free_blocks.small_count])
+    for _ in range(large):
+        free_blocks.count -= 1
+        free(free_blocks.blocks[free_blocks.count])
+    free_blocks.small_unused = free_blocks.small_count
+    free_blocks.unused = free_blocks.count
+    return <int>(small + large)
 
 
 # --- Digits ---------------------------------------------------------------------------------------------------------
@@ -340,7 +363,8 @@ cdef class ReplyWriter:
         else:
             assert self.data >= self.block and self.length <= self.capacity
             assert self.memory() == SMALL_BLOCK_SIZE or self.memory() >= BLOCK_SIZE
-        assert free_blocks.count <= MAX_FREE_BLOCKS and free_blocks.small_count <= MAX_FREE_SMALL_BLOCKS
+        assert free_blocks.unused <= free_blocks.count <= MAX_FREE_BLOCKS
+        assert free_blocks.small_unused <= free_blocks.small_count <= MAX_FREE_SMALL_BLOCKS
         assert self.resp == 2 or self.resp == 3
 
     # Bytes and headers, for compiled callers

@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Clients that wait for keys, and how they are woken.
 
-A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that somebody
-waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for readers without a
-group, one for each consumer group. A queue is a ring of places, which are part of the records: whoever stands in the middle
-leaves it at no cost, and the head is found at once however many have left before it.
+A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that
+somebody waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
+readers without a group, one for each consumer group. A queue is a ring of places, which are part of the records:
+whoever stands in the middle leaves it at no cost, and the head is found at once however many have left before it.
 
 When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
-else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served and
-the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Group readers also learn
-that the key has gone or is something else, since then they fail.
+else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served
+and the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Group readers
+also learn that the key has gone or is something else, since then they fail.
 
 A served request is run whole, so what it finds may come from any of its keys. One that finds nothing stays where it was
 in its queues, with the time-out it had.
@@ -20,8 +20,8 @@ the rest of a pipeline will. Its own next requests wait for the end of the turn.
 Time-outs, and the times at which claiming readers look again, are the keys of one heap with one timer for the earliest.
 They go by the monotonic clock, so that setting the wall clock changes no wait.
 
-What must hold: a record is in `BlockedClients.blocked` exactly as long as its client's `blocked` names it, and only that
-long it stands in the queues of its keys and, when it has a time, in the heap; no queue is kept empty.
+What must hold: a record is in `BlockedClients.blocked` exactly as long as its client's `blocked` names it, and only
+that long it stands in the queues of its keys and, when it has a time, in the heap; no queue is kept empty.
 """
 
 cimport cython

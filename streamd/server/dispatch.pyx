@@ -37,7 +37,7 @@ from streamd.commands.context cimport BlockRequest, Context
 from streamd.engine.database cimport Database
 from streamd.errors import CommandError, ProtocolError, printable
 from streamd.persistence.aof_reader import UnknownCommandError
-from streamd.protocol.reply cimport ReplyWriter
+from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 from streamd.server.blocking cimport Blocked, BlockedClients
 from streamd.server.client cimport (
     IN_MULTI, LIMITED, MONITORING, OUTPUT_CLASSES, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
@@ -466,6 +466,7 @@ cdef class Dispatcher:
     def cron(self):
         """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
         cdef Client client
+        give_back_idle_blocks()
         self.finish_effects()
         self.serve_ready()
         for client in list(self.clients.values()):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.reply import ReplyWriter, give_back_idle_blocks
 
 SMALL_BLOCK = 1024
 BLOCK = 16384
@@ -260,7 +260,22 @@ def test_what_was_written_since_a_mark_can_be_dropped() -> None:
     writer.check_invariants()
 
 
-@pytest.mark.parametrize("size", [0, 1, SMALL_BLOCK - 12, SMALL_BLOCK, SMALL_BLOCK + 1, BLOCK - 64, BLOCK - 7, BLOCK, BLOCK + 1, 10 * BLOCK, 3_000_000])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        1,
+        SMALL_BLOCK - 12,
+        SMALL_BLOCK,
+        SMALL_BLOCK + 1,
+        BLOCK - 64,
+        BLOCK - 7,
+        BLOCK,
+        BLOCK + 1,
+        10 * BLOCK,
+        3_000_000,
+    ],
+)
 def test_a_reply_of_any_size_fits(size: int) -> None:
     writer = ReplyWriter()
     writer.ok()
@@ -277,6 +292,21 @@ def test_many_writers_share_a_bounded_number_of_free_blocks() -> None:
     for writer in writers:
         assert writer.take() == b"+OK\r\n"
         writer.check_invariants()
+
+
+def test_blocks_that_nobody_takes_are_given_back_little_by_little() -> None:
+    writers = [ReplyWriter() for _ in range(1000)]
+    for writer in writers:
+        writer.raw(b"x" * 2000)
+    del writer
+    writers.clear()
+    give_back_idle_blocks()
+    given = [give_back_idle_blocks() for _ in range(40)]
+    assert given[0] >= 400
+    assert sum(given) >= 1990
+    assert given[-1] == 0
+    ReplyWriter().ok()
+    ReplyWriter().check_invariants()
 
 
 def test_consuming_more_than_there_is_is_refused() -> None:
