@@ -26,10 +26,12 @@ import redis
 pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
 import pyarrow.parquet as pq
+from click.testing import CliRunner
 from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
 from support.servers import eventually
 from support.spark import ON_BOTH
 
+from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import LockedError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout
@@ -884,15 +886,38 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     assert run_command("archive", "verify", folder).returncode == 0
     back = run_command("archive", "restore", folder, KEY, "--into", "back", "--until", produced[9], "--json", *where)
     assert json.loads(back.stdout)["rows"] == 10
-    words = ["archive", "delete", folder, KEY, "--id", produced[0], "--since", produced[90], *where]
-    assert json.loads(run_command(*words, "--dry-run", "--json").stdout)["archived"] == 11
-    assert run_command(*words).returncode == 1, "it asks, and nobody answers"
-    assert json.loads(run_command(*words, "--yes", "--json").stdout)["archived"] == 11
-    assert read_status(str(folder), None)[0].rows == 89
-    assert "no ID of an entry" in run_command("archive", "delete", folder, KEY, "--id", "5", "--yes", *where).stderr
     refused = run_command("archive", "status", tmp_path / "nothing", *where)
     assert refused.returncode == 1
     assert "is no archive" in refused.stderr
+
+
+def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 100)
+    archive_once(tmp_path, source_options)
+    words = ["archive", "delete", str(tmp_path), KEY, "-p", source_options["port"]]
+    some = [*words, "--id", produced[0], "--since", produced[90]]
+
+    def run(*words: str, **how: Any) -> Any:
+        return CliRunner().invoke(program, words, **how)
+
+    assert json.loads(run(*some, "--dry-run", "--json").stdout)["archived"] == 11
+    asked = run(*some, input="n\n")
+    assert asked.exit_code == 1
+    assert "Delete 11 archived entries and 0 on the server for good?" in asked.output
+    assert read_status(str(tmp_path), None)[0].rows == 100
+    assert "11 archived entries in" in run(*some, input="y\n").output
+    (tmp_path / "ids").write_text(f"{produced[1]}\n\n{produced[2]}\n")
+    assert json.loads(run(*words, "--ids-from", str(tmp_path / "ids"), "--yes", "--json").stdout)["archived"] == 2
+    assert read_status(str(tmp_path), None)[0].rows == 87
+    for wrong, said in [
+        ((), "say what to delete"),
+        (("--id", "5", "--yes"), "write it whole, 5-0"),
+        (("--id", "later", "--yes"), "no ID of an entry"),
+        (("--id", "5-0", "--json"), "--json needs --yes"),
+    ]:
+        refused = run(*words, *wrong)
+        assert refused.exit_code == 2
+        assert said in refused.output
 
 
 def test_a_terminal_gets_a_bar(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:

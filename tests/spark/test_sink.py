@@ -22,6 +22,7 @@ import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
+from support.spark import batches_planned, session_of_its_own, wait_for_batches
 
 from streamd.spark.delivery import Marker, Task, open_delivery
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
@@ -752,3 +753,40 @@ def test_a_wrong_option_is_named_to_the_user(spark):
         spark.range(1).write.format("streamd").mode("append").save()
     with pytest.raises(Exception, match="option mode: streams are only appended to"):
         spark.range(1).write.format("streamd").mode("overwrite").option("stream", "s").save()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", [{"delivery": "exactly-once"}, {"idempotencyKey": "key"}], ids=["marker", "key"])
+def test_a_session_that_is_killed_at_random_writes_everything_once(java, streamd_server, streamd_store, tmp_path, mode):
+    """From stream to stream: what came in goes out once, whatever was being done when everything was killed."""
+    source = random.Random()
+    options = {"port": str(streamd_server.port), "stream": "in", "maxEntriesPerTrigger": "3000", "minPartitions": "2"}
+    sink = {"port": str(streamd_server.port), "stream": "out", "chunkSize": "100", **mode}
+    stop = threading.Event()
+    added = []
+
+    def add():
+        while not stop.wait(0.05):
+            pipe = streamd_store.pipeline(transaction=False)
+            for number in range(len(added), len(added) + 50):
+                pipe.xadd("in", {"n": number})
+            pipe.execute()
+            added.extend(range(len(added), len(added) + 50))
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    try:
+        for _ in range(8):
+            wanted = batches_planned(tmp_path) + source.randint(1, 3)
+            with session_of_its_own(tmp_path, options, is_final=False, sink=sink):
+                wait_for_batches(tmp_path, wanted, timeout_s=120)
+                threading.Event().wait(source.random() / 2)
+    finally:
+        stop.set()
+        thread.join()
+    with session_of_its_own(
+        tmp_path, {**options, "maxEntriesPerTrigger": "20000"}, is_final=True, sink=sink
+    ) as process:
+        process.wait(600)
+    assert numbers_in(streamd_store, "out") == once_each(len(added))

@@ -6,19 +6,16 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from support.servers import eventually, python_environment
-from support.spark import ON_BOTH
+from support.spark import ON_BOTH, batches_planned, session_of_its_own, wait_for_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,17 +89,6 @@ class Producer:
         finally:
             producer._stopping.set()
             thread.join()
-
-
-def batches_planned(folder: Path) -> int:
-    """The batches that stand in the checkpoint."""
-    offsets = folder / "checkpoint" / "offsets"
-    numbers = (int(each.name) for each in offsets.glob("*") if each.name.isdigit())
-    return max(numbers, default=-1) + 1
-
-
-def wait_for_batches(folder: Path, count: int, timeout_s: float = DEADLINE_S) -> None:
-    eventually(lambda: batches_planned(folder) >= count, timeout_s, f"batch {count}")
 
 
 @ON_BOTH
@@ -187,24 +173,6 @@ def test_a_query_that_is_killed_at_random_reads_everything_once(
             failure(query)
     finish(to_parquet(read(spark, options), tmp_path, available_now=True))
     assert in_parquet(spark, tmp_path) == Counter(producer.added)
-
-
-@contextmanager
-def session_of_its_own(folder: Path, options: Options, *, is_final: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """The query in another process; killed with all that it started when the block ends."""
-    job = {"folder": str(folder), "options": options, "is_final": is_final}
-    env = python_environment()
-    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env["PYTHONPATH"]])
-    command = [sys.executable, "-m", "support.spark_query", json.dumps(job)]
-    with (folder / "errors").open("ab") as errors:
-        process = subprocess.Popen(command, env=env, stdout=errors, stderr=errors, start_new_session=True)
-    try:
-        yield process
-        assert process.poll() in (None, 0), (folder / "errors").read_text()[-5000:]
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.mark.slow

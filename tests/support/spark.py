@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
 import pytest
 
-__all__ = ["ON_BOTH"]
+from .servers import eventually, python_environment
+
+__all__ = ["ON_BOTH", "batches_planned", "session_of_its_own", "wait_for_batches"]
 
 ON_BOTH = pytest.mark.parametrize(
     "server", ["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))], indirect=True
 )
 """The test runs once with streamd and once with a real Redis."""
+
+
+def batches_planned(folder: Path) -> int:
+    """The batches that stand in the checkpoint."""
+    offsets = folder / "checkpoint" / "offsets"
+    numbers = (int(each.name) for each in offsets.glob("*") if each.name.isdigit())
+    return max(numbers, default=-1) + 1
+
+
+def wait_for_batches(folder: Path, count: int, timeout_s: float = 90) -> None:
+    eventually(lambda: batches_planned(folder) >= count, timeout_s, f"batch {count}")
+
+
+@contextmanager
+def session_of_its_own(
+    folder: Path, options: dict[str, str], *, is_final: bool, sink: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The query in another process; killed with all that it started when the block ends."""
+    job = {"folder": str(folder), "options": options, "is_final": is_final, "sink": sink}
+    env = python_environment()
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env["PYTHONPATH"]])
+    command = [sys.executable, "-m", "support.spark_query", json.dumps(job)]
+    with (folder / "errors").open("ab") as errors:
+        process = subprocess.Popen(command, env=env, stdout=errors, stderr=errors, start_new_session=True)
+    try:
+        yield process
+        assert process.poll() in (None, 0), (folder / "errors").read_text()[-5000:]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,8 +1,8 @@
-"""A streaming query in a process of its own, to be killed: entries of streams into a Parquet folder.
+"""A streaming query in a process of its own, to be killed: entries of streams into a Parquet folder, or into a stream.
 
-    python -m support.spark_query '{"folder": ..., "options": {...}, "is_final": false}'
+    python -m support.spark_query '{"folder": ..., "options": {...}, "is_final": false, "sink": null}'
 
-It goes on until it is killed; with `is_final`, it reads what there is and ends.
+It goes on until it is killed; with `is_final`, it reads what there is and ends. `sink`: options of a stream to write to.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from streamd.spark.session import CI_SETTINGS, session
 def main() -> None:
     job = json.loads(sys.argv[1])
     spark = session("streamd-killed", master="local[2]", config=CI_SETTINGS)
-    writer = (
-        spark.readStream.format("streamd")
-        .options(**job["options"])
-        .load()
-        .select("stream", "id")
-        .writeStream.format("parquet")
-        .option("path", f"{job['folder']}/out")
-        .option("checkpointLocation", f"{job['folder']}/checkpoint")
-    )
+    frame = spark.readStream.format("streamd").options(**job["options"]).load()
+    if job["sink"] is None:
+        writer = frame.select("stream", "id").writeStream.format("parquet").option("path", f"{job['folder']}/out")
+    else:
+        writer = frame.select("id", "fields").withColumnRenamed("id", "key").writeStream.format("streamd")
+        writer = writer.options(**job["sink"])
+    writer = writer.option("checkpointLocation", f"{job['folder']}/checkpoint")
     query = (writer.trigger(availableNow=True) if job["is_final"] else writer).start()
     query.awaitTermination()
     spark.stop()
