@@ -63,7 +63,7 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
     console.print(report.table_of("streamd beside Redis and Valkey", rows))
     for line in report.shortfalls(rows):
         console.print(line, soft_wrap=True)
-    console.print(f"written to {out}")
+    console.print(f"Where the time goes on each path is in {report.PROFILES}. Written to {out}", soft_wrap=True)
     if spark:
         more = ["--quick"] if quick else []
         subprocess.run([sys.executable, "-m", "benchmarks.spark_pipeline", *more], check=True)

@@ -28,6 +28,7 @@ __all__ = ["markdown", "picture", "rows_of", "shortfalls", "show", "table_of", "
 WIDTH = 190
 """Columns of a table, whatever the terminal: tables go into files."""
 RESULTS = Path(__file__).with_name("results")
+PROFILES = "docs/performance.md"
 TITLES = {"streamd": "streamd", "redis": "Redis 8.6", "valkey": "Valkey", "redis-7.0": "Redis 7.0"}
 WHAT_IT_SAYS = """\
 Figures are medians over the rounds, less is better in all of them: us of server CPU per operation (user and system time
@@ -144,7 +145,13 @@ def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str], more:
         f"{reached} of {len(with_aim)} paths that have an aim reach it."
         + (" Marked with * otherwise:" if short else "")
     ]
-    lines += ["", *(f"- {line}" for line in short), ""]
+    lines += [
+        "",
+        *(f"- {line}" for line in short),
+        "",
+        f"Where the time goes on each path: [{PROFILES}](../../{PROFILES}).",
+        "",
+    ]
     if "all" in pictures:
         lines += [f"![ratios to Redis 8.6]({pictures['all']})", ""]
     for script, group in groupby(rows, key=lambda row: row.script):

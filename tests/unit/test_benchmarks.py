@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
+import sys
+import types
 import xml.dom.minidom
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 
 from benchmarks import report
 from benchmarks.__main__ import SCRIPTS
+from benchmarks.__main__ import main as run_all
 from benchmarks.cases import Case, Cell, Row, Sample, command, ensure_stream, measure, run_cases
 from benchmarks.load import (
     Counter,
@@ -49,6 +53,17 @@ REPLIES = {
     "attribute": (b"|1\r\n+ttl\r\n:5\r\n*2\r\n|1\r\n+k\r\n*1\r\n:1\r\n:1\r\n:2\r\n", 1, 0, 0),
     "empty attribute": (b"|0\r\n+OK\r\n", 1, 0, 0),
 }
+
+
+@pytest.fixture(autouse=True)
+def _same_processors() -> Iterator[None]:
+    """The commands keep this process on one processor; the other tests shall not be."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
 
 
 # --- Counting replies ------------------------------------------------------------------------------------------------
@@ -280,6 +295,19 @@ def test_the_command_of_a_script_prints_a_table(tmp_path: Path) -> None:
     assert "PING, some" in done.output
     assert "other" not in done.output
     assert [row["name"] for row in json.loads(file.read_text())] == ["PING, some"]
+
+
+def test_all_scripts_together_write_a_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tiny = types.ModuleType("benchmarks.tiny")
+    tiny.CASES = [Case("PING, some", ping, 1.0), Case("PING, alone", ping, is_alone=True)]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "benchmarks.tiny", tiny)
+    arguments = ["--quick", "--scripts", "tiny", "--servers", "streamd", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(run_all, arguments)
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "table.md").read_text()
+    assert "| PING, some |" in page
+    assert "| PING, alone |" in page
+    assert "streamd 0." in page
 
 
 def test_every_script_has_cases_with_names_of_their_own() -> None:
