@@ -459,12 +459,9 @@ cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) 
     return p + size
 
 
-cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
-    """As sound_element, of an integer, which is read."""
+cdef const uint8_t *sound_long_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
+    """As sound_int, of one that does not fit into seven bits."""
     cdef uint8_t b = p[0]
-    if b < 0x80:
-        out[0] = b
-        return p + 2 if last - p >= 2 and p[1] == 1 else NULL
     if b & 0xE0 == 0xC0:
         if last - p < 3 or p[2] != 2:
             return NULL
@@ -473,6 +470,14 @@ cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int6
     if b < 0xF1 or sound_element(p, last) is NULL:
         return NULL
     return lp_get_int(p, out)
+
+
+cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
+    """As sound_element, of an integer, which is read."""
+    if p[0] < 0x80:
+        out[0] = p[0]
+        return p + 2 if p[1] == 1 else NULL     # neither byte is the one at `last`, which is LP_END
+    return sound_long_int(p, last, out)
 
 
 cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *census) noexcept nogil:

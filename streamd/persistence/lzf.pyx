@@ -39,7 +39,9 @@ cdef enum:
     MOST_LITERALS = 32
     MOST_MATCHED = 264
     FARTHEST = 8192
-    HASH_SHIFT = 32 - 13       # as many bits as LzfTable has places
+    TABLE_BITS = 13            # of LzfTable's places
+    NODE_BITS = 11             # as many of them as are used for a short input: they stay in the processor's cache
+    NODE_SIZE = 4096           # what is a short input, bytes: a node of a stream
     PATIENCE = 5               # after 2^PATIENCE misses in a row every second place is looked at, and so on
     LONGEST_STEP = 32
 
@@ -56,8 +58,8 @@ cdef inline uint64_t load64(const uint8_t *p) noexcept nogil:
     return word
 
 
-cdef inline uint32_t place_of(uint32_t three) noexcept nogil:
-    return <uint32_t>(three * <uint32_t>2654435761) >> HASH_SHIFT
+cdef inline uint32_t place_of(uint32_t three, unsigned int shift) noexcept nogil:
+    return <uint32_t>(three * <uint32_t>2654435761) >> shift
 
 
 cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t count) noexcept nogil:
@@ -104,6 +106,7 @@ cdef size_t lzf_compress(
     cdef uint8_t *stop = out + room
     cdef uint32_t base, word, slot, seen
     cdef size_t length, count, back, most, misses = 0
+    cdef unsigned int shift = 32 - (NODE_BITS if size <= NODE_SIZE else TABLE_BITS)
     if size > UINT32_MAX // 2:
         return 0
     if table.base > UINT32_MAX - <uint32_t>size - 1 or table.base == 0:
@@ -113,7 +116,7 @@ cdef size_t lzf_compress(
     table.base += <uint32_t>size
     while end - p >= 4:
         word = first_three(load32(p))
-        slot = place_of(word)
+        slot = place_of(word, shift)
         seen = table.seen[slot]
         table.seen[slot] = base + <uint32_t>(p - data)
         if seen < base:
@@ -148,8 +151,8 @@ cdef size_t lzf_compress(
         p += length
         literals = p
         if end - p >= 4:
-            table.seen[place_of(first_three(load32(p - 2)))] = base + <uint32_t>(p - 2 - data)
-            table.seen[place_of(first_three(load32(p - 1)))] = base + <uint32_t>(p - 1 - data)
+            table.seen[place_of(first_three(load32(p - 2)), shift)] = base + <uint32_t>(p - 2 - data)
+            table.seen[place_of(first_three(load32(p - 1)), shift)] = base + <uint32_t>(p - 1 - data)
     count = end - literals
     if <size_t>(stop - out) < count + (count + MOST_LITERALS - 1) // MOST_LITERALS:
         return 0
