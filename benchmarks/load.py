@@ -153,7 +153,7 @@ class Requests:
     @property
     def addresses(self) -> tuple[int, int]:
         """Where the bytes and the offsets are in memory; valid as long as this object lives."""
-        return ctypes.cast(self.data, ctypes.c_void_p).value or 0, self.offsets.buffer_info()[0]
+        return ctypes.cast(ctypes.c_char_p(self.data), ctypes.c_void_p).value or 0, self.offsets.buffer_info()[0]
 
 
 class Histogram:

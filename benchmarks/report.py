@@ -169,16 +169,16 @@ def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str], more:
 
 # --- Pictures ------------------------------------------------------------------------------------------------------------
 
-LABELS, PLOT, VALUES, LINE, TOP, BOTTOM = 330, 460, 70, 20, 46, 34
+LETTER, PLOT, VALUES, LINE, TOP, BOTTOM = 6.2, 460, 70, 20, 46, 34
 STYLE = """
-svg { --ink: #3d464f; --dim: #66707a; --grid: #cfd5da; --good: #2f7fc1; --bad: #c9473f; --dot: #8a949d; }
+svg { --ink: #3d464f; --dim: #66707a; --grid: #cfd5da; --good: #2f7fc1; --bad: #c9473f; --page: #fff; }
 @media (prefers-color-scheme: dark) {
-svg { --ink: #d5dbe0; --dim: #9aa4ae; --grid: #414a53; --good: #5aa9e6; --bad: #ff7b72; --dot: #7f8a94; } }
+svg { --ink: #d5dbe0; --dim: #9aa4ae; --grid: #414a53; --good: #5aa9e6; --bad: #ff7b72; --page: #14181c; } }
 text { font: 11.5px system-ui, sans-serif; fill: var(--ink); }
 .dim { fill: var(--dim); } .title { font-weight: 600; font-size: 13px; }
 .grid { stroke: var(--grid); } .one { stroke: var(--ink); }
 .good { fill: var(--good); } .bad { fill: var(--bad); }
-.aim { stroke: var(--ink); stroke-width: 2; } .dot { fill: none; stroke: var(--dot); stroke-width: 1.4; }
+.aim { stroke: var(--ink); stroke-width: 2; } .dot { fill: var(--page); fill-opacity: .8; stroke: var(--ink); }
 """
 
 
@@ -187,14 +187,15 @@ def picture(title: str, rows: Sequence[Row]) -> str:
     drawn = [row for row in rows if row.ratio() is not None]
     others = [name for name in names_of(rows) if name not in ("streamd", BASE)]
     found = [value for row in drawn for value in (row.ratio(), row.aim, *(row.ratio(name) for name in others)) if value]
+    labels = max(300, round(LETTER * max((len(row.name) for row in drawn), default=0)) + 18)
     low, high = min([0.5, *found]) / 1.1, max([2.0, *found]) * 1.1
     span = math.log(high / low)
 
     def x_of(ratio: float) -> float:
-        return LABELS + PLOT * math.log(ratio / low) / span
+        return labels + PLOT * math.log(ratio / low) / span
 
     bottom = TOP + LINE * len(drawn)
-    width, height = LABELS + PLOT + VALUES, bottom + BOTTOM
+    width, height = labels + PLOT + VALUES, bottom + BOTTOM
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
         f"<title>{html.escape(title)}</title><style>{STYLE}</style>",
@@ -215,7 +216,7 @@ def picture(title: str, rows: Sequence[Row]) -> str:
         y, middle = TOP + LINE * at, TOP + LINE * at + LINE / 2
         left, right = sorted((x_of(1.0), x_of(ratio)))
         words = f"{row.name}: {show_ratio(ratio)}" + (f", aim {row.aim:g}" if row.aim is not None else "")
-        out.append(f'<text x="{LABELS - 10}" y="{middle + 4}" text-anchor="end">{html.escape(row.name)}</text>')
+        out.append(f'<text x="{labels - 10}" y="{middle + 4}" text-anchor="end">{html.escape(row.name)}</text>')
         out.append(
             f'<rect class="{"bad" if row.is_short else "good"}" x="{left:.1f}" y="{y + 3}" '
             f'width="{max(1.0, right - left):.1f}" height="{LINE - 6}"><title>{html.escape(words)}</title></rect>'
@@ -234,7 +235,7 @@ def picture(title: str, rows: Sequence[Row]) -> str:
                 )
                 said = html.escape(f"{row.name}: {TITLES.get(name, name)} {show_ratio(other)}")
                 out.append(f"{shape}><title>{said}</title></{'circle' if is_round else 'rect'}>")
-        out.append(f'<text x="{LABELS + PLOT + 8}" y="{middle + 4}">{show_ratio(ratio)}</text>')
+        out.append(f'<text x="{labels + PLOT + 8}" y="{middle + 4}">{show_ratio(ratio)}</text>')
     return "\n".join([*out, "</svg>", ""])
 
 
