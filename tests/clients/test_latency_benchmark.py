@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_every_message_is_read_once_and_acknowledged(target: Target) -> None:
         assert target.client.xlen(key) == rounds * MESSAGES
         group = target.client.xinfo_groups(key)[0]
         assert (group["pending"], group["lag"], group["entries-read"]) == (0, 0, rounds * MESSAGES)
+
+
+def test_messages_hold_the_times_they_were_due_at(target: Target) -> None:
+    key = target.make_group("new", 0)
+    measure(target, key, LOAD)
+    times = sorted(int(fields[b"t"]) for _, fields in target.client.xrange(key))
+    assert {later - earlier for earlier, later in pairwise(times)} == {MS}
 
 
 def test_without_acknowledging_all_stay_pending(target: Target) -> None:
