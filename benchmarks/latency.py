@@ -195,7 +195,9 @@ class Target:
 
     def connect(self) -> redis.connection.AbstractConnection:
         """A connection of its own: the database is selected and the user known."""
-        connection = self.client.connection_pool.make_connection()
+        # The pool's own way counts every connection that it ever made, up to a limit.
+        pool = self.client.connection_pool
+        connection = pool.connection_class(**pool.connection_kwargs)
         connection.connect()
         return connection
 

@@ -39,6 +39,13 @@ def test_every_message_is_read_once_and_acknowledged(target: Target) -> None:
         assert (group["pending"], group["lag"], group["entries-read"]) == (0, 0, rounds * MESSAGES)
 
 
+def test_connections_may_be_made_over_and_over(target: Target) -> None:
+    key = target.make_group("new", 0)
+    for _ in range(3):
+        measure(target, key, Load(rate=1000, seconds=0.01, producers=20, consumers=20))
+    assert target.client.xlen(key) == 30
+
+
 def test_messages_hold_the_times_they_were_due_at(target: Target) -> None:
     key = target.make_group("new", 0)
     measure(target, key, LOAD)
