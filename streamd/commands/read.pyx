@@ -197,15 +197,16 @@ cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
     return 0
 
 
+WAITING = (optional(integer("count", "COUNT")), optional(integer("milliseconds", "BLOCK")))
+STREAMS = block("streams", multiple(key()), multiple(string("id")), token="STREAMS")
+"""How the options that both commands have look in COMMAND DOCS."""
+
+
 @command(
     "XREAD", arity=-4, group="stream", flags="readonly blocking", keys=KeysAfter(b"STREAMS", start=1),
     since="5.0.0", summary="Returns entries of one or more streams that come after the given IDs, or waits for one.",
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
-    args=(
-        optional(integer("count", "COUNT")),
-        optional(integer("milliseconds", "BLOCK")),
-        block("streams", multiple(key()), multiple(string("id")), token="STREAMS"),
-    ),
+    args=(*WAITING, STREAMS),
 )  # fmt: skip
 def xread(Context ctx not None, list args not None):
     cdef ReadOptions options = parse_read(args, False, ctx.now_ms)
@@ -301,11 +302,10 @@ cdef int parse_group_id(bytes text, StreamID *out) except -1:
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
     args=(
         block("group-block", string("group"), string("consumer"), token="GROUP"),
-        optional(integer("count", "COUNT")),
-        optional(integer("milliseconds", "BLOCK")),
+        *WAITING,
         optional(integer("min-idle-time", "CLAIM")),
         optional(token("NOACK")),
-        block("streams", multiple(key()), multiple(string("id")), token="STREAMS"),
+        STREAMS,
     ),
 )  # fmt: skip
 def xreadgroup(Context ctx not None, list args not None):

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from .aof import Store
-from .servers import Server, eventually, free_port, python_environment, server_arguments
+from .servers import Server, eventually, free_port, python_environment, server_arguments, wait_for_start
 from .wire import ConnectionClosed, Reply, Wire
 
 __all__ = ["Load", "Trial", "start_in"]
@@ -62,15 +62,6 @@ def launch_in(
     port = free_port()
     argv = server_arguments(port, {"dir": str(folder), **directives})
     return Server(name, argv, port, output, python_environment() | dict(environment or {}))
-
-
-def wait_for_start(server: Server) -> Server:
-    try:
-        server.wait_until_ready()
-    except BaseException:
-        server.stop()
-        raise
-    return server
 
 
 # --- What clients ask for -----------------------------------------------------------------------------------------------

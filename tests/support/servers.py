@@ -33,6 +33,7 @@ __all__ = [
     "server_arguments",
     "start_redis",
     "start_streamd",
+    "wait_for_start",
 ]
 
 START_TIMEOUT_S = 30.0
@@ -207,14 +208,14 @@ def start_redis(folder: Path, directives: Mapping[str, str] | None = None, name:
     assert oracle is not None, "the caller must have checked that there is a redis-server"
     port = free_port()
     argv = [oracle.server, "--port", str(port), *directive_arguments(directives or {})]
-    return _started(Server(name, argv, port, folder, os.environ))
+    return wait_for_start(Server(name, argv, port, folder, os.environ))
 
 
 def start_streamd(folder: Path, directives: Mapping[str, str] | None = None, name: str = "streamd") -> Server:
     if target_is_redis():
         return start_redis(folder, directives, name)
     port = free_port()
-    return _started(Server(name, server_arguments(port, directives or {}), port, folder, python_environment()))
+    return wait_for_start(Server(name, server_arguments(port, directives or {}), port, folder, python_environment()))
 
 
 def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
@@ -222,7 +223,8 @@ def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
     return [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
 
 
-def _started(server: Server) -> Server:
+def wait_for_start(server: Server) -> Server:
+    """The server, as soon as it answers; it is stopped when it does not."""
     try:
         server.wait_until_ready()
     except BaseException:
