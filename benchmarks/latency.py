@@ -461,19 +461,20 @@ def pooled(target: Target, scenario: str) -> Delays:
 def make_table(title: str, targets: Sequence[Target], scenario: str) -> Table:
     """Percentiles over all messages of all rounds, and the ratio of 99.9th percentiles, medians of the rounds, to the base.
 
-    More than 1 is better than the base.
+    More than 1 is better than the base. `per read`: messages in a reply; `load late`: its own 99.9th percentile.
     """
     table = Table(title=f"delay from when a message was due until a consumer had it, ms: {title}")
-    for heading in ("server", "p50", "p99", "p99.9", "longest", "p99.9 of each round", "ratio", "server CPU", "messages per read", "load late, p99.9"):  # fmt: skip
+    for heading in ("server", "p50", "p99", "p99.9", "longest", "p99.9 by round", "ratio", "server CPU", "per read", "load late"):  # fmt: skip
         table.add_column(heading, justify="left" if heading == "server" else "right", no_wrap=True)
     base = next((each.tail_ns(scenario) for each in targets if each.name == BASE), None)
     for target in targets:
         rounds, delays = target.rounds[scenario], pooled(target, scenario)
+        tails = [each.tail_ns for each in rounds]
         shares = [each.cpu_s / each.seconds for each in rounds if each.cpu_s is not None]
         table.add_row(
             target.name,
             *map(show_ms, delays.figures()),
-            "  ".join(show_ms(each.tail_ns) for each in rounds),
+            f"{show_ms(target.tail_ns(scenario))} ({show_ms(min(tails))} to {show_ms(max(tails))})",
             f"{base / target.tail_ns(scenario):.2f}" if base else "",
             f"{statistics.median(shares):.0%}" if shares else "",
             f"{statistics.mean(each.per_read for each in rounds):.1f}",
