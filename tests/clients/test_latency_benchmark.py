@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.testing import CliRunner
 from support.servers import Server
 
 from benchmarks.latency import Load, Target, main, measure
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the load needs a C compiler")
 
 LOAD = Load(rate=1000, seconds=0.5, producers=3, consumers=2)
 MESSAGES = 500

@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 import redis
-from benchmarks.latency import Load, Target, measure
 from support.servers import Server, eventually, find_oracle, free_port, python_environment
 from support.wire import ReplyReader, encode_request
+
+from benchmarks.latency import Load, Target, measure
 
 StartServer = Callable[..., Server]
 OPENSSL = shutil.which("openssl")
@@ -228,6 +229,7 @@ def test_a_reader_that_waits_is_woken(tls: TlsServer) -> None:
         assert reader.read()[0].value[1].value[0].value[0].value == added
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the load needs a C compiler")
 def test_the_latency_test_measures_through_its_relay(tls: TlsServer) -> None:
     files = tls.certificates
     url = f"rediss://127.0.0.1:{tls.port}/0?ssl_check_hostname=false&ssl_ca_certs={files.certificate('ca')}"
