@@ -332,6 +332,88 @@ def test_a_disk_that_fails_is_told_and_the_next_run_mends_it(
     assert_whole(tmp_path, source_options, produced)
 
 
+class EndingDisk(Disk):
+    """A disk at whose use number `at` something is raised, before or after it is done."""
+
+    def __init__(self, at: int, error: BaseException, *, is_done: bool) -> None:
+        self.left = at
+        self.error = error
+        self.is_done = is_done
+        for name in ("write_new", "link", "move", "remove", "remove_tree", "make_folder", "sync_fd"):
+            setattr(self, name, self._ending(getattr(self, name)))
+
+    def _ending(self, real: Any) -> Any:
+        def operate(*args: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                if self.is_done:
+                    real(*args)
+                raise self.error
+            return real(*args)
+
+        return operate
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", [Killed("at an operation"), OSError(5, "Input/output error")], ids=["kill", "fault"])
+def test_a_run_that_ends_at_any_use_of_the_disk_is_mended(
+    error: BaseException, is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """Everything that a run does is in these: it archives, trims, merges, and writes a checkpoint."""
+    produced: list[str] = []
+    at = ended = 0
+    settings = {"merge_files": 2, "checkpoint_every": 2}
+    while ended < 2:  # two runs in a row that did not come to use number `at`
+        at += 1
+        assert at < 200
+        produced += fill(store, 6, start_ms=1_700_000_000_000 + at * 100_000, step_ms=1000)
+        disk = EndingDisk(at, error, is_done=is_done)
+        try:
+            report = archive_once(tmp_path, source_options, disk=disk, **settings)
+            assert report.is_success or disk.left <= 0, report.to_json()
+        except (Killed, OSError):
+            pass
+        ended = ended + 1 if disk.left > 0 else 0
+        expire_lock(store)
+        if (tmp_path / "archive.json").exists():
+            assert [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)] == produced
+    assert at > 25
+    archive_once(tmp_path, source_options, **settings)
+    assert_whole(tmp_path, source_options, produced)
+    assert verify_archive(Layout(tmp_path), KEY).strangers == []
+    assert store.xlen(KEY) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+def test_a_deletion_that_ends_at_any_use_of_the_disk_is_done_again(
+    is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced: list[str] = []
+    at = 0
+    while True:
+        at += 1
+        produced += fill(store, 6, start_ms=1_700_000_000_000 + at * 100_000, step_ms=1000)
+        archive_once(tmp_path, source_options, trim=False)
+        gone = parse_entry_id(produced[-3])
+        disk = EndingDisk(at, Killed("at an operation"), is_done=is_done)
+        with suppress(Killed):
+            delete(str(tmp_path), KEY, source_options, [(gone, gone)], disk=disk, lock_wait_ms=5000)
+        expire_lock(store)
+        kept = [each for each in produced if each != produced[-3]]
+        assert [entry_id for entry_id, _ in rows_of_history(tmp_path, source_options)] in (produced, kept)
+        delete(str(tmp_path), KEY, source_options, [(gone, gone)], lock_wait_ms=5000)
+        produced = kept
+        assert_whole(tmp_path, source_options, produced)
+        if disk.left > 0:
+            break
+    assert at > 8
+    assert verify_archive(Layout(tmp_path), KEY).strangers == []
+
+
 # --- Checkpoints and merged files -------------------------------------------------------------------------------------------
 
 

@@ -777,10 +777,10 @@ def test_a_session_that_is_killed_at_random_writes_everything_once(java, streamd
     thread = threading.Thread(target=add)
     thread.start()
     try:
-        for _ in range(8):
+        for _ in range(6):
             wanted = batches_planned(tmp_path) + source.randint(1, 3)
             with session_of_its_own(tmp_path, options, is_final=False, sink=sink):
-                wait_for_batches(tmp_path, wanted, timeout_s=120)
+                wait_for_batches(tmp_path, wanted, timeout_s=300)
                 threading.Event().wait(source.random() / 2)
     finally:
         stop.set()

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest import FileRecord, ManifestLog, check_order
+from streamd.spark.archive.manifest import LOOKS, FileRecord, ManifestLog, check_order
 from streamd.spark.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
 from streamd.spark.archive.server import lossless_layout, read_entries
 from streamd.spark.ids import MAX_ID, parse_entry_id
@@ -167,25 +167,36 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
         try:
             verify_file(layout, file, quick=quick)
         except (CorruptArchiveError, OSError, pa.ArrowException) as error:
-            verdict.faults.append(str(error))
+            # Unless an archiver has replaced it meanwhile.
+            log = ManifestLog.read(layout, stream, known=log)
+            if file.path not in log.replaced:
+                verdict.faults.append(str(error))
     # A replaced file may lie there for a while, for readers that have begun before.
-    named = {file.path for file in files} | log.replaced.keys()
+    log = ManifestLog.read(layout, stream, known=log)
+    named = {file.path for file in log.files} | log.replaced.keys()
     verdict.strangers = [path for each in layout.data_files(stream) if (path := layout.relative(each)) not in named]
     return verdict
 
 
 def checkpoint_faults(log: ManifestLog) -> list[str]:
     """Does the checkpoint say what the manifests below it come to, as far as those are still there?"""
-    if log.base is None:
-        return []
-    number = log.base.last.sequence
-    try:
-        earlier = ManifestLog.read_up_to(log.layout, log.stream, number)
-    except CorruptArchiveError as error:
-        return [str(error)]
-    if earlier.files != list(log.base.files) or earlier.boundary != log.base.last.high:
-        return [f"checkpoint {number} is not what the manifests up to it come to"]
-    return []
+    for _ in range(LOOKS):
+        base = log.base
+        if base is None:
+            return []
+        number = base.last.sequence
+        try:
+            earlier = ManifestLog.read_up_to(log.layout, log.stream, number)
+        except CorruptArchiveError as error:
+            # Unless an archiver has removed them meanwhile, for the sake of a later checkpoint.
+            log = ManifestLog.read(log.layout, log.stream)
+            if log.base is not None and log.base.last.sequence > number:
+                continue
+            return [str(error)]
+        if earlier.files == list(base.files) and earlier.boundary == base.last.high:
+            return []
+        break
+    return [f"checkpoint {number} is not what the manifests up to it come to"]
 
 
 def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:

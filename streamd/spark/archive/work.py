@@ -127,8 +127,8 @@ class StreamWork:
         """Remove the files that were replaced so long ago that nobody reads them any more."""
         now_ms = server_ms(self.connection)
         for path, moment in self.log.replaced.items():
-            if moment <= now_ms - delay_ms:
-                self.disk.remove(self.layout.root / path)
+            if moment <= now_ms - delay_ms and (lying := self.layout.root / path).exists():
+                self.disk.remove(lying)
 
     # --- Committing
 
