@@ -65,7 +65,9 @@ def said_plainly() -> Iterator[None]:
 @click.option("--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive; may be repeated.")
 @click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
 @duration_option("--keep", default="1d", help="How much stays on the server only.")
-@duration_option("--trim-delay", default="15m", help="How long entries stay on the server after they are archived.")
+@duration_option(
+    "--trim-delay", default="15m", help="How long entries stay on the server after they are archived, for slow readers."
+)
 @click.option("--trim/--no-trim", default=True, help="Whether to trim at all.  [default: trim]")
 @click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
 @click.option("--allow-gaps", is_flag=True, help="Go on although entries were trimmed before they were archived.")

@@ -1052,3 +1052,20 @@ def test_spark_archives_while_it_is_killed_and_producers_go_on(
     assert archive_once(tmp_path, source_options, engine=engine, depth="content").is_success
     assert_whole(tmp_path, source_options, before + produced.produced)
     check_nothing_needed_is_gone(store, produced)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+def test_a_cluster_archives(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    """Master, workers and executors are processes of their own; `local-cluster` starts them on this machine."""
+    produced = fill(store, 5000)
+    settings = ["--keep", "0s", "--trim-delay", "0s", "-o", "minPartitions=4", "--conf", "spark.executor.memory=1g"]
+    ran = run_command(
+        "archive", "run", tmp_path, "--stream", KEY, "--json", "-p", source_options["port"], *settings,
+        "--master", "local-cluster[2,1,1024]",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert (report["rows"], report["streams"][0]["trimmed"]) == (5000, 5000)
+    assert_whole(tmp_path, source_options, produced)

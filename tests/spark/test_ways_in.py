@@ -1,4 +1,7 @@
-"""Every way to a server, and every server, through Spark: batches and queries, in and out. And no password anywhere."""
+"""Every way to a server, and every kind of server, through Spark: batches and queries, in and out. And no password anywhere.
+
+streamd is behind TLS, users and unix sockets here, the newest Redis behind a Sentinel.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,8 @@ def pass_through(spark: SparkSession, options: Options, folder: Path) -> None:
 # --- Servers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["streamd_server", pytest.param("redis_server", marks=pytest.mark.real), "older_redis", "valkey_server"]
-)
-def test_every_server_is_read_and_written(
+@pytest.mark.parametrize("name", ["older_redis", "valkey_server"])
+def test_servers_without_new_commands_are_read_and_written(
     name: str, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
 ) -> None:
     server: Server = request.getfixturevalue(name)
