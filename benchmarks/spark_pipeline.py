@@ -5,8 +5,10 @@
 Walls depend on the machine and on what else it does; CPU per row hardly does. So the table has the CPU microseconds per row of
 each side (the JVM, all Python processes, the server), medians of the rounds, and for reads the ratio of the best wall to that
 of the Parquet reader with the same columns. Naive readers and writers, tuples through redis-py, are there to show what the
-compiled coders are for; they get a tenth of the rows. What a job costs whatever its rows, some 0.2 s of Python for planning, is in
-the figures: judge by a million rows, not by `--quick`.
+compiled coders are for; they get a tenth of the rows. "Transfer only" is what PySpark's API allows: a source that hands over one
+and the same record batch again and again, made beforehand; what a read costs beside that is the server's work and the decoder's.
+What a job costs whatever its rows is in the figures, so judge by a million rows, not by `--quick`: about 0.1 s for a read, and
+for a streaming query 0.8 s of Python, as PySpark starts a process for each query, which imports PySpark anew ("start of a query").
 
 An entry has four fields, some 190 bytes in a reply of XRANGE. Spark runs in local mode with two threads.
 """
@@ -126,6 +128,65 @@ def read_flat(bench: Bench) -> int:
     return bench.rows
 
 
+def transfer(bench: Bench, schema: object) -> int:
+    """The same table from a source that does nothing: each task hands over its first batch until it has given its rows."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    parts = 2
+
+    class ConstantReader(DataSourceReader):
+        def __init__(self, schema: object, options: dict[str, str], rows: int) -> None:
+            self.schema, self.options, self.rows = schema, options, rows
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(n) for n in range(parts)]
+
+        def read(self, partition: InputPartition) -> Iterator[object]:
+            from streamd.spark.arrow_decode import EntryDecoder
+            from streamd.spark.collector import collector_paused
+            from streamd.spark.options import SourceOptions
+            from streamd.spark.ranges import read_range
+            from streamd.spark.schema import arrow_schema, table_layout
+
+            options = SourceOptions.parse(self.options)
+            layout = table_layout(self.schema, options)
+            decoder = EntryDecoder(layout.columns, arrow_schema(self.schema), STREAM.encode())
+            count = options.batch_size
+            (batch,) = read_range(
+                options.connection, decoder, STREAM.encode(), 1, 2**128 - 1, fetch_size=count, limit=count
+            )
+            with collector_paused():
+                for done in range(0, self.rows // parts, count):
+                    yield batch.slice(0, min(count, self.rows // parts - done))
+
+    class ConstantSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "constant"
+
+        def schema(self) -> object:
+            from streamd.spark.schema import DEFAULT_SCHEMA
+
+            return DEFAULT_SCHEMA
+
+        def reader(self, schema: object) -> DataSourceReader:
+            options = dict(self.options)
+            return ConstantReader(schema, options, int(options.pop("rows")))
+
+    bench.spark.dataSource.register(ConstantSource)
+    reader = bench.spark.read.format("constant").options(**bench.options, stream=STREAM, rows=str(bench.rows))
+    to_nowhere((reader.schema(schema) if schema else reader).load())
+    return bench.rows
+
+
+def transfer_lossless(bench: Bench) -> int:
+    return transfer(bench, None)
+
+
+def transfer_flat(bench: Bench) -> int:
+    return transfer(bench, FLAT)
+
+
 def read_naively(bench: Bench) -> int:
     """Entries by redis-py, rows as tuples: what a data source of twenty lines does."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -227,6 +288,15 @@ def stream_at_once(bench: Bench) -> int:
     return stream_through(bench, 1)
 
 
+def start_query(bench: Bench) -> int:
+    """A query with nothing to read. Costs are given for each row of the other cases, so that they can be taken off."""
+    reader = bench.spark.readStream.format("streamd").schema(FLAT).options(**bench.options).option("stream", "nothing")
+    with tempfile.TemporaryDirectory(dir=bench.folder) as checkpoint:
+        writer = reader.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    return bench.rows
+
+
 def stream_in_batches(bench: Bench) -> int:
     return stream_through(bench, 20)
 
@@ -275,9 +345,12 @@ class Case:
 CASES = [
     Case("Parquet reader, lossless (yardstick)", parquet_lossless),
     Case("read, lossless", read_lossless, "Parquet reader, lossless (yardstick)"),
+    Case("transfer only: constant batches, lossless", transfer_lossless, "Parquet reader, lossless (yardstick)"),
     Case("Parquet reader, 4 columns (yardstick)", parquet_flat),
     Case("read, 4 columns", read_flat, "Parquet reader, 4 columns (yardstick)"),
+    Case("transfer only: constant batches, 4 columns", transfer_flat, "Parquet reader, 4 columns (yardstick)"),
     Case("read naively: tuples by redis-py", read_naively, "Parquet reader, 4 columns (yardstick)"),
+    Case("streaming read, start of a query", start_query),
     Case("streaming read, one batch", stream_at_once),
     Case("streaming read, 20 batches", stream_in_batches),
     Case("stream to Parquet, lossless", to_parquet),
