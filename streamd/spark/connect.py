@@ -15,17 +15,19 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import hiredis
 
 from streamd.spark.errors import OptionError, ServerError, UnreachableError
 from streamd.spark.options import Address, ConnectionOptions
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["Connection", "Features", "connect", "pack_command", "run", "server_features"]
 
@@ -225,16 +227,24 @@ def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.so
             except BaseException:
                 sock.close()
                 raise
-    except ssl.SSLCertVerificationError as error:
-        # Trying again does not mend a certificate.
-        raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
     except OSError as error:
+        if options.tls and _is_refused_certificate(error):
+            # Trying again does not mend it.
+            raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
         raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
     sock.settimeout(options.read_timeout_ms / 1000)
     return sock
 
 
+def _is_refused_certificate(error: OSError) -> bool:
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
 def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
+    import ssl  # not for everyone: processes of Spark start with each query, and this takes a tenth of what they import
+
     try:
         context = ssl.create_default_context(cafile=options.tls_ca_file)
     except (OSError, ssl.SSLError) as error:
