@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Profile", "read_profile", "readable"]
 
@@ -15,21 +15,26 @@ class Profile:
     total      instructions in all
     own        by function: in the function itself
     inclusive  by function: with what it calls; of one that calls itself, each call is counted
+    calls      which function calls which
     """
 
     total: int
     own: dict[str, int]
     inclusive: dict[str, int]
+    calls: set[tuple[str, str]] = field(default_factory=set)
 
 
 def read_profile(text: str) -> Profile:
     """What a file of callgrind's says, with neither names nor positions compressed."""
     own: dict[str, int] = defaultdict(int)
     inclusive: dict[str, int] = defaultdict(int)
+    calls: set[tuple[str, str]] = set()
     function, is_call = "", False
     for line in text.splitlines():
         if line.startswith("fn="):
             function = readable(line[3:])
+        elif line.startswith("cfn="):
+            calls.add((function, readable(line[4:])))
         elif line.startswith("calls="):
             is_call = True
         elif line[:1].isdigit():
@@ -38,7 +43,7 @@ def read_profile(text: str) -> Profile:
             if not is_call:
                 own[function] += cost
             is_call = False
-    return Profile(sum(own.values()), own, inclusive)
+    return Profile(sum(own.values()), own, inclusive, calls)
 
 
 def readable(symbol: str) -> str:

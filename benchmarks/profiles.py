@@ -1,0 +1,178 @@
+"""Where the instructions of each path go: writes the tables of docs/performance.md anew, and leaves its text as it is.
+
+    python -m benchmarks.profiles
+
+A table stands between `<!-- profile: TITLE -->` and `<!-- end -->`. Its rows are the functions of the project that take
+most, each with what it calls; what Python, its extensions and the C library do for them is in their figures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import click
+
+from benchmarks.counted import IDLE, NOTHING, OPERATIONS
+from benchmarks.instructions import counted_run, find_profiles
+from benchmarks.profile import Profile
+
+__all__ = ["PATHS", "fill_in", "find_shares", "render"]
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+MOST = 8
+LEAST = 0.02
+"""Functions with a smaller share are not shown, nor those that add less to what they call."""
+
+PATHS: dict[str, tuple[str, ...]] = {
+    "append": ("XADD, pipeline 16",),
+    "append of 1 KB": ("XADD of 1 KB, pipeline 16",),
+    "range": ("XRANGE COUNT 100",),
+    "group read and acknowledgement": ("XREADGROUP COUNT 100", "XACK of 100"),
+    "claim": ("XCLAIM, pipeline 16",),
+    "automatic claim": ("XAUTOCLAIM COUNT 100",),
+    "publish": ("PUBLISH to 100",),
+    "wake": ("message to a group with 100 waiting",),
+    "load": ("snapshot: load",),
+    "save": ("snapshot: save",),
+}
+"""The operations of each table, by its title; of several, what they take together."""
+
+ROOMS = ("engine.", "commands.", "server.", "protocol.", "persistence.", "heap.")
+
+WORDS = {
+    "commands.args.parse_id": "words become IDs",
+    "commands.group.xack": "XACK",
+    "commands.group.xautoclaim": "XAUTOCLAIM",
+    "commands.group.xclaim": "XCLAIM",
+    "commands.publish.publish": "PUBLISH",
+    "commands.read.reply_new": "new entries are delivered and become a reply",
+    "commands.read.wait": "the client is noted as waiting",
+    "commands.read.xread": "XREAD",
+    "commands.read.xreadgroup": "XREADGROUP",
+    "commands.stream.answer_range": "the range is found and answered",
+    "commands.stream.xadd": "XADD",
+    "commands.stream.xrange": "XRANGE",
+    "commands.stream_args.find_stream_for_write": "the key's stream is found",
+    "commands.stream_reply.write_entries": "entries become a reply",
+    "commands.stream_reply.write_entry": "an entry becomes a reply",
+    "commands.stream_reply.write_fields": "its fields and values",
+    "engine.database.Database.find_for_write": "the key is looked up",
+    "engine.database.Database.find_slot": "the key is looked up",
+    "engine.database.Database.lookup": "the key is looked up",
+    "engine.delivery.find_entry": "an entry is looked for in the stream",
+    "engine.group.Group.forget": "an entry is pending no more",
+    "engine.group.Group.hand_over": "a pending entry changes hands",
+    "engine.listpack.lp_get": "an element of a listpack is read",
+    "engine.listpack.lp_put_string": "a string goes into a listpack",
+    "engine.pel.count_below": "records of a block are counted",
+    "engine.pel.index_add": "a record's place is counted",
+    "engine.pel.pel_remove": "a record is taken out of its block",
+    "engine.pel.tidy_chunk": "a block is packed",
+    "engine.rax.rax_floor": "the block is found in the radix tree",
+    "engine.rax.search_down": "one way down the radix tree",
+    "engine.stream.Stream.add_node": "a new node is begun",
+    "engine.stream.Stream.adopt_node": "a node is checked and put into the stream",
+    "engine.stream.Stream.append_args": "the entry goes into the node's listpack",
+    "engine.stream.Stream.reserve": "the node's block grows",
+    "engine.stream.cursor_next": "on to the next entry",
+    "engine.stream.cursor_seek": "an ID is looked for in the stream",
+    "engine.stream.is_sound": "a node is checked, entry by entry",
+    "engine.stream.sound_int": "a number of a listpack is checked and read",
+    "persistence.lzf.lzf_compress": "LZF",
+    "persistence.lzf.lzf_expand": "LZF",
+    "persistence.rdb_read.RdbReader.load": "the whole of it",
+    "persistence.rdb_read.RdbReader.load_node": "a node is read",
+    "persistence.rdb_write.RdbWriter.hand_over": "a buffer goes to the file, with its checksum",
+    "persistence.rdb_write.RdbWriter.put_compressed": "a node is compressed and written",
+    "persistence.rdb_write.RdbWriter.put_stream": "a stream is written",
+    "persistence.rdb_write.RdbWriter.reserve": "room in the buffer",
+    "persistence.rdb_write.RdbWriter.write": "the whole of it",
+    "protocol.reply.ReplyWriter.bulk_id": "an ID as text",
+    "protocol.reply.ReplyWriter.consume": "what has been sent is forgotten",
+    "protocol.reply.ReplyWriter.grow": "the reply's block grows",
+    "protocol.reply.ReplyWriter.raw_c": "bytes are copied into the output",
+    "protocol.request.RequestParser.add": "an argument joins the request",
+    "protocol.request.RequestParser.feed": "received bytes are kept",
+    "protocol.request.RequestParser.next_request": "bytes become a request",
+    "protocol.request.RequestParser.read_bulk_len": "the length of an argument",
+    "protocol.request.RequestParser.read_count": "the number of arguments",
+    "protocol.request.RequestParser.read_plain_arguments": "arguments become bytes objects",
+    "protocol.request.new_argument": "an argument becomes a bytes object",
+    "server.client.Client.data_received": "the loop hands over what it has read",
+    "server.client.Client.deliver_parts": "a message is added to a subscriber's output",
+    "server.client.Client.flush": "the output is sent",
+    "server.client.Client.want_write": "the client is noted for the end of the turn",
+    "server.dispatch.Dispatcher.before_sleep": "the end of a turn: replies are sent",
+    "server.dispatch.Dispatcher.call": "the handler, and its errors",
+    "server.dispatch.Dispatcher.count": "the command is counted",
+    "server.dispatch.Dispatcher.execute": "from a request to its reply",
+    "server.dispatch.Dispatcher.look_up": "the command is found by its name",
+    "server.dispatch.Dispatcher.perform": "the command, counted and timed",
+    "server.dispatch.Dispatcher.process": "requests are taken and run",
+    "server.dispatch.Dispatcher.run": "the command, and what follows from it",
+    "server.dispatch.Dispatcher.serve_ready": "clients that wait for the key are served",
+    "server.dispatch.ServerContext.block_on": "the client waits",
+    "server.pubsub.Hub.publish": "the message goes to all who want it",
+}
+"""What the functions do that are not clear by their names."""
+
+
+def find_shares(profiles: list[Profile], overhead: float) -> list[tuple[str, float]]:
+    """The functions that take most, with what they call, and their shares of all but `overhead`; the largest first.
+
+    One that does little but call another is left out for the other.
+    """
+    costs: dict[str, int] = defaultdict(int)
+    calls: set[tuple[str, str]] = set()
+    for profile in profiles:
+        calls |= profile.calls
+        for function, cost in profile.inclusive.items():
+            if function.startswith(ROOMS) and not function.endswith("(arguments)"):
+                costs[function] += cost
+    total = sum(profile.total for profile in profiles) - overhead
+    shares = {function: min(1.0, cost / total) for function, cost in costs.items()}
+    for caller, callee in calls:
+        if caller != callee and caller in costs and costs.get(callee, 0) >= costs[caller] - LEAST * total:
+            shares.pop(caller, None)
+    found = [share for share in shares.items() if share[1] >= LEAST]
+    return sorted(found, key=lambda share: (-share[1], share[0]))[:MOST]
+
+
+def render(shares: list[tuple[str, float]]) -> str:
+    """A table in Markdown."""
+    lines = ["| function | share | what it does |", "|---|---:|---|"]
+    for function, share in shares:
+        lines.append(f"| `{function}` | {share:.0%} | {WORDS.get(function, '')} |")
+    return "\n".join(lines)
+
+
+def fill_in(page: str, tables: dict[str, str]) -> str:
+    """The page with its tables replaced; raises KeyError for one that is not known."""
+
+    def replaced(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{tables[match[2]]}\n{match[3]}"
+
+    return re.sub(r"(<!-- profile: (.+?) -->)\n.*?(<!-- end -->)", replaced, page, flags=re.DOTALL)
+
+
+@click.command(help=__doc__.partition("\n")[0] if __doc__ else None)
+def main() -> None:
+    with counted_run() as folder:
+        profiles = find_profiles(folder)
+        brackets = {told["name"]: told["brackets"] for told in json.loads((folder / "told.json").read_text())}
+    has_turns = {operation.name: operation.has_turns for operation in OPERATIONS}
+    tables = {}
+    for title, names in PATHS.items():
+        overhead = 0.0
+        for name in names:
+            empty = IDLE if has_turns[name] else NOTHING
+            overhead += profiles[empty].total / brackets[empty] * brackets[name]
+        tables[title] = render(find_shares([profiles[name] for name in names], overhead))
+    PAGE.write_text(fill_in(PAGE.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The guard that counts instructions, as far as it goes without valgrind: reading counts, comparing them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks import instructions, profiles
+from benchmarks.counted import IDLE, NOTHING, OPERATIONS
+from benchmarks.instructions import compare, differing, find_nearest
+from benchmarks.profile import Profile, read_profile, readable
+
+PROFILE = """\
+desc: Trigger: Client Request: XADD
+events: Ir
+
+fn=main
+4 10
+cfn=__pyx_f_7streamd_6engine_6stream_6Stream_append_args
+calls=2 0
+4 60
+
+fn=__pyx_f_7streamd_6engine_6stream_6Stream_append_args
+7 40
+8 20
+totals: 70
+"""
+
+NAME = OPERATIONS[-1].name
+
+
+def test_a_profile_tells_own_instructions_from_those_of_what_is_called() -> None:
+    profile = read_profile(PROFILE)
+    append = "engine.stream.Stream.append_args"
+    assert profile.total == 70
+    assert profile.own == {"main": 10, append: 60}
+    assert profile.inclusive == {"main": 70, append: 60}
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("__pyx_f_7streamd_6engine_6stream_grow", "engine.stream.grow"),
+        ("__pyx_pw_7streamd_8commands_6stream_1xadd", "commands.stream.xadd (arguments)"),
+        ("__pyx_pf_7streamd_6server_6client_6Client_2data_received", "server.client.Client.data_received"),
+        ("_PyEval_EvalFrameDefault'2", "_PyEval_EvalFrameDefault"),
+        ("memcpy", "memcpy"),
+    ],
+)
+def test_names_are_readable(symbol: str, name: str) -> None:
+    assert readable(symbol) == name
+
+
+@pytest.mark.parametrize(
+    ("measured", "is_slower", "is_outdated"),
+    [(1000, False, False), (1029, False, False), (1031, True, False), (971, False, False), (969, False, True)],
+)
+def test_a_figure_may_differ_by_the_tolerance(measured: float, is_slower: bool, is_outdated: bool) -> None:
+    (figure,) = compare({NAME: 1000}, {NAME: measured}, 0.03)
+    assert (figure.is_slower, figure.is_outdated) == (is_slower, is_outdated)
+
+
+def test_an_operation_without_a_committed_figure_is_told_of_but_does_not_fail() -> None:
+    (figure,) = compare({}, {NAME: 1000}, 0.03)
+    assert figure.is_outdated
+    assert not figure.is_slower
+
+
+def test_the_nearest_environment_is_compared_with() -> None:
+    ours = {"python": "3.11.2", "compiler": "GCC 12"}
+    near, far = {"python": "3.11.7", "compiler": "GCC 12"}, {"python": "3.12.1", "compiler": "GCC 13"}
+    found = find_nearest([{"environment": far}, {"environment": near}], ours)
+    assert found is not None
+    assert found["environment"] == near
+    assert differing(near, ours) == ["python"]
+
+
+def test_every_operation_has_a_committed_figure_in_every_environment() -> None:
+    names = {operation.name for operation in OPERATIONS} - {IDLE, NOTHING}
+    assert len(names) == len(OPERATIONS) - 2, "two operations have the same name"
+    known = instructions.read_committed()
+    assert known
+    for one in known:
+        assert one["figures"].keys() == names, one["environment"]
+
+
+def test_the_functions_that_take_most_come_first_and_what_counting_costs_is_left_out() -> None:
+    append = "engine.stream.Stream.append_args"
+    inclusive = {
+        append: 40,
+        "server.dispatch.Dispatcher.run": 80,
+        "memcpy": 90,
+        "engine.stream.grow": 1,
+        f"{append} (arguments)": 85,
+    }
+    profile = Profile(200, {}, inclusive)
+    assert profiles.find_shares([profile], 100) == [("server.dispatch.Dispatcher.run", 0.8), (append, 0.4)]
+
+
+def test_tables_are_put_into_the_page_and_its_text_is_left() -> None:
+    page = "before\n<!-- profile: append -->\nold\n<!-- end -->\nafter\n"
+    filled = "before\n<!-- profile: append -->\nnew\n<!-- end -->\nafter\n"
+    assert profiles.fill_in(page, {"append": "new"}) == filled
+    assert profiles.fill_in(filled, {"append": "new"}) == filled
+
+
+def test_the_page_has_every_table_and_no_other() -> None:
+    page = profiles.PAGE.read_text()
+    titles = re.findall(r"<!-- profile: (.+?) -->\n", page)
+    assert titles == list(profiles.PATHS)
+    names = {operation.name for operation in OPERATIONS}
+    assert all(name in names for path in profiles.PATHS.values() for name in path)
