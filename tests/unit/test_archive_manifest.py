@@ -148,6 +148,8 @@ def test_a_manifest_that_is_missing_is_told(layout: Layout) -> None:
         {"files": (record(A + 1, B + 1),)},
         {"files": (record(A + 1, B, "/etc/passwd"),)},
         {"files": (record(A + 1, B, "data/../../x"),)},
+        {"token": 0},
+        {"run": "run-2"},
     ],
 )
 def test_a_manifest_that_cannot_follow_is_refused(layout: Layout, changes: dict[str, object]) -> None:

@@ -28,7 +28,8 @@ the order of what they do, and it needs nothing but that renames are atomic:
 
 Either the rename comes before the removal of the pending file, and the new archiver finds the manifest; or it fails, because
 the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. Never is a manifest
-left whose files are removed. Noting before step 3 is what makes step 6 safe however late it is done: whoever wrote a noted
+left whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does not is refused: what
+breaks this order is found.) Noting before step 3 is what makes step 6 safe however late it is done: whoever wrote a noted
 file had lost the lock by step 3, or is the archiver itself.
 """
 
@@ -194,6 +195,14 @@ class Manifest:
         if self.low != boundary:
             raise ValueError(
                 f"it begins at {format_entry_id(self.low)}; the one before ends at {format_entry_id(boundary)}"
+            )
+        if (
+            previous is not None
+            and (self.token, self.run) != (previous.token, previous.run)
+            and self.token <= previous.token
+        ):
+            raise ValueError(
+                f"its fencing token {self.token} is not above {previous.token}, which another run has used"
             )
         if self.high < self.low or (self.kind == "rewrite" and self.high != self.low):
             raise ValueError(f"it ends at {format_entry_id(self.high)}, which cannot be")
