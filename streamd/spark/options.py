@@ -458,7 +458,7 @@ class SourceOptions:
         "maxRecordsPerPartition",
         whole_number(1),
         None,
-        "how many entries a partition may hold; found by a scan of the range when planning",
+        "how many entries a partition may hold; servers other than streamd have the range scanned for it when planning",
     )
     fetch_size: int = option(
         "fetchSize",

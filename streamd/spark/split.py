@@ -75,12 +75,14 @@ class StreamRange(InputPartition):
 
     first  the first entry of the stream when this was planned, or -1 when it is not to be watched: when a later one is
            the first after reading, entries of the range may have gone meanwhile
+    count  how many entries it had; -1: not counted
     """
 
     stream: str
     start: int
     end: int
     first: int = -1
+    count: int = -1
 
     def __repr__(self) -> str:
         return f"{self.stream}[{format_entry_id(self.start)} .. {format_entry_id(self.end)}]"
@@ -202,7 +204,7 @@ def _plan_slices(
     if most is not None:
         parts = [max(n, _parts_of(length, most)) for n, length in zip(parts, lengths, strict=True)]
     return [
-        StreamRange(extent.stream, each.first, each.last, extent.stream_first)
+        StreamRange(extent.stream, each.first, each.last, extent.stream_first, each.count)
         for extent, slices in zip(extents, ask_slices(connection, bounds, parts), strict=True)
         for each in slices
     ]

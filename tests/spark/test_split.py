@@ -22,10 +22,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from streamd.spark.batch_source import bounds_of_filters
+from streamd.spark.batch_source import RangesReader, bounds_of_filters
 from streamd.spark.connect import Connection, Features, connect
+from streamd.spark.errors import DataLossError
 from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.options import SourceOptions
+from streamd.spark.schema import DEFAULT_SCHEMA
 from streamd.spark.split import (
     StreamRange,
     ask_slices,
@@ -203,3 +205,36 @@ def test_conditions_on_id_as_text_narrow_only_where_text_order_is_id_order() -> 
     assert found.of_id_texts(pack_id(20, 0), pack_id(200, 0)) == (pack_id(20, 0), pack_id(200, 0))
     prefix = bounds_of_filters([StringStartsWith(("id",), "15")], "")
     assert prefix.of_id_texts(pack_id(100, 0), pack_id(200, 0)) == (pack_id(150, 0), pack_id(159, 2**64 - 1))
+
+
+# --- Loss -----------------------------------------------------------------------------------------------------------------
+
+
+@ON_BOTH
+def test_entries_that_go_while_a_partition_is_read_are_missed(
+    connection: Connection, store: redis.Redis, source_options: dict[str, str]
+) -> None:
+    add(connection, uniform()[:9])
+    options = {**source_options, "stream": "s", "minPartitions": "3", "fetchSize": "1"}
+    reader = RangesReader(DEFAULT_SCHEMA, SourceOptions.parse(options))
+    first, second, third = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(first)) == 3
+    store.xdel("s", store.xrange("s", count=5)[4][0])
+    assert sum(batch.num_rows for batch in reader.read(second)) == 2  # deleted one by one: that is no loss
+    store.xtrim("s", maxlen=2, approximate=False)
+    with pytest.raises(DataLossError, match=r"stream s begins at .* now"):
+        list(reader.read(third))
+    careless = RangesReader(DEFAULT_SCHEMA, SourceOptions.parse({**options, "failOnDataLoss": "false"}))
+    assert sum(batch.num_rows for batch in careless.read(third)) == 2
+
+
+def test_what_is_trimmed_after_it_was_read_is_not_missed(
+    connection: Connection, store: redis.Redis, source_options: dict[str, str]
+) -> None:
+    add(connection, uniform()[:9])
+    reader = RangesReader(DEFAULT_SCHEMA, SourceOptions.parse({**source_options, "stream": "s", "batchSize": "1"}))
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    rows = next(batches).num_rows  # by now all of the reply is here
+    store.xtrim("s", maxlen=0, approximate=False)
+    assert rows + sum(batch.num_rows for batch in batches) == 9
