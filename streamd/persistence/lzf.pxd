@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef struct LzfTable:
-    # Where the compressor saw which three bytes last. Cleared by zeroes; then it serves any number of inputs.
+    # Where the compressor saw which four bytes last. Cleared by zeroes; then it serves any number of inputs.
     uint32_t base              # the number of the first byte of the next input, so that older places are seen to be old
     uint32_t seen[1 << 13]
 

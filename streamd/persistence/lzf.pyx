@@ -8,8 +8,9 @@
     "ab" * 5    01 "a" "b"  c0 01 (8 from 2 back)
 
 The format is libLZF's. What the compressor chooses is its own, so its bytes differ from Redis's, and either can be
-read by the other. It takes the last place where it saw the next three bytes, and the longest match from there; the more
-misses there are, the fewer places it looks at, so that what cannot be compressed costs little.
+read by the other. It takes the last place where it saw the next four bytes, and the longest match from there (three
+would save nothing: literals that are cut in two need another byte); the more misses there are, the fewer places it looks
+at, so that what cannot be compressed costs little.
 
 The decoder trusts nothing: whatever the bytes are, it reads and writes inside the two blocks.
 """
@@ -24,14 +25,11 @@ cdef extern from *:
     /* How many leading bytes, in memory, are alike in two words whose difference (exclusive or) is not zero. */
     #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     #define streamd_alike(difference) (__builtin_clzll(difference) >> 3)
-    #define streamd_first_three(word) ((word) >> 8)
     #else
     #define streamd_alike(difference) (__builtin_ctzll(difference) >> 3)
-    #define streamd_first_three(word) ((word) & 0xFFFFFF)
     #endif
     """
     unsigned int alike "streamd_alike"(uint64_t difference) nogil
-    uint32_t first_three "streamd_first_three"(uint32_t word) nogil
 
 __all__ = ["compress", "expand"]
 
@@ -58,8 +56,8 @@ cdef inline uint64_t load64(const uint8_t *p) noexcept nogil:
     return word
 
 
-cdef inline uint32_t place_of(uint32_t three, unsigned int shift) noexcept nogil:
-    return <uint32_t>(three * <uint32_t>2654435761) >> shift
+cdef inline uint32_t place_of(uint32_t four, unsigned int shift) noexcept nogil:
+    return <uint32_t>(four * <uint32_t>2654435761) >> shift
 
 
 cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t count) noexcept nogil:
@@ -76,8 +74,8 @@ cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t coun
 
 
 cdef inline size_t match_length(const uint8_t *a, const uint8_t *b, size_t most) noexcept nogil:
-    """How many bytes are alike at both places, looking at `most` bytes at most. Three are known to be."""
-    cdef size_t n = 3
+    """How many bytes are alike at both places, looking at `most` bytes at most. Four are known to be."""
+    cdef size_t n = 4
     cdef uint64_t difference
     while n + 8 <= most:
         difference = load64(a + n) ^ load64(b + n)
@@ -115,7 +113,7 @@ cdef size_t lzf_compress(
     base = table.base
     table.base += <uint32_t>size
     while end - p >= 4:
-        word = first_three(load32(p))
+        word = load32(p)
         slot = place_of(word, shift)
         seen = table.seen[slot]
         table.seen[slot] = base + <uint32_t>(p - data)
@@ -125,7 +123,7 @@ cdef size_t lzf_compress(
             continue
         match = data + (seen - base)
         back = p - match
-        if back > FARTHEST or first_three(load32(match)) != word:
+        if back > FARTHEST or load32(match) != word:
             misses += 1
             p += step_after(misses)
             continue
@@ -151,8 +149,8 @@ cdef size_t lzf_compress(
         p += length
         literals = p
         if end - p >= 4:
-            table.seen[place_of(first_three(load32(p - 2)), shift)] = base + <uint32_t>(p - 2 - data)
-            table.seen[place_of(first_three(load32(p - 1)), shift)] = base + <uint32_t>(p - 1 - data)
+            table.seen[place_of(load32(p - 2), shift)] = base + <uint32_t>(p - 2 - data)
+            table.seen[place_of(load32(p - 1), shift)] = base + <uint32_t>(p - 1 - data)
     count = end - literals
     if <size_t>(stop - out) < count + (count + MOST_LITERALS - 1) // MOST_LITERALS:
         return 0
