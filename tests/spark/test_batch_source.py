@@ -85,7 +85,8 @@ def test_partitions_hold_every_entry_once(
         assert len(sizes) == 7
         assert max(sizes) < 2 * 500 / 7
     if "maxRecordsPerPartition" in more:
-        assert sizes == [37] * 13 + [19]
+        assert len(sizes) == 14
+        assert max(sizes) <= 37
 
 
 def test_filters_are_applied(spark: SparkSession, store: redis.Redis, source_options: Options) -> None:
