@@ -277,7 +277,7 @@ cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after
         if is_char(<bytes>args[at], c'$'):
             if again is args:
                 again = args[:]
-            again[at] = b"%d-%d" % (after[i].ms, after[i].seq)
+            again[at] = id_text(after[i])
     keys = args[options.first_key:options.first_key + n]
     ctx.block_on(BlockRequest(keys, again, options.timeout_ms, options.group, ready_at_ms))
     return 0
