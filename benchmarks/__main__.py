@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.cases import QUICK, ROUNDS, SEED, Row, run_cases
-from benchmarks.servers import NAMES, describe_machine, find_servers, pin_load, start_servers
+from benchmarks.servers import NAMES, describe_machine, end_in_order, find_servers, pin_load, start_servers
 
 SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory", "persistence", "growth")
 """Modules of this package, each with a list `CASES`. One that has `ROWS` too keeps more than rows have, for a picture."""
@@ -40,6 +40,7 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
     scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
     names, absent = find_servers([name.strip() for name in servers.split(",")])
     pin_load()
+    end_in_order()
     with start_servers(names) as running:
         about = describe_machine(*running, rounds=rounds, scale=scale, seed=SEED)
     if absent:
@@ -58,8 +59,8 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
             out.mkdir(parents=True, exist_ok=True)
             module.ROWS.write_picture(out / f"{script}.svg", about)
         console.print(f"{script}: {time.monotonic() - since:.0f} s")
-    about += f"\ntook      {(time.monotonic() - began) / 60:.1f} minutes"
-    report.write(out, rows, about)
+        # After each script, so that a run that is cut short leaves what it has.
+        report.write(out, rows, f"{about}\ntook      {(time.monotonic() - began) / 60:.1f} minutes")
     console.print(report.table_of("streamd beside Redis and Valkey", rows))
     for line in report.shortfalls(rows):
         console.print(line, soft_wrap=True)

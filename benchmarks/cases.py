@@ -31,6 +31,7 @@ from benchmarks.servers import (
     NAMES,
     Server,
     describe_machine,
+    end_in_order,
     find_servers,
     pin_load,
     start_server,
@@ -346,6 +347,7 @@ def command(cases: Sequence[Case], doc: str | None, script: str = "") -> click.C
     def main(rounds: int, only: str, quick: bool, servers: str, file: Path | None) -> None:
         console = Console(width=report.WIDTH, highlight=False)
         pin_load()
+        end_in_order()
         scale = QUICK if quick else 1.0
         rounds = 1 if quick else rounds
         names, absent = find_servers([name.strip() for name in servers.split(",")])

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from benchmarks.load import make_request
 
-__all__ = ["BASE", "NAMES", "Server", "commit", "describe_machine", "find_binary", "find_redis", "find_servers",
+__all__ = ["BASE", "NAMES", "Server", "commit", "describe_machine", "end_in_order", "find_binary", "find_redis", "find_servers",
            "make_request", "pin", "pin_load", "start_server", "start_servers"]  # fmt: skip
 
 NAMES = ("streamd", "redis", "valkey", "redis-7.0")
@@ -93,6 +94,11 @@ def pin_load() -> None:
     """Keep this process, which makes the load, away from the servers' CPU, where that is to be had."""
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, {LOAD_CPU})
+
+
+def end_in_order() -> None:
+    """Have SIGTERM end this process as an exception does, so that no server outlives it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 @dataclass

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import types
 import xml.dom.minidom
@@ -56,14 +57,14 @@ REPLIES = {
 
 
 @pytest.fixture(autouse=True)
-def _same_processors() -> Iterator[None]:
-    """The commands keep this process on one processor; the other tests shall not be."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
+def _this_process_as_it_was() -> Iterator[None]:
+    """The commands keep this process on one processor and see to SIGTERM; other tests shall not find it so."""
+    handler = signal.getsignal(signal.SIGTERM)
+    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     yield
-    os.sched_setaffinity(0, before)
+    signal.signal(signal.SIGTERM, handler)
+    if processors is not None:
+        os.sched_setaffinity(0, processors)
 
 
 # --- Counting replies ------------------------------------------------------------------------------------------------
