@@ -66,7 +66,7 @@ def produce(client: redis.Redis, since_ms: int, until_ms: int) -> int:
     count = 0
     for ms in range(since_ms, until_ms, EVERY_MS):
         for at, sensor in enumerate(SENSORS):
-            celsius = 18 + at + 4 * math.sin(ms / 3_600_000) + chance.gauss(0, 0.3)
+            celsius = 18 + at + 4 * math.sin(ms / 120_000) + chance.gauss(0, 0.3)
             pipe.xadd(READINGS, {"sensor": sensor, "celsius": f"{celsius:.2f}"}, id=f"{ms}-*")
             count += 1
     pipe.execute()
