@@ -28,7 +28,7 @@ SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory
 
 @click.command()
 @click.option("--rounds", default=ROUNDS, show_default=True, help="Rounds per server and case.")
-@click.option("--quick", is_flag=True, help="A fifth of the work, and one round.")
+@click.option("--quick", is_flag=True, help="A tenth of the work, and one round.")
 @click.option("--scripts", default=",".join(SCRIPTS), show_default=True, help="Which ones, separated by commas.")
 @click.option("--servers", default=",".join(NAMES), show_default=True, help="The servers, separated by commas.")
 @click.option("--out", default=report.RESULTS, type=click.Path(file_okay=False, path_type=Path), help="Where files go.")

@@ -43,7 +43,7 @@ __all__ = ["Case", "Cell", "Row", "Sample", "command", "ensure_stream", "fill", 
 
 SEED = 20_240_501
 ROUNDS = 3
-QUICK = 0.2
+QUICK = 0.1
 """The share of the work that --quick does."""
 LACKING = (
     "ERR unknown command",
@@ -339,7 +339,7 @@ def command(cases: Sequence[Case], doc: str | None, script: str = "") -> click.C
     @click.command(help=title)
     @click.option("--rounds", default=ROUNDS, show_default=True, help="Rounds per server and case.")
     @click.option("--only", default="", help="Only the cases whose name contains this.")
-    @click.option("--quick", is_flag=True, help="A fifth of the work, and one round.")
+    @click.option("--quick", is_flag=True, help="A tenth of the work, and one round.")
     @click.option("--servers", default=",".join(NAMES), show_default=True, help="The servers, separated by commas.")
     @click.option(
         "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to this file."
