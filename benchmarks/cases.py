@@ -149,11 +149,11 @@ class Cell:
 
     @property
     def bottleneck(self) -> str:
-        """Who was: `server`, `load`, or `neither`; empty where time was not measured."""
+        """Who was: `server`, `load`, `both`, or `neither`; empty where time was not measured."""
         if not self.per_s:
             return ""
         if self.server_share >= BUSY:
-            return "server"
+            return "both" if self.load_share >= BUSY else "server"
         return "load" if self.load_share >= BUSY else "neither"
 
 

@@ -259,6 +259,7 @@ def test_rows_are_held_against_their_aims(rows: list[Row]) -> None:
     assert rows[1].ratio("valkey") == 2 / 3
     assert rows[0].cells["streamd"].bottleneck == "server"
     assert rows[1].cells["streamd"].bottleneck == "load"
+    assert Cell(1, per_s=1, server_share=0.95, load_share=0.95).bottleneck == "both"
     assert rows[1].cells["redis"].bottleneck == "neither"
     assert rows[2].cells["redis"].bottleneck == ""
 
