@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.cases import SEED, Case, Sample, command, measure, send_all
+from benchmarks.cases import SEED, Case, Sample, command, measure, remove
 from benchmarks.load import Requests, make_request
 from benchmarks.servers import Server
 
@@ -22,7 +22,7 @@ def append(depth: int, number: int, *words: str) -> Callable[[Server, float], Sa
     """XADD to one stream, which is empty at first; `words`: what stands behind the key."""
 
     def run(server: Server, scale: float) -> Sample:
-        send_all(server, [make_request("DEL", "mystream")])
+        remove(server, ["mystream"])
         request = make_request("XADD", "mystream", *(words or FIELDS))
         return measure(server, Requests([request]), int(number * scale), depth=depth)
 
@@ -33,7 +33,7 @@ def append_to_many(streams: int, depth: int, number: int) -> Callable[[Server, f
     """XADD to streams at random."""
 
     def run(server: Server, scale: float) -> Sample:
-        send_all(server, [make_request("DEL", *(f"s:{i}" for i in range(streams)))])
+        remove(server, (f"s:{i}" for i in range(streams)))
         chance = random.Random(SEED)
         made = [make_request("XADD", f"s:{i}", *FIELDS) for i in range(streams)]
         return measure(server, Requests(chance.choices(made, k=50_000)), int(number * scale), depth=depth)

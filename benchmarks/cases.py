@@ -38,11 +38,12 @@ from benchmarks.servers import (
     start_servers,
 )
 
-__all__ = ["Case", "Cell", "Row", "Sample", "command", "ensure_stream", "fill", "measure", "measuring", "run_cases",
-           "spread"]  # fmt: skip
+__all__ = ["Case", "Cell", "Row", "Sample", "command", "ensure_stream", "fill", "measure", "measuring", "remove",
+           "run_cases", "send_all", "spread"]  # fmt: skip
 
 SEED = 20_240_501
 ROUNDS = 3
+FREED_DEADLINE_S = 30
 QUICK = 0.1
 """The share of the work that --quick does."""
 LACKING = (
@@ -313,6 +314,16 @@ def send_all(server: Server, requests: Iterable[bytes], *, depth: int = 500) -> 
         load.run_loop(socks, prepared, depth=min(depth, max(1, len(prepared))))
 
 
+def remove(server: Server, keys: Iterable[str]) -> None:
+    """Delete keys, and wait until what they held has been freed: some servers do that later, on a thread."""
+    send_all(server, [load.make_request("DEL", *keys)])
+    deadline = time.monotonic() + FREED_DEADLINE_S
+    while server.info("memory").get("lazyfree_pending_objects", "0") != "0":
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{server.name} has not freed what was deleted")
+        time.sleep(0.005)
+
+
 def fill(server: Server, key: str, number: int, *, first: int = 1) -> None:
     """Entries `first`-0 and so on, `number` of them, each of two short fields."""
     for start in range(first, first + number, 100_000):
@@ -323,7 +334,7 @@ def fill(server: Server, key: str, number: int, *, first: int = 1) -> None:
 def ensure_stream(server: Server, key: str, number: int) -> None:
     """The stream has `number` entries as `fill` makes them; nothing is done when it has them already."""
     if server.send("XLEN", key) != b":%d\r\n" % number:
-        server.send("DEL", key)
+        remove(server, [key])
         fill(server, key, number)
 
 

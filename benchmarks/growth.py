@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import SEED, Case, Sample, command, fill, measure, send_all
+from benchmarks.cases import SEED, Case, Sample, command, fill, measure, remove, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_loop
 from benchmarks.servers import Server
 
@@ -134,7 +134,7 @@ def appends(server: Server, scale: float) -> Sample:
     total = Sample(0)
     costs = dict.fromkeys(add, 0.0)
     for _ in range(max(2, int(APPENDED * scale) // SMALL)):
-        send_all(server, [make_request("DEL", "fresh")])
+        remove(server, ["fresh"])
         fill(server, "fresh", SMALL)
         for key, requests in add.items():
             sample = measure(server, requests, SMALL, connections=10, depth=100)

@@ -90,7 +90,27 @@ def library() -> ctypes.CDLL:
     found.count_replies.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
     p, i64, i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     found.run_loop.argtypes = (p, i32, p, p, i64, i64, i64, i32, p, p)
-    found.run_fan.argtypes = (p, i32, p, p, i64, i64, i64, i64, i64, p, p, i64, i32, ctypes.c_char_p, i64, i64, i32, p, p)
+    found.run_fan.argtypes = (
+        p,
+        i32,
+        p,
+        p,
+        i64,
+        i64,
+        i64,
+        i64,
+        i64,
+        p,
+        p,
+        i64,
+        i32,
+        ctypes.c_char_p,
+        i64,
+        i64,
+        i32,
+        p,
+        p,
+    )
     return found
 
 

@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.cases import Case, Sample, command, measuring, send_all
+from benchmarks.cases import Case, Sample, command, measuring, remove, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_fan
 from benchmarks.servers import Server
 
@@ -50,7 +50,7 @@ def to_group(consumers: int, number: int) -> Callable[[Server, float], Sample]:
     def run(server: Server, scale: float) -> Sample:
         rounds = max(2, int(number * scale) // BATCH)
         keys = [f"work:{i}" for i in range(streams)]
-        send_all(server, [make_request("DEL", *(f"work:{i}" for i in range(BATCH)))])
+        remove(server, (f"work:{i}" for i in range(BATCH)))
         send_all(server, [make_request("XGROUP", "CREATE", key, "g", "$", "MKSTREAM") for key in keys])
         waiting = [
             make_request("XREADGROUP", "GROUP", "g", f"c{i}", "COUNT", 1, "BLOCK", 0, "STREAMS", keys[i % streams], ">")
@@ -85,7 +85,7 @@ def to_readers(readers: int, messages: int) -> Callable[[Server, float], Sample]
     def run(server: Server, scale: float) -> Sample:
         rounds = max(3, int(messages * scale) // streams)
         keys = [f"news:{i}" for i in range(streams)]
-        send_all(server, [make_request("DEL", *(f"news:{i}" for i in range(BATCH)))])
+        remove(server, (f"news:{i}" for i in range(BATCH)))
         send_all(server, [make_request("XADD", key, "*", "message", PAYLOAD) for key in keys])
         waiting = [
             make_request("XREAD", "BLOCK", 0, "STREAMS", keys[i % streams], "$") for i in range(streams * readers)

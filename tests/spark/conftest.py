@@ -1,6 +1,7 @@
 """Fixtures of the Spark tests: one session for all of them, and servers to read from and write to.
 
     spark           the session, with the data source registered; skips, saying why, without PySpark or Java
+    spark_folder    where that writes
     server          streamd; a test that carries `support.spark.ON_BOTH` runs with a real Redis too
     store           redis-py on an empty database of that server
     source_options  what `options(**source_options)` needs to reach it
@@ -53,15 +54,41 @@ def java() -> Path:
         do_without(str(error))
 
 
+LOGGING = """
+rootLogger.level = error
+rootLogger.appenderRefs = file
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c: %m%n%ex
+"""
+
+
 @pytest.fixture(scope="session")
-def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session writes: `log`, what it logs; `events`, its log of events; and all else."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path, spark_folder: Path) -> Iterator[SparkSession]:
     """The one Spark session of the run."""
     import streamd.spark
     from streamd.spark.session import CI_SETTINGS
 
-    folder = tmp_path_factory.mktemp("spark")
+    folder = spark_folder
+    (folder / "events").mkdir()
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING.format(file=folder / "log"))
+    java_options = CI_SETTINGS["spark.driver.extraJavaOptions"]
     settings = {
         **CI_SETTINGS,
+        "spark.driver.extraJavaOptions": f"{java_options} -Dlog4j2.configurationFile={logging}",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(folder / "events"),
+        "spark.eventLog.compress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
         "spark.sql.session.timeZone": "UTC",
@@ -153,7 +180,8 @@ def sentinel(new_redis: Any, tmp_path: Path) -> Iterator[tuple[int, Server, Serv
     """The port of a Sentinel that watches a real primary with one replica."""
     oracle = find_oracle()
     assert isinstance(oracle, Oracle)
-    primary = new_redis()
+    # Without the delay for more replicas, which is five seconds by itself.
+    primary = new_redis(repl_diskless_sync_delay="0")
     replica = new_redis()
     client = redis.Redis(port=replica.port, protocol=2)
     client.replicaof("127.0.0.1", primary.port)

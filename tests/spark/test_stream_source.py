@@ -163,7 +163,7 @@ def test_a_query_that_is_killed_at_random_reads_everything_once(
     source = random.Random()
     options = {**source_options, "streams": "a,b", "maxEntriesPerTrigger": "700"}
     with Producer.running(store, "ab") as producer:
-        for _ in range(3):
+        for _ in range(2):
             before = batches_planned(tmp_path)
             query = to_parquet(read(spark, options), tmp_path)
             wait_for_batches(tmp_path, before + source.randint(1, 4))

@@ -2,7 +2,8 @@
 
     echo '{"ways": [{"port": ..., "password": ...}, ...], "wrong": [...]}' | python -m support.spark_secrets FOLDER
 
-Reads, writes and archives the stream `in` with each of the sets of options, and then tries those that are wrong.
+Reads the stream `in` with each of the two sets of options, archives it, and copies it with one at each end; then tries
+those that are wrong.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ def main() -> None:
     }
     spark = session("streamd-secrets", master="local[2]", config=settings)
     job = json.load(sys.stdin)
-    for number, options in enumerate(job["ways"]):
+    for options in job["ways"]:
         frame = spark.read.format("streamd").options(stream="in", **options).load()
         frame.explain("extended")
         print(frame.count())
-        query = (
-            spark.readStream.format("streamd").options(stream="in", **options).load().select("fields")
-            .writeStream.format("streamd").options(stream="out", delivery="exactly-once", **options)
-            .option("checkpointLocation", str(folder / f"checkpoint-{number}")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        query.explain(True)
-        print(query.lastProgress)
+    query = (
+        spark.readStream.format("streamd").options(stream="in", **job["ways"][0]).load().select("fields")
+        .writeStream.format("streamd").options(stream="out", delivery="exactly-once", **job["ways"][1])
+        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    query.explain(True)
+    print(query.lastProgress)
     print(archive(str(folder / "archive"), {"stream": "in", **options}, spark=spark, settings=SETTINGS).to_json())
     for options in job["wrong"]:
         try:
