@@ -1,7 +1,7 @@
 """The rooms of the package, and that imports between them go one way.
 
-The rules are those of the contributors' table: each room may import the rooms listed for it and the leaves. Read are the
-import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
+The rules are those of the table in CONTRIBUTING.md: each room may import the rooms listed for it and the leaves. Read are
+the import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
 `TYPE_CHECKING` and inside functions too: what a room knows of, it knows of, whenever it learns it.
 """
 
@@ -17,20 +17,24 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "streamd"
 
-LEAVES = {"entry_id", "errors", "heap"}
+CONTRIBUTING = PACKAGE.parent / "CONTRIBUTING.md"
+
+
+def read_table(page: str) -> Iterator[tuple[list[str], str]]:
+    """The rows of the table of rooms: the rooms, and what they may import, as it is written there."""
+    table = page[page.index("| room |") :].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        rooms, *_, imports = line.strip("|").split("|")
+        yield re.findall(r"`(\w+)`", rooms), imports.strip()
+
+
+TABLE = list(read_table(CONTRIBUTING.read_text(encoding="utf-8")))
+
+LEAVES = {room for rooms, imports in TABLE for room in rooms if imports == "nothing"}
 """Modules at the top that every room may import, as it may the package itself (its version numbers)."""
 
-ROOMS: dict[str, set[str]] = {
-    "protocol": set(),
-    "engine": set(),
-    "commands": {"engine", "protocol"},
-    "persistence": {"engine", "protocol"},
-    "replication": {"persistence", "engine", "protocol"},
-    "server": {"engine", "protocol", "commands", "persistence", "replication"},
-    "spark": set(),
-    "cli": {"server", "persistence", "spark", "commands"},
-}
-"""The rooms that each room may import. `cli` reads the command table for the manual."""
+ROOMS = {room: set(re.findall(r"`(\w+)`", imports)) for rooms, imports in TABLE for room in rooms if room not in LEAVES}
+"""The rooms that each room may import."""
 
 STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
     "protocol": {"socket", "asyncio", "time", "selectors"},
@@ -156,9 +160,21 @@ def sources() -> list[Path]:
 # --- The tests -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_folder_is_a_room() -> None:
+def test_the_table_has_every_room_and_no_other() -> None:
     folders = {path.relative_to(PACKAGE).parts[0] for path in sources() if path.parent != PACKAGE}
-    assert folders <= set(ROOMS)
+    assert folders == set(ROOMS)
+    assert {path.stem for path in sources() if path.parent == PACKAGE} >= LEAVES
+
+
+def test_the_table_names_rooms_and_goes_one_way() -> None:
+    left = dict(ROOMS)
+    while left:
+        lowest = {room for room, imports in left.items() if not imports & set(left)}
+        assert lowest, f"these import each other: {', '.join(left)}"
+        for room in lowest:
+            assert left.pop(room) <= set(ROOMS), f"{room} may import what is no room"
+    leaves = {imports for _, imports in TABLE if "`" not in imports}
+    assert leaves == {"nothing", "leaves"}
 
 
 def test_rooms_import_only_the_rooms_beside_them() -> None:
@@ -201,8 +217,8 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ("commands/x.py", "import time", False),
         ("commands/x.py", "from asyncio import Future", True),
         ("persistence/x.py", "from streamd.commands import spec", True),
-        ("replication/x.py", "from streamd.persistence import rdb", False),
-        ("replication/x.py", "from streamd.server import app", True),
+        ("persistence/x.py", "from streamd.engine import stream", False),
+        ("persistence/x.py", "from streamd.server import app", True),
         ("server/x.pyx", "from streamd.commands.context cimport Context", False),
         ("server/x.py", "from streamd.cli import main", True),
         ("spark/x.py", "from streamd.entry_id import parse_id", False),
