@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ totals: 70
 """
 
 NAME = OPERATIONS[-1].name
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_profile_tells_own_instructions_from_those_of_what_is_called() -> None:
@@ -111,3 +113,28 @@ def test_the_page_has_every_table_and_no_other() -> None:
     assert titles == list(profiles.PATHS)
     names = {operation.name for operation in OPERATIONS}
     assert all(name in names for path in profiles.PATHS.values() for name in path)
+
+
+def test_the_page_says_of_every_function_what_it_does() -> None:
+    rows = re.findall(r"^\| `(.+?)` \| \d+% \|(.*)\|$", profiles.PAGE.read_text(), re.MULTILINE)
+    assert len(rows) > len(profiles.PATHS)
+    assert {function for function, words in rows if not words.strip()} == set()
+
+
+def is_in_the_source(name: str) -> bool:
+    """Whether a module has the function, or a class of it the method."""
+    *path, function = name.split(".")
+    owner = path.pop() if path[-1][0].isupper() else None
+    module = ROOT.joinpath("streamd", *path)
+    files = [module.with_suffix(suffix) for suffix in (".py", ".pyx", ".pxd")]
+    text = "\n".join(file.read_text() for file in files if file.exists())
+    if owner is not None:
+        text = "\n".join(re.findall(rf"^(?:cdef )?class {owner}\b.*\n((?:[ \t].*\n|\n)*)", text + "\n", re.MULTILINE))
+    return re.search(rf"^\s*(?:async def|def|cdef|cpdef)\b[^(=]*\b{function}\(", text, re.MULTILINE) is not None
+
+
+def test_words_are_of_functions_that_there_are() -> None:
+    assert is_in_the_source("engine.rax.rax_floor")
+    assert not is_in_the_source("engine.rax.rax_ceiling_of_none")
+    assert not is_in_the_source("server.dispatch.Dispatcher.block_on"), "it is a method of another class"
+    assert [name for name in profiles.WORDS if not is_in_the_source(name)] == []
