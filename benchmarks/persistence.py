@@ -6,8 +6,8 @@ One stream of five million entries of two short fields. streamd and Redis load t
 server that cannot read that (its format is newer than theirs) loads one of its own. What loading takes is what the server
 says in its log, what saving takes is what the client that waits for it sees. A file is in the page cache when it is
 loaded, and saving ends with an fsync, as it always does. The stalls are the longest PING of a client that sends one after
-the other while a child is forked and writes. The append-only file has a million XADDs. What appending costs while the
-file is written is in append.py.
+the other from before a child is asked for: while it is forked, and while it writes. The append-only file has a million
+XADDs. What appending costs while the file is written is in append.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.cases import Case, Sample, command, measuring, send_all
-from benchmarks.load import Requests, make_request, open_connections, run_loop
+from benchmarks.load import ErrorReply, Requests, make_request, open_connections, run_loop
 from benchmarks.servers import BASE, Server, find_servers, start_server
 
 ENTRIES = 5_000_000
@@ -159,12 +159,17 @@ def stall(request: str) -> Callable[[Server, float], Sample]:
 
     def run(server: Server, scale: float) -> Sample:
         folder = with_snapshot(server.name, scale, "stalling")
-        with start(server.name, folder) as watched, open_connections(watched.port) as socks:
-            send_all(watched, [make_request(request)])
+        with start(server.name, folder) as watched, open_connections(watched.port, 2) as (asker, *socks):
             ping = Requests([make_request("PING")])
+            run_loop(socks, ping, 1)
+            # The reply is not waited for: when it comes, a server has forked already, and that is the stall.
+            asker.sendall(make_request(request))
             longest, end = 0.0, time.monotonic() + STALL_S
             while time.monotonic() < end:
                 longest = max(longest, run_loop(socks, ping, 1).seconds)
+            said = asker.recv(1 << 16)
+        if not said.startswith(b"+"):
+            raise ErrorReply(said.decode("latin-1").strip().removeprefix("-"))
         return Sample(1, figure=longest * 1000)
 
     return run
