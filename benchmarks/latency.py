@@ -47,7 +47,16 @@ from rich.table import Table
 from benchmarks.cases import Case, Sample
 from benchmarks.delays import NS_PER_MS, Delays, draw, histogram_lines, show_ms
 from benchmarks.load import compile_library, make_request
-from benchmarks.servers import BASE, NAMES, Server, describe_machine, find_servers, pin_load, start_server
+from benchmarks.servers import (
+    BASE,
+    NAMES,
+    Server,
+    describe_machine,
+    end_in_order,
+    find_servers,
+    pin_load,
+    start_server,
+)
 
 __all__ = ["CASES", "ROWS", "Load", "Round", "Target", "main", "measure"]
 
@@ -147,15 +156,19 @@ class Result(ctypes.Structure):
 
 
 def run_plan(plan: Plan, result: Result) -> None:
-    """Run it in a thread, so that it can be interrupted. Raises RuntimeError with what went wrong."""
+    """Run it in a thread, so that it can be interrupted; it has ended in any case when this returns or raises.
+
+    Raises RuntimeError with what went wrong.
+    """
     function = compile_library(SOURCE).measure_latency
     function.restype = ctypes.c_int32
     status: list[int] = []
     thread = threading.Thread(target=lambda: status.append(function(ctypes.byref(plan), ctypes.byref(result))))
-    thread.start()
     try:
+        thread.start()
         thread.join()
-    except KeyboardInterrupt:
+    except BaseException:
+        # Whatever a signal has raised, the thread still uses descriptors and arrays that the caller frees.
         plan.stop = 1
         thread.join()
         raise
@@ -592,6 +605,7 @@ def main(
 ) -> None:
     if quick:
         rounds, seconds, pending = 2, 2.0, pending // 10
+    end_in_order()
     console = Console(width=WIDTH)
     load = Load(rate, seconds, producers, consumers, count, acks=not no_ack, may_spin=not sleep)
     names, missing = find_servers(servers.split(","))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,7 +21,7 @@ import hiredis
 import pytest
 import redis
 from click.testing import CliRunner
-from support.servers import Server
+from support.servers import Server, eventually
 
 from benchmarks.latency import Load, Target, main, measure
 
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the load nee
 
 LOAD = Load(rate=1000, seconds=0.5, producers=3, consumers=2)
 MESSAGES = 500
+ROOT = Path(__file__).parents[2]
 COUNTED = 250
 MS = 1_000_000
 
@@ -172,6 +176,25 @@ def test_a_unix_socket_is_measured_too(
     measure(target, key, LOAD)
     assert target.client.xlen(key) == MESSAGES
     target.clean_up()
+
+
+def test_sigterm_ends_the_load_and_leaves_nothing(streamd_server: Server, tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{streamd_server.port}/11"
+    command = [sys.executable, "-m", "benchmarks.latency", "--url", url, "--rate", "1000", "--seconds", "600", "--sleep",
+               "--pending", "0", "--picture", f"{tmp_path}/latency.svg"]  # fmt: skip
+    with redis.Redis.from_url(url) as client:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            # Once messages come, the load is at work.
+            eventually(lambda: any(client.xlen(key) > 10 for key in client.scan_iter()), 60, "a message")
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 128 + signal.SIGTERM, said
+        assert "Traceback" not in said
+        assert client.keys() == []
 
 
 def test_the_command_measures_a_running_server_and_leaves_nothing(streamd_server: Server, tmp_path: Path) -> None:
