@@ -56,8 +56,8 @@ LACKING = (
 """How the error reply of a server begins that does not have a command or an option."""
 BUSY = 0.9
 """The share of the time of the clock that makes who used it the bottleneck."""
-UNITS = {"cpu": "us CPU", "clock": "us", "bytes": "bytes", "seconds": "s", "ms": "ms", "times": "times"}
-"""What a case can be judged by, and the unit in which its figure is shown."""
+UNITS = {"cpu": "us CPU", "clock": "us", "us": "us", "bytes": "bytes", "seconds": "s", "ms": "ms", "times": "times"}
+"""What a case can be judged by, and the unit in which its figure is shown; "clock" is the time of an operation, "us" another."""
 
 
 # --- Samples and cases -----------------------------------------------------------------------------------------------

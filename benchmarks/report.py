@@ -44,7 +44,7 @@ one, with the server CPU at the greater size beside it. `±` is half the distanc
 
 def show(value: float, by: str) -> str:
     """A figure in the unit that its row is judged by."""
-    if by in ("cpu", "clock"):
+    if by in ("cpu", "clock", "us"):
         return f"{value:,.0f} us" if value >= 100 else f"{value:.3g} us"
     if by == "bytes":
         return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value:,.0f} B" if value >= 100 else f"{value:.3g} B"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -34,6 +35,7 @@ from benchmarks.load import (
     run_fan,
     run_loop,
 )
+from benchmarks.pubsub import Times
 from benchmarks.servers import Server, describe_machine, start_server
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator needs a C compiler")
@@ -231,6 +233,27 @@ def test_cases_are_prepared_once_unless_they_stand_alone() -> None:
     assert len(prepared) == 1
     run_cases([Case("alone", ping, prepare=prepare, is_alone=True)], ["streamd"], rounds=2)
     assert len(set(prepared)) == 3
+
+
+def published(server: Server) -> int:
+    """Calls of PUBLISH so far."""
+    found = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_publish", ""))
+    return int(found[1]) if found else 0
+
+
+def test_percentiles_that_are_cases_of_their_own_tell_of_the_same_messages(server: Server) -> None:
+    times, before = Times(3, 1000), published(server)
+    median, longest = Case("a", times.percentile(0.5), by="us"), Case("b", times.percentile(1.0), by="us")
+    bounds = [[case.figure_of(case.run(server, 0.05)) for _ in range(2)] for case in (median, longest)]
+    assert published(server) - before == 2 * 50
+    assert all(0 < middle <= most for middle, most in zip(*bounds, strict=True))
+
+
+def test_a_percentile_has_no_rate() -> None:
+    (row,) = run_cases([Case("a", Times(1, 1000).percentile(0.9), by="us")], ["streamd"], rounds=1, scale=0.05)
+    cell = row.cells["streamd"]
+    assert (cell.per_s, cell.bottleneck) == (0, "")
+    assert report.show(cell.figure, row.by).endswith(" us")
 
 
 def test_a_case_is_judged_by_what_is_known() -> None:
