@@ -78,6 +78,13 @@ def test_the_nearest_environment_is_compared_with() -> None:
     assert differing(near, ours) == ["python"]
 
 
+def test_another_environment_is_told_loudly() -> None:
+    said = instructions.warn_of_roughness(["uvloop", "python"])
+    assert "WARNING: NO FIGURES FOR THIS ENVIRONMENT" in said
+    assert "python, uvloop" in said
+    assert f"{instructions.TOLERANCE_ELSEWHERE:.0%} more is found, instead of {instructions.TOLERANCE:.0%}" in said
+
+
 def test_every_operation_has_a_committed_figure_in_every_environment() -> None:
     names = {operation.name for operation in OPERATIONS} - {IDLE, NOTHING}
     assert len(names) == len(OPERATIONS) - 2, "two operations have the same name"
