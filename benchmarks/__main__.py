@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import click
 from rich.console import Console
@@ -24,6 +25,16 @@ from benchmarks.servers import NAMES, describe_machine, end_in_order, find_serve
 
 SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory", "persistence", "growth")
 """Modules of this package, each with a list `CASES`. One that has `ROWS` too keeps more than rows have, for a picture."""
+
+
+def find_script(name: str) -> ModuleType:
+    """The script of a name."""
+    try:
+        return importlib.import_module(f"benchmarks.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"benchmarks.{name}":
+            raise
+        raise click.BadParameter(f"there is no script {name!r}", param_hint="--scripts") from error
 
 
 @click.command()
@@ -38,6 +49,8 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
     began = time.monotonic()
     console = Console(width=report.WIDTH, highlight=False)
     scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
+    # All at once, so that a file that changes while this runs changes nothing.
+    modules = {name: find_script(name) for name in (each.strip() for each in scripts.split(","))}
     names, absent = find_servers([name.strip() for name in servers.split(",")])
     pin_load()
     end_in_order()
@@ -47,20 +60,19 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
         about += f"\nleft out  {', '.join(absent)}: not found"
     console.print(about)
     rows: list[Row] = []
-    for script in [each.strip() for each in scripts.split(",")]:
+    pictured: list[str] = []
+    for script, module in modules.items():
         since = time.monotonic()
-        module = importlib.import_module(f"benchmarks.{script}")
 
         def tell(line: str) -> None:
             console.print("  " + line, soft_wrap=True)
 
         rows += run_cases(module.CASES, names, script=script, rounds=rounds, scale=scale, tell=tell)
-        if hasattr(module, "ROWS"):
-            out.mkdir(parents=True, exist_ok=True)
-            module.ROWS.write_picture(out / f"{script}.svg", about)
+        if hasattr(module, "ROWS") and module.ROWS.write_picture(out / f"{script}.svg", about):
+            pictured.append(script)
         console.print(f"{script}: {time.monotonic() - since:.0f} s")
         # After each script, so that a run that is cut short leaves what it has.
-        report.write(out, rows, f"{about}\ntook      {(time.monotonic() - began) / 60:.1f} minutes")
+        report.write(out, rows, f"{about}\ntook      {(time.monotonic() - began) / 60:.1f} minutes", pictured)
     console.print(report.table_of("streamd beside Redis and Valkey", rows))
     for line in report.shortfalls(rows):
         console.print(line, soft_wrap=True)

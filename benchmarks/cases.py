@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -44,6 +45,10 @@ __all__ = ["Case", "Cell", "Row", "Sample", "command", "ensure_stream", "fill", 
 SEED = 20_240_501
 ROUNDS = 3
 FREED_DEADLINE_S = 30
+DEPTH = 500
+"""Requests under way where nothing is measured."""
+CHUNK = 100_000
+"""Requests that are prepared at a time."""
 QUICK = 0.1
 """The share of the work that --quick does."""
 LACKING = (
@@ -233,26 +238,33 @@ def run_cases(
         arguments, is_alone = key
         if is_alone:
             for case in group:
-                rows.append(
-                    run_case(case, there, lambda n, c=case: start_server(n, *c.arguments), script, rounds, scale)
-                )
+                rows.append(run_case(case, there, partial(start_with, arguments), script, rounds, scale))
                 tell(summary(rows[-1]))
         else:
             with start_servers(there, *arguments) as servers:
                 running = {server.name: server for server in servers}
                 for case in group:
-                    rows.append(run_case(case, there, lambda n, r=running: as_it_is(r[n]), script, rounds, scale))
+                    rows.append(run_case(case, there, partial(as_it_is, running), script, rounds, scale))
                     tell(summary(rows[-1]))
     return rows
 
 
+def start_with(arguments: Sequence[str], name: str) -> AbstractContextManager[Server]:
+    """A server of its own for one run."""
+    return start_server(name, *arguments)
+
+
 @contextmanager
-def as_it_is(server: Server) -> Iterator[Server]:
+def as_it_is(running: Mapping[str, Server], name: str) -> Iterator[Server]:
     """A server that runs already."""
-    yield server
+    yield running[name]
 
 
-def run_case(case: Case, names: Sequence[str], open_server: Callable[..., object], script: str, rounds: int, scale: float) -> Row:  # fmt: skip
+Open = Callable[[str], AbstractContextManager[Server]]
+"""Gives the server of a name, for one run."""
+
+
+def run_case(case: Case, names: Sequence[str], open_server: Open, script: str, rounds: int, scale: float) -> Row:
     """All rounds of one case."""
     row = Row(script, case.name, case.by, case.aim, case.limit)
     samples: dict[str, list[Sample]] = {name: [] for name in names}
@@ -261,7 +273,7 @@ def run_case(case: Case, names: Sequence[str], open_server: Callable[..., object
             if name in row.lacking:
                 continue
             try:
-                with open_server(name) as server:  # type: ignore[attr-defined]
+                with open_server(name) as server:
                     if case.is_alone or not at:
                         case.prepare(server, scale)
                     samples[name].append(case.run(server, scale))
@@ -307,7 +319,7 @@ def measure(server: Server, requests: load.Requests, total: int = 0, *, connecti
     return sample
 
 
-def send_all(server: Server, requests: Iterable[bytes], *, depth: int = 500) -> None:
+def send_all(server: Server, requests: Iterable[bytes], *, depth: int = DEPTH) -> None:
     """Send requests in their order over one connection, and await the replies; an error reply raises ErrorReply."""
     prepared = load.Requests(requests)
     with load.open_connections(server.port) as socks:
@@ -324,11 +336,21 @@ def remove(server: Server, keys: Iterable[str]) -> None:
         time.sleep(0.005)
 
 
-def fill(server: Server, key: str, number: int, *, first: int = 1) -> None:
-    """Entries `first`-0 and so on, `number` of them, each of two short fields."""
-    for start in range(first, first + number, 100_000):
-        ids = range(start, min(start + 100_000, first + number))
-        send_all(server, (load.make_request("XADD", key, f"{i}-0", "a", i % 1000, "b", "xyz") for i in ids))
+def fill(server: Server, key: str, number: int, *, first: int = 1, step: int = 1) -> None:
+    """Append `number` entries of two short fields, as they come from a sensor; their IDs are `first`-0, and `step` apart."""
+    # Made from prepared pieces: these are millions.
+    some = [load.make_request("XADD", key, "*", "a", value, "b", "xyz") for value in range(1000)]
+    pieces = [each.partition(b"$1\r\n*\r\n")[::2] for each in some]
+
+    def requests(places: range) -> Iterator[bytes]:
+        for at in places:
+            head, tail = pieces[(first + at) % 1000]
+            entry_id = b"%d-0" % (first + step * at)
+            yield b"%b$%d\r\n%b\r\n%b" % (head, len(entry_id), entry_id, tail)
+
+    with load.open_connections(server.port) as socks:
+        for start in range(0, number, CHUNK):
+            load.run_loop(socks, load.Requests(requests(range(start, min(start + CHUNK, number)))), depth=DEPTH)
 
 
 def ensure_stream(server: Server, key: str, number: int) -> None:

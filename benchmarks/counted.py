@@ -28,11 +28,12 @@ from pathlib import Path
 import hiredis
 import uvloop
 
+from benchmarks.load import make_request
 from streamd.engine.database import Database
 from streamd.engine.delivery import read_new
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
-from streamd.persistence.aof_buffer import AofBuffer, encode_command
+from streamd.persistence.aof_buffer import AofBuffer
 from streamd.persistence.aof_reader import AofReader
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.rdb_write import RdbWriter
@@ -54,10 +55,6 @@ TURNS = 2
 """Turns of the loop from a request to its reply: one that reads, and the end of it, which writes."""
 
 Run = Callable[[], Awaitable[None]]
-
-
-def make_request(*args: bytes | str | int) -> bytes:
-    return encode_command([arg if isinstance(arg, bytes) else str(arg).encode() for arg in args])
 
 
 class World:

@@ -24,7 +24,6 @@ SMALL = 10_000
 LARGE = 10_000_000
 FIRST = 1_000_000_000_000
 """The time in the first entry's ID; those of the others follow one by one, all of the same width."""
-CHUNK = 200_000
 PER_READ = 100
 APPENDED = 400_000
 AIM = 1.2
@@ -51,12 +50,7 @@ def streams(scale: float) -> tuple[Stream, Stream]:
 
 def fill_stream(server: Server, stream: Stream) -> None:
     """All entries, and a group to which all of them have been delivered, none acknowledged."""
-    some = [make_request("XADD", stream.key, stream.id_at(0), "a", value, "b", "xyz") for value in range(1000)]
-    templates = [each.replace(stream.id_at(0).encode(), b"%d-0") for each in some]
-    with open_connections(server.port) as socks:
-        for begin in range(0, stream.size, CHUNK):
-            places = range(begin, min(begin + CHUNK, stream.size))
-            run_loop(socks, Requests(templates[i % 1000] % (FIRST + i) for i in places), depth=500)
+    fill(server, stream.key, stream.size, first=FIRST)
     send_all(server, [make_request("XGROUP", "CREATE", stream.key, name, "0") for name in ("held", "work")])
     read = make_request("XREADGROUP", "GROUP", "held", "c", "COUNT", 1000, "STREAMS", stream.key, ">")
     with open_connections(server.port) as socks:

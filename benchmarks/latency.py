@@ -430,10 +430,11 @@ class Rows:
             for scenario, (_, pending) in scenarios(self.pending).items()
         ]
 
-    def write_picture(self, path: Path, description: str) -> None:
-        """Of all rounds so far; nothing when there were none."""
+    def write_picture(self, path: Path, description: str) -> bool:
+        """Of all rounds so far; False, and nothing is written, when there were none."""
         if self.targets:
             write_picture(path, list(self.targets.values()), scenarios(self.pending), description)
+        return bool(self.targets)
 
     def _prepare(self, scenario: str, pending: int, server: Server, scale: float) -> None:
         target = self.targets.get(server.name)

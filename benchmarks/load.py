@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -21,8 +22,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Counter", "ErrorReply", "Histogram", "Outcome", "Requests", "compile_library", "make_request", "open_connections",
-           "run_fan", "run_loop"]  # fmt: skip
+__all__ = ["Counter", "ErrorReply", "Histogram", "Outcome", "Requests", "compile_library", "compile_source", "make_request",
+           "open_connections", "run_fan", "run_loop"]  # fmt: skip
 
 SOURCE = Path(__file__).with_name("load.c")
 FLAGS = ("-O2", "-shared", "-fPIC")
@@ -66,19 +67,25 @@ class CounterHead(ctypes.Structure):
     _fields_ = (("replies", ctypes.c_int64), ("pushes", ctypes.c_int64), ("errors", ctypes.c_int64))
 
 
-@cache
-def compile_library(source: Path) -> ctypes.CDLL:
-    """A C file, compiled; the cache folder keeps it by what it was made from."""
-    made_from = source.read_bytes() + " ".join((*FLAGS, platform.platform())).encode()
+def compile_source(source: Path) -> Path:
+    """The library that a C file has been compiled to; the cache folder keeps it by what it was made from."""
+    compiler = os.environ.get("CC", "cc")
+    made_from = source.read_bytes() + " ".join((compiler, *FLAGS, platform.platform())).encode()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamd-benchmarks"
     target = folder / f"{source.stem}-{hashlib.sha256(made_from).hexdigest()[:16]}.so"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as own:
             made = Path(own) / target.name
-            subprocess.run([os.environ.get("CC", "cc"), *FLAGS, "-o", str(made), str(source)], check=True)
+            subprocess.run([*shlex.split(compiler), *FLAGS, "-o", str(made), str(source)], check=True)
             made.replace(target)
-    return ctypes.CDLL(str(target))
+    return target
+
+
+@cache
+def compile_library(source: Path) -> ctypes.CDLL:
+    """A C file, compiled and loaded."""
+    return ctypes.CDLL(str(compile_source(source)))
 
 
 @cache

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
-from benchmarks.cases import Case, Sample, command, measuring, send_all
+from benchmarks.cases import Case, Sample, command, fill, measuring, send_all
 from benchmarks.load import ErrorReply, Requests, make_request, open_connections, run_loop
 from benchmarks.servers import BASE, Server, find_servers, start_server
 
@@ -30,7 +30,8 @@ ENTRIES = 5_000_000
 LOGGED = 1_000_000
 """XADDs in the append-only file."""
 FIRST = 1_700_000_000_000
-CHUNK = 200_000
+STEP = 3
+"""Milliseconds between two entries."""
 LOADED = re.compile(r"DB loaded from disk: ([0-9.]+) seconds")
 REPLAYED = re.compile(r"DB loaded from append only file: ([0-9.]+) seconds")
 STALL_S = 1.5
@@ -54,16 +55,6 @@ def start(name: str, folder: Path, *more: str) -> AbstractContextManager[Server]
     return start_server(name, "--dir", str(folder), "--logfile", log, "--enable-debug-command", "yes", *more)
 
 
-def fill(server: Server, key: str, number: int) -> None:
-    """Entries of two short fields, a few milliseconds apart, as they come from a sensor."""
-    some = [make_request("XADD", key, f"{FIRST}-0", "a", value, "b", "xyz") for value in range(1000)]
-    templates = [each.replace(b"%d-0" % FIRST, b"%d-0") for each in some]
-    with open_connections(server.port) as socks:
-        for begin in range(0, number, CHUNK):
-            places = range(begin, min(begin + CHUNK, number))
-            run_loop(socks, Requests(templates[i % 1000] % (FIRST + 3 * i) for i in places), depth=500)
-
-
 def maker_for(name: str) -> str:
     """Who makes the files that a server loads."""
     return BASE if name == "streamd" and find_servers([BASE])[0] else name
@@ -75,7 +66,7 @@ def snapshot(maker: str, entries: int) -> Path:
     folder = workplace() / f"{maker}-snapshot"
     folder.mkdir()
     with start(maker, folder) as server:
-        fill(server, "big", entries)
+        fill(server, "big", entries, first=FIRST, step=STEP)
         send_all(server, [make_request("SAVE")])
     return folder / "dump.rdb"
 
@@ -87,7 +78,7 @@ def log_of_commands(maker: str, number: int) -> Path:
     folder.mkdir()
     arguments = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
     with start(maker, folder, *arguments) as server:
-        fill(server, "big", number)
+        fill(server, "big", number, first=FIRST, step=STEP)
         server.send("SHUTDOWN", "NOSAVE")
     (folder / "log").unlink()
     return folder

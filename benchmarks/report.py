@@ -253,14 +253,15 @@ def rows_of(found: Sequence[Mapping[str, object]]) -> list[Row]:
     return rows
 
 
-def write(folder: Path, rows: Sequence[Row], about: str) -> None:
+def write(folder: Path, rows: Sequence[Row], about: str, pictured: Sequence[str] = ()) -> None:
     """The page, the rows as JSON, and a picture of each script and of all rows.
 
-    A picture that a script has made itself, and that is there under the script's name, has its place in the page.
+    pictured  scripts that have made a picture of these rows themselves, in a file of their name, which has its place in
+              the page; another file of that name is of an earlier run
     """
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {}
-    more = {row.script: f"{row.script}.svg" for row in rows if (folder / f"{row.script}.svg").exists()}
+    more = {script: f"{script}.svg" for script in pictured}
     for script, group in groupby(rows, key=lambda row: row.script):
         these = list(group)
         if any(row.ratio() is not None for row in these):
@@ -270,7 +271,7 @@ def write(folder: Path, rows: Sequence[Row], about: str) -> None:
         pictures["all"] = "ratios.svg"
         (folder / "ratios.svg").write_text(picture("streamd: ratio to Redis 8.6", rows))
     (folder / "table.md").write_text(markdown(rows, about, pictures, more))
-    found = {"about": about.splitlines(), "rows": [row.to_dict() for row in rows]}
+    found = {"about": about.splitlines(), "pictured": [*pictured], "rows": [row.to_dict() for row in rows]}
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -285,7 +286,7 @@ def main(file: Path) -> None:
     console.print(table_of("streamd beside Redis and Valkey", rows))
     for line in shortfalls(rows):
         console.print(line, soft_wrap=True)
-    write(file.parent, rows, about)
+    write(file.parent, rows, about, found.get("pictured", ()))
 
 
 if __name__ == "__main__":

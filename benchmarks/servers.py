@@ -39,6 +39,8 @@ BASE = "redis"
 SERVER_CPU = 0
 LOAD_CPU = 1
 START_DEADLINE_S = 60
+END_DEADLINE_S = 30
+"""How long a server may take to end before it is killed."""
 ROOT = Path(__file__).parents[1]
 
 
@@ -175,7 +177,11 @@ def start_server(name: str, *arguments: str) -> Iterator[Server]:
             yield server
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(END_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import report
+from benchmarks import report, servers
 from benchmarks.__main__ import SCRIPTS
 from benchmarks.__main__ import main as run_all
-from benchmarks.cases import Case, Cell, Row, Sample, command, ensure_stream, measure, run_cases
+from benchmarks.cases import Case, Cell, Row, Sample, command, ensure_stream, fill, measure, run_cases
 from benchmarks.load import (
     Counter,
     ErrorReply,
@@ -220,6 +220,23 @@ def test_other_errors_end_the_run() -> None:
         run_cases([Case("wrong", wrong)], ["streamd"])
 
 
+def test_a_stream_is_filled_as_asked(server: Server) -> None:
+    server.send("DEL", "s")
+    fill(server, "s", 2050, first=998, step=3)
+    assert server.send("XLEN", "s") == b":2050\r\n"
+    entry = b"*1\r\n*2\r\n$%d\r\n%b\r\n*4\r\n$1\r\na\r\n$%d\r\n%b\r\n$1\r\nb\r\n$3\r\nxyz\r\n"
+    assert server.send("XRANGE", "s", "-", "+", "COUNT", 1) == entry % (5, b"998-0", 3, b"998")
+    assert server.send("XREVRANGE", "s", "+", "-", "COUNT", 1) == entry % (6, b"7145-0", 2, b"47")
+
+
+def test_a_server_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "END_DEADLINE_S", 0.01)
+    with start_server("streamd") as stopped:
+        os.kill(stopped.pid, signal.SIGSTOP)
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped.pid, 0)
+
+
 def test_cases_are_prepared_once_unless_they_stand_alone() -> None:
     prepared = []
 
@@ -288,14 +305,16 @@ def test_rows_are_held_against_their_aims(rows: list[Row]) -> None:
 
 
 def test_a_run_is_written_and_read_again(rows: list[Row], tmp_path: Path) -> None:
-    (tmp_path / "memory.svg").write_text("<svg/>")
-    report.write(tmp_path, rows, "machine   one\nversions  many")
+    for script in ("append", "memory"):
+        (tmp_path / f"{script}.svg").write_text("<svg/>")
+    report.write(tmp_path, rows, "machine   one\nversions  many", ["memory"])
     page = (tmp_path / "table.md").read_text()
     assert "1 of 3 paths that have an aim reach it" in page
     assert "Short: XADD <P=1> | &c: 8 us, ratio 1.12; the aim is 1.5." in page
     assert "Empty: XADD, P=16: Redis 7.0 lacks it (ERR unknown command 'X')." in page
     assert "| XADD <P=1> \\| &c * | 8 us |" in page
     assert "(memory.svg)" in page
+    assert "(append.svg)" not in page, "that is of an earlier run"
     for name in ("ratios.svg", "ratios-append.svg", "ratios-memory.svg"):
         assert f"({name})" in page
         xml.dom.minidom.parse(str(tmp_path / name))
@@ -333,6 +352,15 @@ def test_all_scripts_together_write_a_page(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "| PING, some |" in page
     assert "| PING, alone |" in page
     assert "streamd 0." in page
+
+
+def test_a_script_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        run_all, ["--scripts", "append,no_such", "--servers", "streamd", "--out", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 2
+    assert "there is no script 'no_such'" in done.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_script_has_cases_with_names_of_their_own() -> None:
