@@ -29,7 +29,14 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-enum { FAILED_SYSTEM = -1, FAILED_SILENCE = -2, FAILED_CLOSED = -3, FAILED_PROTOCOL = -4, FAILED_ERROR = -5 };
+enum {
+    FAILED_SYSTEM = -1,
+    FAILED_SILENCE = -2,
+    FAILED_CLOSED = -3,
+    FAILED_PROTOCOL = -4,
+    FAILED_ERROR = -5,
+    FAILED_OVERRUN = -6 /* a listener gets messages faster than its answers leave: what it measures is itself */
+};
 enum { MAX_DEPTH = 16, RECEIVE = 1 << 18, EVENTS = 512, ERROR_TEXT = 200, PATIENCE_MS = 500 };
 
 /* --- Time ------------------------------------------------------------------------------------------------------- */
@@ -416,6 +423,33 @@ static void note_time(struct loop *l, int64_t since_ns)
 
 /* --- The closed loop ------------------------------------------------------------------------------------------------ */
 
+struct work {
+    const char *bytes; /* the prepared requests, as run_loop has them */
+    const int64_t *offsets;
+    int64_t number;
+    int64_t next;  /* the request of the ring that comes next */
+    int64_t left;  /* requests that are still to be sent */
+    int64_t depth;
+};
+
+/* Give a connection that has no requests under way its next batch, if there is one. */
+static int give(struct loop *l, struct connection *c, struct work *w)
+{
+    int64_t size = w->left < w->depth ? w->left : w->depth;
+    if (!size)
+        return 0;
+    if (w->next + size > w->number)
+        w->next = 0;
+    c->out = w->bytes + w->offsets[w->next];
+    c->out_left = w->offsets[w->next + size] - w->offsets[w->next];
+    c->waiting_for += size;
+    w->next += size;
+    w->left -= size;
+    if (l->histogram)
+        c->sent_ns = now_ns(CLOCK_MONOTONIC);
+    return flush(l, c);
+}
+
 /* Send `total` requests over the connections, `depth` at a time on each, and wait for as many replies.
  *
  * bytes, offsets, number   the prepared requests: request i is bytes[offsets[i]..offsets[i + 1]), a ring; a batch is not
@@ -426,28 +460,12 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
              int64_t depth, int timeout_ms, int64_t *histogram, struct outcome *result)
 {
     struct loop l;
-    int64_t next = 0, issued = 0, answered = 0;
+    int64_t answered = 0;
     int failed = open_loop(&l, fds, connections, timeout_ms, result);
+    struct work work = {.bytes = bytes, .offsets = offsets, .number = number, .left = total, .depth = depth};
     l.histogram = histogram;
     for (int i = 0; !failed && i < connections; i++)
-        l.all[i].waiting_for = 0;
-    /* A connection is given its next batch when it has no requests under way, at first and after its last reply. */
-#define GIVE(c)                                                                                  \
-    if (issued < total) {                                                                        \
-        int64_t size = total - issued < depth ? total - issued : depth;                          \
-        if (next + size > number)                                                                \
-            next = 0;                                                                            \
-        (c)->out = bytes + offsets[next];                                                        \
-        (c)->out_left = offsets[next + size] - offsets[next];                                    \
-        (c)->waiting_for += size;                                                                \
-        next += size;                                                                            \
-        issued += size;                                                                          \
-        if (histogram)                                                                           \
-            (c)->sent_ns = now_ns(CLOCK_MONOTONIC);                                              \
-        failed = flush(&l, c);                                                                   \
-    }
-    for (int i = 0; !failed && i < connections; i++)
-        GIVE(&l.all[i]);
+        failed = give(&l, &l.all[i], &work);
     while (!failed && answered < total) {
         int ready = wait_for_events(&l);
         if (ready < 0)
@@ -464,11 +482,10 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
             answered += c->count.replies - before;
             if (!failed && c->count.replies == c->waiting_for && c->count.replies > before) {
                 note_time(&l, c->sent_ns);
-                GIVE(c);
+                failed = give(&l, c, &work);
             }
         }
     }
-#undef GIVE
     return close_loop(&l, failed);
 }
 
@@ -527,6 +544,10 @@ int run_fan(const int *fds, int connections, const char *bytes, const int64_t *o
             int64_t has_had = c->count.replies + c->count.pushes;
             result->messages += has_had - before;
             if (answer_number && has_had > before) {
+                if (c->out_left) {
+                    failed = FAILED_OVERRUN;
+                    continue;
+                }
                 int64_t at = has_own_answers ? c - sender - 1 : has_had % answer_number;
                 c->out = answers + answer_offsets[at];
                 c->out_left = answer_offsets[at + 1] - answer_offsets[at];

@@ -30,7 +30,7 @@ FLAGS = ("-O2", "-shared", "-fPIC")
 TIMEOUT_MS = 60_000
 """How long a run waits for a server that sends nothing."""
 ERROR_TEXT = 200
-FAILED_SYSTEM, FAILED_SILENCE, FAILED_CLOSED, FAILED_PROTOCOL, FAILED_ERROR = -1, -2, -3, -4, -5
+FAILED_SYSTEM, FAILED_SILENCE, FAILED_CLOSED, FAILED_PROTOCOL, FAILED_ERROR, FAILED_OVERRUN = range(-1, -7, -1)
 
 
 class ErrorReply(Exception):
@@ -231,6 +231,8 @@ def finish(failed: int, raw: RawOutcome, times: Histogram) -> Outcome:
         raise ConnectionError("the server has closed a connection")
     if failed == FAILED_PROTOCOL:
         raise ValueError("the server has sent what is no reply")
+    if failed == FAILED_OVERRUN:
+        raise RuntimeError("a listener has another message before its answer to the last one has been sent")
     if failed == FAILED_SYSTEM:
         raise OSError(raw.system_error, os.strerror(raw.system_error))
     return Outcome(raw.seconds, raw.cpu_s, raw.replies, raw.messages, raw.bytes_in, raw.bytes_out, times)

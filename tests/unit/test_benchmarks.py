@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
+import threading
 import types
 import xml.dom.minidom
 from collections.abc import Iterator
@@ -183,6 +185,25 @@ def test_listeners_answer_and_a_barrier_keeps_rounds_apart(server: Server) -> No
         assert done.messages == 100
         assert done.times.total == 50
         run_loop([sender], Requests([ping]))
+
+
+def test_an_answer_that_has_not_been_sent_whole_is_not_forgotten() -> None:
+    sender, publisher = socket.socketpair()
+    listener, subscriber = socket.socketpair()
+
+    def serve() -> None:
+        publisher.recv(100)
+        subscriber.sendall(b"+one\r\n")
+        subscriber.recv(1)  # the answer has begun to come; more than a byte of it is never read
+        subscriber.sendall(b"+two\r\n")
+
+    answers = Requests([b"", b"x" * 50_000_000])
+    peer = threading.Thread(target=serve)
+    with sender, publisher, listener, subscriber:
+        peer.start()
+        with pytest.raises(RuntimeError, match="before its answer"):
+            run_fan(sender, [listener], Requests([make_request("PING")]), 1, expected=2, answers=answers)
+        peer.join()
 
 
 def test_cpu_and_memory_are_those_of_the_server(server: Server) -> None:
