@@ -178,9 +178,9 @@ class Requests:
         return more
 
     @property
-    def addresses(self) -> tuple[int, int]:
-        """Where the bytes and the offsets are in memory; valid as long as this object lives."""
-        return ctypes.cast(ctypes.c_char_p(self.data), ctypes.c_void_p).value or 0, self.offsets.buffer_info()[0]
+    def addresses(self) -> tuple[bytes, int]:
+        """What load.c is given: the bytes, and where the offsets are in memory, as long as this object lives."""
+        return self.data, self.offsets.buffer_info()[0]
 
 
 class Histogram:
