@@ -344,8 +344,10 @@ class Persistence:
             self.aof.flush()
         except CannotPersistError as error:
             self._give_up(error)
-        event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
-        self._server.latency.add(event, int((time.monotonic() - started) * 1000))
+        took_ms = int((time.monotonic() - started) * 1000)
+        if took_ms:
+            event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
+            self._server.latency.add(event, took_ms)
         if self.aof.write_error or self._was_failing:
             self._look_at_errors()
 
