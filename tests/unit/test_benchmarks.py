@@ -196,6 +196,7 @@ def test_an_answer_that_has_not_been_sent_whole_is_not_forgotten() -> None:
         subscriber.sendall(b"+one\r\n")
         subscriber.recv(1)  # the answer has begun to come; more than a byte of it is never read
         subscriber.sendall(b"+two\r\n")
+        publisher.sendall(b"+PONG\r\n")
 
     answers = Requests([b"", b"x" * 50_000_000])
     peer = threading.Thread(target=serve)
