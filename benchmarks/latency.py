@@ -163,15 +163,24 @@ def run_plan(plan: Plan, result: Result) -> None:
     function = compile_library(SOURCE).measure_latency
     function.restype = ctypes.c_int32
     status: list[int] = []
-    thread = threading.Thread(target=lambda: status.append(function(ctypes.byref(plan), ctypes.byref(result))))
+    is_over = threading.Event()
+
+    def run() -> None:
+        status.append(function(ctypes.byref(plan), ctypes.byref(result)))
+        is_over.set()
+
+    thread = threading.Thread(target=run, name="load")
+    thread.start()
     try:
-        thread.start()
-        thread.join()
+        # Not join(): one that a signal interrupts takes the thread for ended, in Python before 3.13.
+        is_over.wait()
     except BaseException:
         # Whatever a signal has raised, the thread still uses descriptors and arrays that the caller frees.
         plan.stop = 1
-        thread.join()
+        is_over.wait()
         raise
+    finally:
+        thread.join()
     if status != [0]:
         got = f"{result.received:,} of {result.sent:,} messages read, {result.acknowledged:,} acknowledged"
         raise RuntimeError(f"{result.error.decode(errors='replace')} ({got})")

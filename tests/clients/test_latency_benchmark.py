@@ -5,6 +5,7 @@ How long a server takes is not for tests: where a delay is looked at, the server
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -176,6 +177,53 @@ def test_a_unix_socket_is_measured_too(
     measure(target, key, LOAD)
     assert target.client.xlen(key) == MESSAGES
     target.clean_up()
+
+
+class WatchedTarget(Target):
+    """Notes which threads there are when its connections are closed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.threads: set[str] = set()
+
+    def connect(self) -> redis.connection.AbstractConnection:
+        connection = super().connect()
+        disconnect = connection.disconnect
+
+        def noted() -> None:
+            self.threads |= {thread.name for thread in threading.enumerate()}
+            disconnect()
+
+        connection.disconnect = noted
+        return connection
+
+
+def test_whatever_a_signal_raises_the_load_has_ended_before_its_connections_are_closed(streamd_server: Server) -> None:
+    class Interruption(BaseException):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interruption
+
+    def wait_for_messages() -> None:
+        with redis.Redis(port=streamd_server.port) as client:
+            eventually(lambda: client.xlen(key) > 10, 60, "a message")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    target = WatchedTarget("streamd", f"redis://127.0.0.1:{streamd_server.port}")
+    target.rounds["new"] = []
+    key = target.make_group("new", 0)
+    handler = signal.signal(signal.SIGUSR1, interrupt)
+    waiting = threading.Thread(target=wait_for_messages)
+    waiting.start()
+    try:
+        with pytest.raises(Interruption):
+            measure(target, key, Load(rate=1000, seconds=600, may_spin=False))
+    finally:
+        waiting.join()
+        signal.signal(signal.SIGUSR1, handler)
+        target.clean_up()
+    assert "load" not in target.threads
 
 
 def test_sigterm_ends_the_load_and_leaves_nothing(streamd_server: Server, tmp_path: Path) -> None:
