@@ -37,6 +37,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import click
@@ -219,8 +220,8 @@ class Target:
         """A connection of its own: the database is selected and the user known."""
         # The pool's own way counts every connection that it ever made, up to a limit.
         pool = self.client.connection_pool
-        connection = pool.connection_class(**pool.connection_kwargs)
-        connection.connect()
+        connection: redis.connection.AbstractConnection = pool.connection_class(**pool.connection_kwargs)
+        connection.connect()  # type: ignore[no-untyped-call]
         return connection
 
     def version(self) -> str:
@@ -246,7 +247,7 @@ class Target:
             return key
         self.client.xgroup_create(key, GROUP, id="0", mkstream=True)
         connection = self.connect()
-        sock = connection._sock
+        sock = socket_of(connection)
         add = make_request("XADD", key, "*", "t", "0" * TIME_DIGITS)
         read = make_request("XREADGROUP", "GROUP", GROUP, "gone", "COUNT", 10_000, "STREAMS", key, ">")
         try:
@@ -255,7 +256,7 @@ class Target:
             for _ in range(0, pending, 10_000):
                 run_batch(sock, read)
         finally:
-            connection.disconnect()
+            connection.disconnect()  # type: ignore[no-untyped-call]
         found = self.client.xpending(key, GROUP)["pending"]
         if found != pending:
             raise RuntimeError(f"{self.name}: {found:,} entries are pending instead of {pending:,}")
@@ -271,6 +272,11 @@ class Target:
             for scenario in self.rounds:
                 self.client.unlink(self.prefix + scenario)
         self.client.close()
+
+
+def socket_of(connection: redis.connection.AbstractConnection) -> socket.socket:
+    """The socket of a connection that is open."""
+    return cast("socket.socket", connection._sock)
 
 
 def run_batch(sock: socket.socket, requests: bytes) -> None:
@@ -322,7 +328,7 @@ class Relay:
             for key, _ in self._selector.select(0.0002 if self._waiting else None):
                 if key.data is None:
                     return
-                self._carry(key.fileobj, key.data)
+                self._carry(cast("socket.socket", key.fileobj), key.data)
             for sock, rest in list(self._waiting.items()):
                 del self._waiting[sock]
                 self._hand_on(sock, rest)
@@ -352,13 +358,13 @@ class Relay:
 def open_sockets(target: Target, number: int) -> Iterator[list[socket.socket]]:
     """Connections whose descriptors the compiled load can use, ready to send requests; closed at the end."""
     with ExitStack() as stack:
-        socks = []
+        socks: list[socket.socket] = []
         for _ in range(number):
             connection = target.connect()
             stack.callback(connection.disconnect)
-            socks.append(connection._sock)
+            socks.append(socket_of(connection))
         if target.is_secure:
-            relay = Relay(socks)
+            relay = Relay(cast("list[ssl.SSLSocket]", socks))
             stack.callback(relay.close)
             socks = relay.plain
         for sock in socks:
@@ -403,10 +409,11 @@ def measure(target: Target, key: str, load: Load) -> Round:
             may_spin=load.may_spin and not target.is_secure and (os.cpu_count() or 1) > 1,
         )
         result = Result(delays_ns=pointer_to(delays), lateness_ns=pointer_to(lateness))
-        own_s, server_s = time.process_time(), target.cpu_s()
+        own_s, before_s = time.process_time(), target.cpu_s()
         run_plan(plan, result)
         own_s = time.process_time() - own_s
-        server_s = None if server_s is None else target.cpu_s() - server_s
+        after_s = target.cpu_s()
+    server_s = None if before_s is None or after_s is None else after_s - before_s
     seconds = (messages * interval_ns + result.late_ns) / NS_PER_S
     return Round(delays[uncounted:], lateness[uncounted:], messages / result.reads, seconds, server_s, own_s)
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.load import make_request
 
@@ -230,7 +231,13 @@ def describe_cpu() -> str:
     return f"{os.cpu_count()} x {platform.processor() or platform.machine()}"
 
 
-def describe_machine(*servers: Server, **settings: object) -> str:
+class HasVersion(Protocol):
+    """A server, wherever it runs."""
+
+    def version(self) -> str: ...
+
+
+def describe_machine(*servers: HasVersion, **settings: object) -> str:
     """What a figure depends on: machine, versions, commit, date, settings; one line each."""
     versions = [server.version() for server in servers]
     lines = [
