@@ -62,6 +62,8 @@ class RaxAgainstSortedDict(RuleBasedStateMachine):
         low, high = self.key(data), self.key(data)
         want = [(key, self.oracle[key]) for key in self.oracle.irange(low, high)] if low <= high else []
         assert self.map.between(low, high) == want
+        limit = data.draw(st.integers(0, len(want) + 1))
+        assert self.map.between(low, high, limit) == want[:limit]
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:

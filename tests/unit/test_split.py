@@ -7,7 +7,7 @@ import pytest
 from support.handler import HandlerContext, make_context, run
 
 from streamd.commands import load_all
-from streamd.engine.split import split
+from streamd.engine.split import count_gathered, split
 from streamd.engine.stream import Stream
 
 load_all()
@@ -85,3 +85,24 @@ def test_many_nodes_are_split_exactly() -> None:
     assert [length for *_, length in split(stream, 7)] == [4285, 4286, 4286, 4285, 4286, 4286, 4286]
     firsts = [first for first, *_ in split(stream, 7)]
     assert firsts == [(at // 7 * 3, at % 7 + 1) for at in (30_000 * part // 7 for part in range(7))]
+
+
+def test_nodes_behind_the_entries_that_are_wanted_are_not_looked_at() -> None:
+    stream = Stream(node_max_entries=3)
+    for ms in range(30_000):
+        stream.append([(b"f", b"v")], id=(ms, 1))
+    for ms in range(300, 600):
+        assert stream.delete((ms, 1)) == "deleted"
+    nodes = 10_000 - 100
+    assert count_gathered(stream) == nodes
+    assert count_gathered(stream, limit=1) == 16
+    assert count_gathered(stream, (1000, 0), limit=16 * 3 - 2) == 16  # the first node has two in the range
+    assert count_gathered(stream, (1000, 0), limit=16 * 3) == 32
+    assert count_gathered(stream, limit=3000) == 1024
+    assert count_gathered(stream, limit=2**64 - 1) == nodes
+    assert count_gathered(stream, (600, 1), (608, 1), limit=10) == 3
+    assert count_gathered(stream, (300, 0), (500, 0)) == 1
+    assert split(stream, 1, (300, 0), (500, 0)) == []
+    for limit in (1, 16 * 3 - 2, 16 * 3, 16 * 3 + 1, 256 * 3 - 2, 256 * 3, 28_002, 28_703, 40_000):
+        found = split(stream, 1, (1000, 0), limit=limit)
+        assert found == [((1000, 1), (min(999 + limit, 29_999), 1), min(limit, 29_000))]
