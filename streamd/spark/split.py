@@ -16,7 +16,7 @@ tells the ID of the n-th entry. There are two ways then:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -49,8 +49,8 @@ ENTRIES_PER_PARTITION = 20_000
 MOST_ENTRIES = 2_000_000
 """Partitions are not larger than about this, so that a task that fails does not have to do too much again."""
 
-MOST_SLICES = 10_000
-"""Into how many parts STREAMD.SPLIT cuts a range at once, at most."""
+MOST_SLICES = 1_000
+"""Into how many parts STREAMD.SPLIT cuts a range at once, at most; and how many all requests sent in one go may ask for."""
 
 PROBE_COUNT = 16
 """Entries that a probe looks at."""
@@ -236,7 +236,8 @@ def ask_slices(
     limits: Sequence[int] | None = None,
 ) -> list[list[Slice]]:
     """Ranges (stream, start, end) cut by the server into so many parts each, equally long but for one entry; in one round
-    trip. Only for a server that can (`Features.has_streamd_helpers`). A range has as many parts as entries at most.
+    trip for MOST_SLICES of them. Only for a server that can (`Features.has_streamd_helpers`). A range has as many parts as
+    entries at most.
 
     limits  only so many entries of each range, the first ones
     """
@@ -257,8 +258,20 @@ def ask_slices(
         requests = [(*request, "COUNT", limit) for request, limit in zip(requests, limits, strict=True)]
     return [
         [Slice(parse_entry_id(first), parse_entry_id(last), count) for first, last, count in reply]
-        for reply in connection.pipeline(requests)
+        for start, stop in _goes(parts)
+        for reply in connection.pipeline(requests[start:stop])
     ]
+
+
+def _goes(parts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Which requests for so many parts are sent in one go: [start, stop), several small ones or one of MOST_SLICES."""
+    start, total = 0, 0
+    for at, count in enumerate(parts):
+        if total + count > MOST_SLICES:
+            yield start, at
+            start, total = at, 0
+        total += count
+    yield start, len(parts)
 
 
 def ranges_between(extent: Extent, cuts: Iterable[int]) -> list[StreamRange]:

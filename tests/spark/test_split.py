@@ -23,13 +23,15 @@ from pyspark.sql.datasource import (
 )
 
 from streamd.spark.batch_source import RangesReader, bounds_of_filters
-from streamd.spark.connect import Connection, Features, connect
-from streamd.spark.errors import DataLossError
+from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, connect
+from streamd.spark.errors import DataLossError, ServerError
 from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.options import SourceOptions
 from streamd.spark.schema import DEFAULT_SCHEMA
 from streamd.spark.split import (
+    MOST_SLICES,
     StreamRange,
+    _goes,
     ask_slices,
     find_cuts,
     find_extents,
@@ -118,6 +120,24 @@ def test_streamd_cuts_into_very_many_parts(connection: Connection) -> None:
     ]
     (limited,) = ask_slices(connection, bounds[:1], [2], [7])
     assert [(each.first, each.count) for each in limited] == [(numbers[0], 3), (numbers[3], 4)]
+
+
+def test_requests_to_cut_ask_for_as_many_parts_as_the_server_allows(connection: Connection) -> None:
+    add(connection, uniform())
+    whole = [("s", MIN_ID, MAX_ID)]
+    (most,) = connection.pipeline([(SPLIT_COMMAND, "s", MOST_SLICES)])
+    assert len(most) == MOST_SLICES
+    with pytest.raises(ServerError, match=f"parts must be between 1 and {MOST_SLICES}"):
+        connection.command(SPLIT_COMMAND, "s", MOST_SLICES + 1)
+    wanted = [MOST_SLICES, 1, MOST_SLICES - 1, 1, 2 * MOST_SLICES, 3]
+    assert [len(each) for each in ask_slices(connection, whole * len(wanted), wanted)] == wanted
+    assert ask_slices(connection, [], []) == []
+
+
+def test_requests_to_cut_are_sent_together_up_to_a_number_of_parts() -> None:
+    most = MOST_SLICES
+    assert list(_goes([most, 1, most - 1, 1, most, 3, 4])) == [(0, 1), (1, 3), (3, 4), (4, 5), (5, 7)]
+    assert list(_goes([1] * (2 * most + 1))) == [(0, most), (most, 2 * most), (2 * most, 2 * most + 1)]
 
 
 def test_large_streams_have_as_many_partitions_as_tasks_run_at_a_time(connection: Connection, server: Server) -> None:

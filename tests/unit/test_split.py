@@ -49,8 +49,8 @@ def test_no_part_is_empty(ctx: HandlerContext) -> None:
 @pytest.mark.parametrize(
     ("request_line", "text"),
     [
-        ("s 0", "ERR parts must be between 1 and 10000"),
-        ("s 10001", "ERR parts must be between 1 and 10000"),
+        ("s 0", "ERR parts must be between 1 and 1000"),
+        ("s 1001", "ERR parts must be between 1 and 1000"),
         ("s x", "ERR value is not an integer or out of range"),
         ("s 2 -", "ERR syntax error"),
         ("s 2 - + x", "ERR syntax error"),
