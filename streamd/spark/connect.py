@@ -332,7 +332,8 @@ class Features:
     has_hashes: bool
     """HSET and its family; streamd has strings only."""
     has_streamd_helpers: bool
-    """Commands of streamd's own that Redis does not have, among them the cheap split of a stream."""
+    """Commands of streamd's own that Redis does not have, among them the cheap split of a stream; as far as is known, this
+    user may call them (`SplitForbiddenError`)."""
 
     def __str__(self) -> str:
         return f"{self.name} {'.'.join(map(str, self.version))}"

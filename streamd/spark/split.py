@@ -3,7 +3,7 @@
     find_streams     the streams that options name, or that match their pattern
     find_extents     first and last entry of ranges, and lengths of streams: one round trip for all
     plan_partitions  the partitions of a batch read
-    ask_slices       parts of ranges, by a server that cuts them
+    ask_slices       parts of ranges, by a server that cuts them and a user who may ask for it
     find_cuts        IDs that cut one range into parts of about equal size, on any server
 
 streamd cuts a range into parts of equal length when it is asked (STREAMD.SPLIT): exact, and as good as free. No other server
@@ -15,9 +15,10 @@ tells the ID of the n-th entry. There are two ways then:
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,7 @@ from streamd.spark.ranges import scan_range
 __all__ = [
     "Extent",
     "Slice",
+    "SplitForbiddenError",
     "StreamRange",
     "ask_slices",
     "find_cuts",
@@ -157,9 +159,12 @@ def plan_partitions(
     parallelism  how many tasks run at a time, for when the options name no number of partitions
     """
     extents = find_extents(connection, [each for each in wanted if each[2] >= each[1]])
-    features = server_features(connection) if extents else None
-    if features is not None and features.has_streamd_helpers:
-        return _plan_slices(connection, options, extents, parallelism)
+    if not extents:
+        return []
+    if server_features(connection).has_streamd_helpers:
+        with contextlib.suppress(SplitForbiddenError):
+            return _plan_slices(connection, options, extents, parallelism)
+    features = server_features(connection)
     total = sum(each.length for each in extents)
     partitions: list[StreamRange] = []
     for extent in extents:
@@ -229,6 +234,11 @@ class Slice:
     count: int
 
 
+class SplitForbiddenError(ServerError):
+    """The server cuts streams, but not for this user: access control lists may name the commands that they allow. The
+    connection's features say so from then on."""
+
+
 def ask_slices(
     connection: Connection,
     bounds: Sequence[tuple[str, int, int]],
@@ -240,6 +250,7 @@ def ask_slices(
     entries at most.
 
     limits  only so many entries of each range, the first ones
+    Raises SplitForbiddenError.
     """
     rounds = [_parts_of(each, MOST_SLICES) for each in parts]
     if max(rounds, default=1) > 1:
@@ -259,8 +270,18 @@ def ask_slices(
     return [
         [Slice(parse_entry_id(first), parse_entry_id(last), count) for first, last, count in reply]
         for start, stop in _goes(parts)
-        for reply in connection.pipeline(requests[start:stop])
+        for reply in _cut_by_server(connection, requests[start:stop])
     ]
+
+
+def _cut_by_server(connection: Connection, requests: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+    try:
+        return connection.pipeline(requests)
+    except ServerError as error:
+        if error.code != "NOPERM":
+            raise
+        connection.features = replace(server_features(connection), has_streamd_helpers=False)
+        raise SplitForbiddenError(error.text) from error
 
 
 def _goes(parts: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -293,8 +314,9 @@ def find_cuts(connection: Connection, extent: Extent, parts: int, features: Feat
     if parts <= 1 or extent.last <= extent.first:
         return []
     if (features or server_features(connection)).has_streamd_helpers:
-        (slices,) = ask_slices(connection, [(extent.stream, extent.first, extent.last)], [parts])
-        return [each.first for each in slices[1:]]
+        with contextlib.suppress(SplitForbiddenError):
+            (slices,) = ask_slices(connection, [(extent.stream, extent.first, extent.last)], [parts])
+            return [each.first for each in slices[1:]]
     density = Density(connection, stream_key(extent.stream), extent.first, extent.last)
     density.refine(parts, extent.length)
     return density.cuts(parts)

@@ -57,7 +57,7 @@ from streamd.spark.offsets import (
 )
 from streamd.spark.options import ConnectionOptions, SourceOptions
 from streamd.spark.ranges import RangeScan, scan_range
-from streamd.spark.split import ask_slices
+from streamd.spark.split import SplitForbiddenError, ask_slices
 
 __all__ = ["ADVICE", "Link", "Planner"]
 
@@ -326,7 +326,7 @@ class Planner:
         for _attempt in range(10):
             try:
                 return self._poll(connection, start, is_limited)
-            except Replan:
+            except (Replan, SplitForbiddenError):
                 continue
         raise UnreachableError("entries went away again and again while a batch was being planned")
 

@@ -23,13 +23,14 @@ from pyspark.sql.datasource import (
 )
 
 from streamd.spark.batch_source import RangesReader, bounds_of_filters
-from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, connect
+from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, connect, server_features
 from streamd.spark.errors import DataLossError, ServerError
 from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.options import SourceOptions
 from streamd.spark.schema import DEFAULT_SCHEMA
 from streamd.spark.split import (
     MOST_SLICES,
+    SplitForbiddenError,
     StreamRange,
     _goes,
     ask_slices,
@@ -196,6 +197,49 @@ def test_patterns_find_streams_only_also_those_whose_names_are_no_text(connectio
     names = find_streams(connection, options)
     assert names == ["s:a", "s:b", "s:\udcff"]
     assert [each.length for each in find_extents(connection, [(name, MIN_ID, MAX_ID) for name in names])] == [1, 1, 1]
+
+
+# --- Users that may not call everything -----------------------------------------------------------------------------------
+
+LISTED = "+client|setname +info +command +xrange +xrevrange +xlen"
+
+
+@pytest.fixture
+def restricted(server: Server, store: redis.Redis) -> Iterator[dict[str, str]]:
+    """Options for a user whose access control list names the commands that reads need of any server."""
+    store.execute_command("ACL", "SETUSER", "reader", "on", ">word", "~*", *LISTED.split())
+    yield {"stream": "s", "port": str(server.port), "username": "reader", "password": "word"}
+    store.execute_command("ACL", "DELUSER", "reader")
+
+
+@ON_BOTH
+@pytest.mark.parametrize("more", [{"minPartitions": "6"}, {"maxRecordsPerPartition": "4000"}])
+def test_a_user_who_may_not_ask_for_cuts_reads_all_the_same(
+    connection: Connection, restricted: dict[str, str], more: dict[str, str]
+) -> None:
+    made = uniform()
+    add(connection, made)
+    options = SourceOptions.parse({**restricted, **more})
+    with connect(options.connection) as mine:
+        ranges = plan_partitions(mine, options, [("s", MIN_ID, MAX_ID)], parallelism=2)
+        assert not server_features(mine).has_streamd_helpers
+    sizes = sizes_of(made, ranges)
+    assert sum(sizes) == len(made)
+    assert len(sizes) >= 5
+    assert max(sizes) <= 4400
+
+
+def test_cuts_are_asked_for_once_by_a_user_who_may_not(connection: Connection, restricted: dict[str, str]) -> None:
+    add(connection, uniform())
+    (extent,) = find_extents(connection, [("s", MIN_ID, MAX_ID)])
+    with connect(SourceOptions.parse(restricted).connection) as mine:
+        assert server_features(mine).has_streamd_helpers
+        with pytest.raises(SplitForbiddenError, match="NOPERM"):
+            ask_slices(mine, [("s", MIN_ID, MAX_ID)], [2])
+        assert not server_features(mine).has_streamd_helpers
+        assert len(find_cuts(mine, extent, 8)) == 7
+    with connect(SourceOptions.parse(restricted).connection) as mine:
+        assert len(find_cuts(mine, extent, 8)) == 7
 
 
 # --- Filters --------------------------------------------------------------------------------------------------------------

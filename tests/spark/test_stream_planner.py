@@ -289,6 +289,22 @@ def test_a_long_backlog_is_cut_without_being_looked_through(
 # --- Limits ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("limits", [{}, {"maxEntriesPerTrigger": "100"}, {"minEntriesPerTrigger": "100"}])
+def test_a_user_who_may_not_ask_for_cuts_reads_all_the_same(
+    store: redis.Redis, source_options: Options, limits: Options
+) -> None:
+    ids = fill(store, "s", 1, 250)
+    listed = "+client|setname +info +command +xrange +xrevrange +xinfo|stream +xread"
+    store.execute_command("ACL", "SETUSER", "reader", "on", ">word", "~*", *listed.split())
+    user = {"username": "reader", "password": "word", "minPartitions": "4"}
+    try:
+        query = Query(source_options, stream="s", startingId="earliest", **user, **limits)
+        found = [each for batch in query.all_batches() for _, each in batch]
+    finally:
+        store.execute_command("ACL", "DELUSER", "reader")
+    assert found == ids
+
+
 def test_each_limit_is_told_to_spark(source_options: Options) -> None:
     def limit(**more: str) -> ReadLimit:
         options = SourceOptions.parse({**source_options, "stream": "s", **more})
