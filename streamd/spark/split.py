@@ -128,16 +128,25 @@ def find_extents(connection: Connection, wanted: Sequence[tuple[str, int, int]])
             ("XRANGE", key, "-", "+", "COUNT", 1),
             ("XLEN", key),
         ]
-    replies = connection.pipeline(requests, raise_errors=False)
+    replies = _ask_about(connection, [stream for stream, _, _ in wanted for _ in range(4)], requests)
     found = []
     for at, (stream, _, _) in enumerate(wanted):
         first, last, all_first, length = replies[4 * at : 4 * at + 4]
-        if isinstance(first, ServerError):
-            raise ServerError(f"{first} (stream {stream})")
         if first and last:
             ids = [parse_entry_id(each[0][0]) for each in (first, last, all_first or first)]
             found.append(Extent(stream, ids[0], ids[1], length, ids[2]))
     return found
+
+
+def _ask_about(
+    connection: Connection, streams: Sequence[str], requests: Sequence[Sequence[bytes | str | int]]
+) -> list[Any]:
+    """The replies to requests of which each is about one stream. Raises ServerError that names it."""
+    replies = connection.pipeline(requests, raise_errors=False)
+    for stream, reply in zip(streams, replies, strict=True):
+        if isinstance(reply, ServerError):
+            raise ServerError(f"{reply} (stream {stream})")
+    return replies
 
 
 def id_text(number: int) -> str:
@@ -158,13 +167,12 @@ def plan_partitions(
     The ends are fixed here, at the last entries that there are now: what is added later belongs to a later read.
     parallelism  how many tasks run at a time, for when the options name no number of partitions
     """
-    extents = find_extents(connection, [each for each in wanted if each[2] >= each[1]])
-    if not extents:
-        return []
-    if server_features(connection).has_streamd_helpers:
+    wanted = [(stream, max(start, MIN_ID), end) for stream, start, end in wanted if start <= end]
+    if wanted and server_features(connection).has_streamd_helpers:
         with contextlib.suppress(SplitForbiddenError):
-            return _plan_slices(connection, options, extents, parallelism)
-    features = server_features(connection)
+            return _plan_slices(connection, options, wanted, parallelism)
+    extents = find_extents(connection, wanted)
+    features = server_features(connection) if extents else None
     total = sum(each.length for each in extents)
     partitions: list[StreamRange] = []
     for extent in extents:
@@ -195,11 +203,33 @@ def plan_partitions(
 
 
 def _plan_slices(
-    connection: Connection, options: SourceOptions, extents: Sequence[Extent], parallelism: int
+    connection: Connection, options: SourceOptions, wanted: Sequence[tuple[str, int, int]], parallelism: int
 ) -> list[StreamRange]:
     """The partitions when the server cuts: as many as tasks run at a time, as all are equally long."""
-    bounds = [(each.stream, each.first, each.last) for each in extents]
-    lengths = [sum(each.count for each in whole) for whole in ask_slices(connection, bounds, [1] * len(bounds))]
+    # Before the ranges: when the stream is trimmed between the two, this only is an ID that was the first one earlier.
+    stream_firsts = _first_ids(connection, [stream for stream, start, _ in wanted if start > MIN_ID])
+    found = ask_slices(connection, wanted, [1] * len(wanted))
+    whole = [(stream, slices[0]) for (stream, _, _), slices in zip(wanted, found, strict=True) if slices]
+    parts = _count_parts(options, [each.count for _, each in whole], parallelism)
+    cut = [(stream, each.first, each.last) for (stream, each), count in zip(whole, parts, strict=True) if count > 1]
+    cuts = iter(ask_slices(connection, cut, [count for count in parts if count > 1]))
+    return [
+        StreamRange(stream, each.first, each.last, stream_firsts.get(stream, one.first), each.count)
+        for (stream, one), count in zip(whole, parts, strict=True)
+        for each in (next(cuts) if count > 1 else [one])
+    ]
+
+
+def _first_ids(connection: Connection, streams: Sequence[str]) -> dict[str, int]:
+    """The first entries of streams, of those that have one."""
+    replies = _ask_about(
+        connection, streams, [("XRANGE", stream_key(stream), "-", "+", "COUNT", 1) for stream in streams]
+    )
+    return {stream: parse_entry_id(reply[0][0]) for stream, reply in zip(streams, replies, strict=True) if reply}
+
+
+def _count_parts(options: SourceOptions, lengths: Sequence[int], parallelism: int) -> list[int]:
+    """Into how many parts ranges of these lengths are cut."""
     total = sum(lengths)
     wanted = options.min_partitions or parallelism * _parts_of(total, parallelism * MOST_ENTRIES)
     parts = [_share(length, total, wanted) for length in lengths]
@@ -208,11 +238,7 @@ def _plan_slices(
     most = options.max_records_per_partition
     if most is not None:
         parts = [max(n, _parts_of(length, most)) for n, length in zip(parts, lengths, strict=True)]
-    return [
-        StreamRange(extent.stream, each.first, each.last, extent.stream_first, each.count)
-        for extent, slices in zip(extents, ask_slices(connection, bounds, parts), strict=True)
-        for each in slices
-    ]
+    return parts
 
 
 def _share(length: int, total: int, parts: int) -> int:
@@ -261,6 +287,7 @@ def ask_slices(
         counts = [_parts_of(n, many) for n, many, slices in zip(parts, rounds, coarse, strict=True) for _ in slices]
         fine = iter(ask_slices(connection, inner, counts))
         return [[each for _ in slices for each in next(fine)] for slices in coarse]
+    streams = [stream for stream, _, _ in bounds]
     requests: list[tuple[bytes | str | int, ...]] = [
         (SPLIT_COMMAND, stream_key(stream), n, id_text(start), id_text(end))
         for (stream, start, end), n in zip(bounds, parts, strict=True)
@@ -270,13 +297,15 @@ def ask_slices(
     return [
         [Slice(parse_entry_id(first), parse_entry_id(last), count) for first, last, count in reply]
         for start, stop in _goes(parts)
-        for reply in _cut_by_server(connection, requests[start:stop])
+        for reply in _cut_by_server(connection, streams[start:stop], requests[start:stop])
     ]
 
 
-def _cut_by_server(connection: Connection, requests: Sequence[Sequence[bytes | str | int]]) -> list[Any]:
+def _cut_by_server(
+    connection: Connection, streams: Sequence[str], requests: Sequence[Sequence[bytes | str | int]]
+) -> list[Any]:
     try:
-        return connection.pipeline(requests)
+        return _ask_about(connection, streams, requests)
     except ServerError as error:
         if error.code != "NOPERM":
             raise

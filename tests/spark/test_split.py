@@ -180,6 +180,40 @@ def test_small_streams_are_not_cut(connection: Connection, server: Server) -> No
     assert repr(found[1]) == "t[1700000000000-0 .. 1700000000020-0]"
 
 
+def test_what_need_not_be_cut_is_asked_for_once(connection: Connection, server: Server) -> None:
+    for name in ("s", "t"):
+        add(connection, uniform()[:3], name)
+    options = SourceOptions.parse({"streams": "s,t,none", "port": str(server.port)})
+    wanted = [(name, MIN_ID, MAX_ID) for name in options.named_streams]
+    connection.command("CONFIG", "RESETSTAT")
+    found = plan_partitions(connection, options, wanted, parallelism=8)
+    assert [(each.stream, each.count) for each in found] == [("s", 3), ("t", 3)]
+    assert read_calls(connection) == {"streamd.split": 3}
+    second = found[0].start + (10 << 64)
+    found = plan_partitions(connection, options, [("s", second, MAX_ID)], parallelism=8)
+    assert [(each.start, each.first, each.count) for each in found] == [(second, second - (10 << 64), 2)]
+    assert read_calls(connection) == {"streamd.split": 4, "xrange": 1}
+
+
+def read_calls(connection: Connection) -> dict[str, int]:
+    """How often each command that reads streams was called."""
+    lines = connection.command("INFO", "commandstats").decode().splitlines()
+    found = {}
+    for name, _, fields in (line.removeprefix("cmdstat_").partition(":") for line in lines):
+        if name in ("streamd.split", "xlen", "xrange", "xrevrange"):
+            found[name] = int(fields.partition("calls=")[2].partition(",")[0])
+    return found
+
+
+@ON_BOTH
+def test_a_key_that_is_no_stream_is_named(connection: Connection, server: Server) -> None:
+    connection.command("SET", "s", "x")
+    options = SourceOptions.parse({"stream": "s", "port": str(server.port)})
+    for start in (MIN_ID, pack_id(5, 0)):
+        with pytest.raises(ServerError, match=r"WRONGTYPE .* \(stream s\)"):
+            plan_partitions(connection, options, [("s", start, MAX_ID)], parallelism=2)
+
+
 def test_ranges_without_entries_are_no_partitions(connection: Connection, server: Server) -> None:
     add(connection, [(5, 0), (9, 0)])
     options = SourceOptions.parse({"stream": "s", "port": str(server.port)})
