@@ -331,7 +331,7 @@ def restore(
 @click.option("--ids-from", type=click.File(), metavar="FILE", help="A file with one ID in each line; - for the input.")
 @click.option("--since", metavar="WHEN", help="A range from here: an ID, a time (2026-01-31T12:00Z), or -1h.")
 @click.option("--until", metavar="WHEN", help="A range to here: an ID, itself included, or a time, excluded.")
-@click.option("--archive-only", is_flag=True, help="Leave what is on the server as it is.")
+@click.option("--archive-only", is_flag=True, help="Leave the server as it is; it may have lost the stream.")
 @click.option("--dry-run", is_flag=True, help="Only say how many entries there are.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @duration_option("--wait", default="0s", help="How long to wait for an archiver that is at work.")

@@ -33,7 +33,7 @@ from support.spark import ON_BOTH
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import LockedError, LockLostError
+from streamd.spark.archive.errors import IncarnationError, LockedError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
@@ -619,10 +619,89 @@ def test_a_deletion_leaves_no_copy_in_files_that_were_merged(
     assert_whole(tmp_path, source_options, produced[1:])
 
 
+def everything_below(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("archive_only", [False, True])
+@pytest.mark.parametrize("is_trial", [False, True])
+def test_a_deletion_on_another_server_touches_nothing(
+    is_trial: bool, archive_only: bool, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """The other database stands for it: there is a stream of the same name, with the same entries and more."""
+    fill(store, 100)
+    archive_once(tmp_path, source_options, trim=False)
+    other = redis.Redis(port=int(source_options["port"]), db=1, protocol=2)
+    fill(other, 150)
+    archive_once_killed_before_commit(store, tmp_path, source_options)
+    files, entries = everything_below(tmp_path), other.xrange(KEY)
+    with pytest.raises(IncarnationError, match="another server"):
+        delete(
+            str(tmp_path),
+            KEY,
+            {**source_options, "db": "1"},
+            [(0, MAX_ID)],
+            archive_only=archive_only,
+            is_trial=is_trial,
+        )
+    assert everything_below(tmp_path) == files
+    assert other.xrange(KEY) == entries
+    assert other.keys() == [KEY.encode()]
+    other.close()
+
+
+def archive_once_killed_before_commit(store: redis.Redis, path: Path, options: Options) -> None:
+    """Leave files that have their names, and that no manifest names yet: those of an archiver that is at work."""
+    fill(store, 4, start_ms=1_800_000_000_000, step_ms=1000)
+    with pytest.raises(Killed):
+        archive_once(path, options, hook=kill_at("moved"), hot_window_ms=-(2**50))
+
+
+def test_a_deletion_of_a_stream_made_anew_touches_nothing(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 100)
+    archive_once(tmp_path, source_options, trim=False)
+    archive_once_killed_before_commit(store, tmp_path, source_options)
+    expire_lock(store)
+    store.delete(KEY)
+    files = everything_below(tmp_path)
+    for archive_only in (False, True):
+        fill(store, 5)
+        with pytest.raises(IncarnationError, match="made anew"):
+            delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)], archive_only=archive_only)
+        assert everything_below(tmp_path) == files
+        assert store.xlen(KEY) == 5
+        store.delete(KEY)
+    with pytest.raises(IncarnationError, match="no stream"):
+        delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)])
+    assert everything_below(tmp_path) == files
+    only = parse_entry_id(produced[0])
+    assert delete(str(tmp_path), KEY, source_options, [(only, only)], archive_only=True).archived == 1
+    assert_whole(tmp_path, source_options, produced[1:])
+
+
+def test_a_run_over_a_stream_made_anew_removes_nothing(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    fill(store, 100)
+    archive_once(tmp_path, source_options, trim=False)
+    archive_once_killed_before_commit(store, tmp_path, source_options)
+    expire_lock(store)
+    store.delete(KEY)
+    files = everything_below(tmp_path)
+    assert "the stream is gone" in str(archive_once(tmp_path, source_options).streams[0].error)
+    fill(store, 5)
+    assert "made anew" in str(archive_once(tmp_path, source_options).streams[0].error)
+    assert everything_below(tmp_path) == files
+
+
 def test_nothing_is_deleted_while_an_archiver_works(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     fill(store, 10)
+    archive_once(tmp_path, source_options)
+    fill(store, 10, start_ms=1_700_001_000_000)
 
     def hook(step: str) -> None:
         if step == "staged":

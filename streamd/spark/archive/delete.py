@@ -3,7 +3,7 @@
 An entry that is taken off the server with XDEL stays in the archive when it has been archived before. Who wants it gone
 everywhere says so here. Under the stream's lock, one step after the other:
 
-    recovered             what an interrupted run or deletion has left is mended
+    recovered             the stream is the one that was archived; what an interrupted run or deletion has left is mended
     delete staged         the files that hold such entries are written anew without them
     delete moving, moved  and have their final names
     delete pending
@@ -23,12 +23,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.errors import ArchiveError, IncarnationError
 from streamd.spark.archive.layout import Disk, Layout
-from streamd.spark.archive.lock import ArchiveLock
+from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord, ManifestLog
 from streamd.spark.archive.parquet import read_rows, without
-from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
+from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.connect import Connection, connect
 from streamd.spark.ids import MAX_ID, format_entry_id
 from streamd.spark.options import ConnectionOptions
@@ -96,7 +96,9 @@ def delete(
     options       where the server is, as for format("streamd")
     archive_only  leave what is on the server as it is; entries that are not archived yet will be
     is_trial      only count
-    Raises LockedError while an archiver is at work, and what reading the archive and the server raises.
+    Raises LockedError while an archiver is at work, IncarnationError when the server's stream is not the one that was
+    archived (or there is none, unless `archive_only`), and what reading the archive and the server raises. Then nothing
+    was deleted.
     """
     layout = Layout(path)
     layout.check()
@@ -104,14 +106,17 @@ def delete(
     connection_options = ConnectionOptions.parse(options)
     report = DeleteReport(stream, is_trial=is_trial)
     with connect(connection_options) as connection:
+        # Before the lock, which is counted on the server; what an archiver does meanwhile may look like a gap.
+        log = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
         if is_trial:
-            count(layout, connection, stream, wanted, archive_only=archive_only, report=report)
+            count(log, connection, wanted, archive_only=archive_only, report=report)
             return report
         run = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:12]}"
         lock = ArchiveLock.acquire(
             connection, stream, run=run, archive=str(layout.root), ttl_ms=lock_ttl_ms, wait_ms=lock_wait_ms
         )
         with held(lock, connection_options):
+            check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
             work = StreamWork(layout, disk or Disk(), connection, lock, run, hook)
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
@@ -122,9 +127,31 @@ def delete(
     return report
 
 
+def check_place(
+    layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
+) -> ManifestLog:
+    """The manifests of the stream. Raises unless this server is the one from which it was archived, as far as can be told.
+
+    allow_gaps  entries may have been trimmed before they were archived
+    """
+    log = ManifestLog.read(layout, stream)
+    if log.last is None:
+        raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
+    state, _ = find_own_stream(connection, log, allow_gaps=allow_gaps, may_be_gone=True)
+    if state is None and not archive_only:
+        raise IncarnationError(
+            f"the server has no stream {stream!r}: is it the right one? Without a stream, only the archive can be changed"
+        )
+    # What archivers count there tells servers apart on which streams of one name look alike.
+    if state is not None and (counted := used_tokens(connection, stream)) < log.token:
+        raise IncarnationError(
+            f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
+            "another server, or this one has lost the counter, which a run of the archiver sets right"
+        )
+    return log
+
+
 def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
-    if work.log.last is None:
-        raise ArchiveError(f"{work.layout.root} holds nothing of stream {work.stream!r}")
     files = [file for file in work.log.files if holds(work.layout, file, ranges)]
     if files:
         report.files = len(files)
@@ -172,22 +199,16 @@ def ids_on_server(connection: Connection, key: bytes, low: int, high: int, limit
 
 
 def count(
-    layout: Layout,
-    connection: Connection,
-    stream: str,
-    ranges: Sequence[Range],
-    *,
-    archive_only: bool,
-    report: DeleteReport,
+    log: ManifestLog, connection: Connection, ranges: Sequence[Range], *, archive_only: bool, report: DeleteReport
 ) -> None:
     """Count what a deletion would delete."""
-    for file in ManifestLog.read(layout, stream).files:
+    for file in log.files:
         near = [(low, high) for low, high in ranges if low <= file.last and high >= file.first]
-        rows = count_in(layout, file, near) if near else 0
+        rows = count_in(log.layout, file, near) if near else 0
         report.archived += rows
         report.files += rows > 0
     for low, high in () if archive_only else ranges:
-        while ids := ids_on_server(connection, stream_key(stream), low, high, CHUNK):
+        while ids := ids_on_server(connection, stream_key(log.stream), low, high, CHUNK):
             report.on_server += len(ids)
             milliseconds, _, sequence = ids[-1].partition(b"-")
             low = (int(milliseconds) << 64 | int(sequence)) + 1

@@ -31,7 +31,7 @@ from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import ServerError, UnreachableError
 from streamd.spark.options import ConnectionOptions
 
-__all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to"]
+__all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to", "used_tokens"]
 
 PREFIX = "streamd:archive:"
 POLL_S = 0.05
@@ -61,6 +61,12 @@ def trimmed_to(connection: Connection, stream: str) -> str | None:
     """Up to which ID archivers have trimmed, or None when none has."""
     value = connection.command("GET", key_beside("trimmed", stream))
     return None if value is None else value.decode(errors="replace")
+
+
+def used_tokens(connection: Connection, stream: str) -> int:
+    """The last fencing token that this server has given for a stream; 0 when none was, or the counter is lost."""
+    value = connection.command("GET", key_beside("token", stream))
+    return 0 if value is None else int(value)
 
 
 class ArchiveLock:

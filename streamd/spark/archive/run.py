@@ -3,7 +3,8 @@
 For each stream, under its lock, one step after the other; a crash between any two of them leaves what the next run mends:
 
     locked      the lock is held, with a fencing token
-    recovered   pending manifests, staging files and data files that no manifest names are removed
+    recovered   the stream is the one that was archived; pending manifests, staging files and data files that no manifest
+                names are removed
     retrimmed   what committed manifests allow to be trimmed is trimmed, if a run before did not come to it
     bounded     the range: above the last manifest, up to the end of the hot window or the last-generated ID
     staged      the range is read and written to files in a staging folder
@@ -40,7 +41,6 @@ from streamd.spark import split
 from streamd.spark.archive.boundary import (
     GroupState,
     StreamState,
-    check_incarnation,
     choose_end,
     holders,
     trim_limit,
@@ -49,11 +49,11 @@ from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import leased_boundary, server_ms
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
-from streamd.spark.archive.manifest import FileRecord, Manifest
-from streamd.spark.archive.server import find_entry_above, find_groups, find_state, has_entry
+from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
+from streamd.spark.archive.server import find_entry_above, find_groups, find_state
 from streamd.spark.archive.staging import Engine, LocalEngine, SparkEngine
 from streamd.spark.archive.verify import Depth, compare_with_server
-from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
+from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.connect import Connection, connect, server_features
 from streamd.spark.errors import OptionError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
@@ -253,12 +253,13 @@ class StreamRun(StreamWork):
 
     def run(self) -> None:
         self.step("recover")
+        self.log = ManifestLog.read(self.layout, self.stream)
+        state = self.check()
+        seen = self.log.sequence
         self.recover(self.settings.trim_delay_ms)
         self.hook("recovered")
-        state = find_state(self.connection, self.stream)
-        self.check(state)
-        if state is None:
-            raise ArchiveError(f"there is no stream {self.stream!r}")
+        if self.log.sequence != seen:  # one that was taken over from has committed until then
+            state = self.check()
         self.step("trim")
         self.trim(state)
         self.hook("retrimmed")
@@ -280,19 +281,17 @@ class StreamRun(StreamWork):
 
     # --- Before
 
-    def check(self, state: StreamState | None) -> None:
+    def check(self) -> StreamState:
+        """The state of the stream. Raises unless it is the one of the manifests."""
+        state, next_is_there = find_own_stream(self.connection, self.log, allow_gaps=self.settings.allow_gaps)
+        if state is None:
+            raise ArchiveError(f"there is no stream {self.stream!r}")
         last = self.log.last
-        next_is_there = (
-            last is None
-            or last.next_id is None
-            or state is None
-            or has_entry(self.connection, self.stream, last.next_id)
-        )
-        check_incarnation(state, last, next_is_there=next_is_there, allow_gaps=self.settings.allow_gaps)
         if last is not None and not next_is_there and last.next_id is not None:
             self.report.warnings.append(
                 f"entry {format_entry_id(last.next_id)} was taken off the server before it was archived"
             )
+        return state
 
     # --- Archiving
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import server_ms
@@ -32,6 +33,7 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
+from streamd.spark.archive.server import find_state, has_entry
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.connect import Connection, Features, connect, server_features
 from streamd.spark.errors import UnreachableError
@@ -41,7 +43,7 @@ from streamd.spark.options import ConnectionOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Hook", "StreamWork", "files_to_merge", "held", "no_hook"]
+__all__ = ["Hook", "StreamWork", "files_to_merge", "find_own_stream", "held", "no_hook"]
 
 Hook = Callable[[str], None]
 """Called with the name of each step that is reached; tests kill the process there."""
@@ -68,6 +70,23 @@ def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]
         # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
         lock.stop_renewing()
         raise
+
+
+def find_own_stream(
+    connection: Connection, log: ManifestLog, *, allow_gaps: bool = False, may_be_gone: bool = False
+) -> tuple[StreamState | None, bool]:
+    """What the server says of the stream, and whether the first entry that was not archived is still there.
+
+    Raises what check_incarnation does when it is not the stream of the manifests: another server, or a stream made anew.
+    Then nothing may be removed, for the lock that the real archiver holds may be another one too.
+    """
+    last, state = log.last, find_state(connection, log.stream)
+    if state is None and may_be_gone:
+        return None, False
+    noted = None if last is None else last.next_id
+    next_is_there = noted is None or state is None or has_entry(connection, log.stream, noted)
+    check_incarnation(state, last, next_is_there=next_is_there, allow_gaps=allow_gaps)
+    return state, next_is_there
 
 
 class StreamWork:
@@ -105,6 +124,7 @@ class StreamWork:
     def recover(self, replaced_delay_ms: int) -> None:
         """Mend what a run that ended midway has left. The order matters: see manifest.py.
 
+        What is asked of the server must be the archive's own stream: see `find_own_stream` before.
         replaced_delay_ms  files that have been replaced so long ago are removed
         """
         lying = list(self.layout.data_files(self.stream))
