@@ -33,7 +33,7 @@ from support.spark import ON_BOTH
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import IncarnationError, LockedError, LockLostError
+from streamd.spark.archive.errors import CorruptArchiveError, IncarnationError, LockedError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
@@ -42,7 +42,7 @@ from streamd.spark.archive.restore import restore
 from streamd.spark.archive.run import STEPS
 from streamd.spark.archive.staging import LocalEngine, SparkEngine
 from streamd.spark.archive.status import read_status
-from streamd.spark.archive.verify import verify_archive
+from streamd.spark.archive.verify import file_faults, verify_archive
 from streamd.spark.connect import connect
 from streamd.spark.history import plan_history, read_part
 from streamd.spark.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
@@ -517,6 +517,45 @@ def test_replaced_files_stay_as_long_as_readers_may_need_them(
     lying = {Layout(tmp_path).relative(each) for each in Layout(tmp_path).data_files(KEY)}
     assert lying == {file.path for file in log.files}
     assert_whole(tmp_path, source_options, produced)
+
+
+def test_files_that_were_merged_and_forgotten_meanwhile_are_no_fault(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    archive_in_steps(store, tmp_path, source_options, 2)
+    before = ManifestLog.read(Layout(tmp_path), KEY)
+    fill(store, 4, start_ms=1_700_005_000_000, step_ms=1000)
+    assert archive_once(tmp_path, source_options, merge_files=2, checkpoint_every=1).is_success
+    assert not any((tmp_path / file.path).exists() for file in before.files)
+    assert ManifestLog.read(Layout(tmp_path), KEY).replaced == {}
+    assert list(file_faults(before, quick=False)) == []
+    for file in ManifestLog.read(Layout(tmp_path), KEY).files:
+        (tmp_path / file.path).unlink()
+        assert len(list(file_faults(ManifestLog.read(Layout(tmp_path), KEY), quick=True))) == 1
+
+
+class PruningLayout(Layout):
+    """A layout under which an archiver removes the oldest checkpoint once a reader has seen it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.looks = 0
+
+    def manifests(self, stream: str) -> Path:
+        folder = super().manifests(stream)
+        self.looks += 1
+        if self.looks == 2:
+            min(folder.glob("*.checkpoint")).unlink()
+        return folder
+
+
+def test_a_checkpoint_removed_while_it_is_looked_for_is_told_as_what_it_is(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    archive_in_steps(store, tmp_path, source_options, 4, checkpoint_every=2)
+    assert len(list(Layout(tmp_path).manifests(KEY).glob("*.checkpoint"))) == 2
+    with pytest.raises(CorruptArchiveError, match=r"\.checkpoint is missing"):
+        ManifestLog.read_up_to(PruningLayout(tmp_path), KEY, 4)
 
 
 def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:

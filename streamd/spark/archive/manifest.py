@@ -327,8 +327,8 @@ class ManifestLog:
         """Read the manifests up to a number, from the checkpoint before. Raises CorruptArchiveError."""
         _, checkpoints = committed_numbers(layout.manifests(stream))
         before = max((each for each in checkpoints if each < number), default=0)
-        log = cls.from_checkpoint(layout, stream, before) if before else cls(layout, stream)
         try:
+            log = cls.from_checkpoint(layout, stream, before) if before else cls(layout, stream)
             log.read_on(number)
         except FileNotFoundError as error:
             raise CorruptArchiveError(f"{error.filename} is missing") from error

@@ -18,7 +18,7 @@ from streamd.spark.archive.server import lossless_layout, read_entries
 from streamd.spark.ids import MAX_ID, parse_entry_id
 from streamd.spark.options import ConnectionOptions
 
-__all__ = ["Depth", "StreamVerdict", "compare_with_server", "verify_archive"]
+__all__ = ["Depth", "StreamVerdict", "compare_with_server", "file_faults", "verify_archive"]
 
 Depth = Literal["ids", "content"]
 
@@ -159,18 +159,7 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
     verdict.manifests, verdict.files, verdict.rows = log.sequence, len(files), log.rows
     verdict.bytes = sum(file.size for file in files)
     verdict.faults += checkpoint_faults(log)
-    last = 0
-    for file in files:
-        if file.first <= last:
-            verdict.faults.append(f"{file.path}: its IDs overlap those of the file before")
-        last = file.last
-        try:
-            verify_file(layout, file, quick=quick)
-        except (CorruptArchiveError, OSError, pa.ArrowException) as error:
-            # Unless an archiver has replaced it meanwhile.
-            log = ManifestLog.read(layout, stream, known=log)
-            if file.path not in log.replaced:
-                verdict.faults.append(str(error))
+    verdict.faults += file_faults(log, quick=quick)
     # A replaced file may lie there for a while, for readers that have begun before.
     log = ManifestLog.read(layout, stream, known=log)
     named = {file.path for file in log.files} | log.replaced.keys()
@@ -197,6 +186,22 @@ def checkpoint_faults(log: ManifestLog) -> list[str]:
             return []
         break
     return [f"checkpoint {number} is not what the manifests up to it come to"]
+
+
+def file_faults(log: ManifestLog, *, quick: bool) -> Iterator[str]:
+    """What is wrong with the files that these manifests name, unless an archiver has replaced them meanwhile."""
+    last = 0
+    for file in log.files:
+        if file.first <= last:
+            yield f"{file.path}: its IDs overlap those of the file before"
+        last = file.last
+        try:
+            verify_file(log.layout, file, quick=quick)
+        except (CorruptArchiveError, OSError, pa.ArrowException) as error:
+            # Only what still counts is asked for: a checkpoint forgets what was replaced once that is gone.
+            log = ManifestLog.read(log.layout, log.stream, known=log)
+            if any(each.path == file.path for each in log.files):
+                yield str(error)
 
 
 def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
