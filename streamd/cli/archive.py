@@ -360,10 +360,13 @@ def delete(
         raise click.UsageError("--json needs --yes or --dry-run")
     with said_plainly():
         from streamd.spark.archive.delete import delete as delete_entries
+        from streamd.spark.archive.delete import fixed_ranges
 
         ranges = [parse_exactly(each) for each in named]
         if since is not None or until is not None:
             ranges.append(parse_range(since, until))
+        # What is counted is what is deleted: not what comes in while the question waits for its answer.
+        ranges = fixed_ranges(stream, options, ranges)
 
         def run(*, is_trial: bool) -> Any:
             return delete_entries(

@@ -6,6 +6,7 @@ copy is the same.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -735,6 +736,23 @@ def test_a_run_over_a_stream_made_anew_removes_nothing(
     assert everything_below(tmp_path) == files
 
 
+def test_a_deletion_without_an_end_leaves_what_comes_in_meanwhile(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 20)
+    archive_once(tmp_path, source_options, trim=False)
+    new: list[str] = []
+
+    def hook(step: str) -> None:
+        if step == "removed":
+            new.append(store.xadd(KEY, {"f": "new"}).decode())
+
+    report = delete(str(tmp_path), KEY, source_options, [(parse_entry_id(produced[5]), MAX_ID)], hook=hook)
+    assert (report.archived, report.on_server) == (15, 15)
+    assert_whole(tmp_path, source_options, produced[:5] + new)
+    assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == produced[:5] + new
+
+
 def test_nothing_is_deleted_while_an_archiver_works(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
@@ -1118,6 +1136,27 @@ def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_optio
         refused = run(*words, *wrong)
         assert refused.exit_code == 2
         assert said in refused.output
+
+
+def test_the_command_deletes_no_more_than_it_has_asked_for(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 20)
+    archive_once(tmp_path, source_options, trim=False)
+    words = ["archive", "delete", str(tmp_path), KEY, "-p", source_options["port"], "--since", produced[15]]
+    new: list[str] = []
+
+    class Answer(io.BytesIO):
+        """Entries come in before the question is answered."""
+
+        def read1(self, size: int | None = -1, /) -> bytes:
+            new.append(store.xadd(KEY, {"f": "new"}).decode())
+            return super().read1(size)
+
+    told = CliRunner().invoke(program, words, input=Answer(b"y\n"))
+    assert "5 archived entries in 1 files, and 5 on the server, deleted" in told.output
+    assert new
+    assert_whole(tmp_path, source_options, produced[:15] + new)
 
 
 def test_a_terminal_gets_a_bar(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:

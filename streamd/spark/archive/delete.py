@@ -23,18 +23,20 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from streamd.spark.archive.boundary import StreamState
 from streamd.spark.archive.errors import ArchiveError, IncarnationError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord, ManifestLog
 from streamd.spark.archive.parquet import read_rows, without
+from streamd.spark.archive.server import find_state
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.connect import Connection, connect
 from streamd.spark.ids import MAX_ID, format_entry_id
 from streamd.spark.options import ConnectionOptions
 from streamd.spark.split import stream_key
 
-__all__ = ["DELETE_STEPS", "DeleteReport", "delete", "joined"]
+__all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]
 
 DELETE_STEPS = (
     "recovered", "delete staged", "delete moving", "delete moved", "delete pending", "delete committed", "removed",
@@ -78,6 +80,19 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
+def capped(ranges: Iterable[Range], state: StreamState | None) -> list[Range]:
+    """Ranges, joined, that reach no further than what the stream has had: what is added from now on is not meant."""
+    if state is None:
+        return joined(ranges)
+    return joined((low, min(high, state.last_generated)) for low, high in ranges)
+
+
+def fixed_ranges(stream: str, options: Mapping[str, str], ranges: Iterable[Range]) -> list[Range]:
+    """What the ranges mean now, for one who counts first and deletes later."""
+    with connect(ConnectionOptions.parse(options)) as connection:
+        return capped(ranges, find_state(connection, stream))
+
+
 def delete(
     path: str,
     stream: str,
@@ -93,6 +108,8 @@ def delete(
 ) -> DeleteReport:
     """Delete the entries of a stream whose IDs lie in any of the ranges [low, high].
 
+    A range that reaches above the stream's last ID ends there, whatever is added while this is at work.
+
     options       where the server is, as for format("streamd")
     archive_only  leave what is on the server as it is; entries that are not archived yet will be
     is_trial      only count
@@ -102,12 +119,12 @@ def delete(
     """
     layout = Layout(path)
     layout.check()
-    wanted = joined(ranges)
     connection_options = ConnectionOptions.parse(options)
     report = DeleteReport(stream, is_trial=is_trial)
     with connect(connection_options) as connection:
         # Before the lock, which is counted on the server; what an archiver does meanwhile may look like a gap.
-        log = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
+        log, state = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
+        wanted = capped(ranges, state)
         if is_trial:
             count(log, connection, wanted, archive_only=archive_only, report=report)
             return report
@@ -129,8 +146,8 @@ def delete(
 
 def check_place(
     layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
-) -> ManifestLog:
-    """The manifests of the stream. Raises unless this server is the one from which it was archived, as far as can be told.
+) -> tuple[ManifestLog, StreamState | None]:
+    """The manifests and the state of the stream. Raises unless this server is the one from which it was archived, as far as can be told.
 
     allow_gaps  entries may have been trimmed before they were archived
     """
@@ -148,7 +165,7 @@ def check_place(
             f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
             "another server, or this one has lost the counter, which a run of the archiver sets right"
         )
-    return log
+    return log, state
 
 
 def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
