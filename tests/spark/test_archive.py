@@ -34,7 +34,7 @@ from support.spark import ON_BOTH
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import CorruptArchiveError, IncarnationError, LockedError, LockLostError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, IncarnationError, LockedError, LockLostError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
@@ -734,6 +734,36 @@ def test_a_run_over_a_stream_made_anew_removes_nothing(
     fill(store, 5)
     assert "made anew" in str(archive_once(tmp_path, source_options).streams[0].error)
     assert everything_below(tmp_path) == files
+
+
+@pytest.mark.parametrize("step", ["delete staged", "delete moving", "delete moved", "delete pending"])
+def test_a_deletion_that_was_taken_over_says_so(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = fill(store, 5000)  # of three days
+    archive_once(tmp_path, source_options, trim=False)
+    store.xadd(KEY, {"f": "v"}, id="1800000000000-0")
+
+    def hook(name: str) -> None:
+        if name == step:
+            store.delete(key_beside("lock", KEY))
+            assert archive_once(tmp_path, source_options, hot_window_ms=-(2**50), trim=False).rows == 1
+
+    with pytest.raises(LockLostError):
+        delete(str(tmp_path), KEY, source_options, [(0, parse_entry_id(produced[4000]))], hook=hook)
+    assert_whole(tmp_path, source_options, [*produced, "1800000000000-0"])
+    assert store.xlen(KEY) == 5001
+
+
+def test_a_stream_that_was_never_archived_is_not_deleted_from(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    fill(store, 10)
+    Layout(tmp_path).create(Disk())
+    for is_trial in (True, False):
+        with pytest.raises(ArchiveError, match="holds nothing of stream"):
+            delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)], is_trial=is_trial)
+    assert store.xlen(KEY) == 10
 
 
 def test_a_deletion_without_an_end_leaves_what_comes_in_meanwhile(

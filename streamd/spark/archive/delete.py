@@ -147,7 +147,7 @@ def delete(
 def check_place(
     layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
 ) -> tuple[ManifestLog, StreamState | None]:
-    """The manifests and the state of the stream. Raises unless this server is the one from which it was archived, as far as can be told.
+    """The manifests and the state of the stream. Raises unless it was archived, and from this server, as far as can be told.
 
     allow_gaps  entries may have been trimmed before they were archived
     """

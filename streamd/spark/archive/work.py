@@ -12,13 +12,13 @@ for readers that have planned to read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import StreamState, check_incarnation
-from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import server_ms
 from streamd.spark.archive.lock import ArchiveLock
@@ -58,10 +58,19 @@ def no_hook(step: str) -> None:
 
 @contextmanager
 def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]:
-    """Renew a lock while a block runs, and give it back after that; not when the process ends (see lock.py)."""
+    """Renew a lock while a block runs, and give it back after that; not when the process ends (see lock.py).
+
+    Raises LockLostError for what goes wrong in the block because another has taken over: that one removes what this one has
+    written, or is about to replace.
+    """
     try:
         lock.start_renewing(options)
-        yield lock
+        try:
+            yield lock
+        except (ArchiveError, OSError):
+            with suppress(UnreachableError):
+                lock.check()
+            raise
         lock.release()
     except (Exception, KeyboardInterrupt):
         lock.release()
