@@ -9,6 +9,8 @@ everywhere says so here. Under the stream's lock, one step after the other:
     delete pending
     delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
     removed               the old ones are removed, and those that other rewrites have left lying
+    next pending          when the first entry that is not archived, which the manifests note, is one of them, they
+    next committed        note the one that will be it
     unserved              the entries that are still on the server are deleted there
 
 After a crash between any two of them, the same deletion again does the rest. Readers that have planned to read an old file
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,8 +30,8 @@ from streamd.spark.archive.errors import ArchiveError, IncarnationError
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord, ManifestLog
-from streamd.spark.archive.parquet import read_rows, without
-from streamd.spark.archive.server import find_state
+from streamd.spark.archive.parquet import near, read_rows, without
+from streamd.spark.archive.server import find_entry_above, find_state
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.connect import Connection, connect
 from streamd.spark.ids import MAX_ID, format_entry_id
@@ -40,7 +42,7 @@ __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]
 
 DELETE_STEPS = (
     "recovered", "delete staged", "delete moving", "delete moved", "delete pending", "delete committed", "removed",
-    "unserved",
+    "next pending", "next committed", "unserved",
 )  # fmt: skip
 
 CHUNK = 1000
@@ -139,6 +141,7 @@ def delete(
             hook("recovered")
             delete_archived(work, wanted, report)
             if not archive_only:
+                note_next(work, wanted)
                 delete_served(work, wanted, report)
                 hook("unserved")
     return report
@@ -180,8 +183,8 @@ def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteRep
 
 def holds(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> bool:
     """Whether a file holds entries of the ranges."""
-    near = [(low, high) for low, high in ranges if low <= file.last and high >= file.first]
-    return bool(near) and count_in(layout, file, near) > 0
+    met = near(ranges, file.first, file.last)
+    return bool(met) and count_in(layout, file, met) > 0
 
 
 def count_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> int:
@@ -192,6 +195,21 @@ def count_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> int:
         found += batch.num_rows
         kept += sum(each.num_rows for each in without([batch], ranges))
     return found - kept
+
+
+def note_next(work: StreamWork, ranges: Sequence[Range]) -> None:
+    """Note the first entry that will be left above what is archived, when the one that is noted will not be.
+
+    A run would miss it, and servers before Redis 7 do not tell that it was deleted and not trimmed.
+    """
+    work.refresh()
+    last = work.log.last
+    if last is None or last.next_id is None or not near(ranges, last.next_id, last.next_id):
+        return
+    next_id = find_entry_above(work.connection, work.stream, last.high)
+    while next_id is not None and (met := near(ranges, next_id, next_id)):
+        next_id = find_entry_above(work.connection, work.stream, met[0][1])
+    work.commit(replace(work.rewritten(last), next_id=next_id), "next ")
 
 
 def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
@@ -220,8 +238,8 @@ def count(
 ) -> None:
     """Count what a deletion would delete."""
     for file in log.files:
-        near = [(low, high) for low, high in ranges if low <= file.last and high >= file.first]
-        rows = count_in(log.layout, file, near) if near else 0
+        met = near(ranges, file.first, file.last)
+        rows = count_in(log.layout, file, met) if met else 0
         report.archived += rows
         report.files += rows > 0
     for low, high in () if archive_only else ranges:

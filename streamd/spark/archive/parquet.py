@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,17 @@ from streamd.spark.archive.layout import Disk, date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
 from streamd.spark.ids import last_id_of, ms_of, parse_entry_id
 
-__all__ = ["COLUMNS", "DatedFile", "FileWriter", "file_schema", "first_disorder", "ids_of", "without", "write_files"]
+__all__ = [
+    "COLUMNS",
+    "DatedFile",
+    "FileWriter",
+    "file_schema",
+    "first_disorder",
+    "ids_of",
+    "near",
+    "without",
+    "write_files",
+]
 
 COLUMNS = ("id", "ms", "seq", "time", "fields")
 ROW_GROUP = 65_536
@@ -273,6 +283,12 @@ def bounds_within(ids: pa.Array | pa.ChunkedArray, low: int, high: int) -> tuple
         return start
 
     return rows_below(low), rows_below(high + 1)
+
+
+def near(ranges: Sequence[tuple[int, int]], low: int, high: int) -> Sequence[tuple[int, int]]:
+    """Those of the ranges [low, high], which rise and do not overlap, that have IDs in [low, high]."""
+    first = bisect_left(ranges, low, key=lambda each: each[1])
+    return ranges[first : bisect_right(ranges, high, lo=first, key=lambda each: each[0])]
 
 
 def without(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:

@@ -211,22 +211,27 @@ class StreamWork:
         self.refresh()
         self.compare(files, leave_out, [each.record for each in written])
         records = self.move(written, prefix)
-        manifest = replace(
+        manifest = self.rewritten(last, records, [each.path for each in files])
+        self.commit(manifest, prefix)
+        self.disk.remove_tree(staging)
+        return sum(each.rows for each in files) - manifest.rows
+
+    def rewritten(self, last: Manifest, files: Iterable[FileRecord] = (), replaced: Iterable[str] = ()) -> Manifest:
+        """The manifest after the last one, by which files take the place of others."""
+        files = tuple(files)
+        return replace(
             last,
             sequence=last.sequence + 1,
             low=last.high,
-            rows=sum(each.rows for each in records),
-            files=tuple(records),
+            rows=sum(each.rows for each in files),
+            files=files,
             run=self.run_name,
             token=self.lock.token,
             created_ms=server_ms(self.connection),
             server=str(self.features),
             kind="rewrite",
-            replaced=tuple(each.path for each in files),
+            replaced=tuple(replaced),
         )
-        self.commit(manifest, prefix)
-        self.disk.remove_tree(staging)
-        return sum(each.rows for each in files) - manifest.rows
 
     def rows_of(self, files: Iterable[FileRecord]) -> Iterator[pa.RecordBatch]:
         """What files hold, in order. Raises CorruptArchiveError for one that is not as it was written."""
