@@ -39,6 +39,7 @@ from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
 from streamd.spark.archive.manifest import ManifestLog
+from streamd.spark.archive.reading import read_archived
 from streamd.spark.archive.restore import restore
 from streamd.spark.archive.run import STEPS
 from streamd.spark.archive.staging import LocalEngine, SparkEngine
@@ -548,6 +549,20 @@ class PruningLayout(Layout):
         if self.looks == 2:
             min(folder.glob("*.checkpoint")).unlink()
         return folder
+
+
+def test_a_long_read_follows_any_number_of_replacements(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = archive_in_steps(store, tmp_path, source_options, 12)
+    gone = [parse_entry_id(each) for each in produced[1::4]]
+    found: list[str] = []
+    for batch in read_archived(Layout(tmp_path), KEY, 0, MAX_ID, ("id",)):
+        found += batch.column(0).to_pylist()
+        # The next file is written anew each time, and the old one removed at once.
+        ahead = [each for each in gone if format_entry_id(each) > found[-1]][:1]
+        delete(str(tmp_path), KEY, source_options, [(each, each) for each in ahead])
+    assert found == [each for each in produced if each not in produced[5::4]]
 
 
 def test_a_checkpoint_removed_while_it_is_looked_for_is_told_as_what_it_is(

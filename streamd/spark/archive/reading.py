@@ -32,17 +32,18 @@ def read_archived(
     Raises CorruptArchiveError for a file that is not there although the newest manifests name it.
     """
     log = log or ManifestLog.read(layout, stream)
-    for look in range(LOOKS):
+    looks = 0  # in vain, one after the other
+    while True:
         try:
             for file in log.files:
                 if file.last < low or file.first > high:
                     continue
                 # A file that is open can be read to its end, even when it is removed.
                 yield from read_rows(layout.root, file, low, high, columns, batch_rows=batch_rows)
-                low = file.last + 1
+                low, looks = file.last + 1, 0
         except MissingFileError:
-            log = ManifestLog.read(layout, stream, known=log)
-            if look + 1 == LOOKS or any(each.path == file.path for each in log.files):
+            log, looks = ManifestLog.read(layout, stream, known=log), looks + 1
+            if looks == LOOKS or any(each.path == file.path for each in log.files):
                 raise
         else:
             return
