@@ -268,6 +268,30 @@ def test_a_process_killed_twenty_times_at_random_loses_and_doubles_nothing(
     assert verify_archive(Layout(folder), KEY).strangers == []
 
 
+def test_a_server_that_closes_idle_connections_does_not_end_a_run(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """As its `timeout` does while files are copied, compared and written anew."""
+    closed_at: list[str] = []
+
+    def close_others(step: str) -> None:
+        if step.endswith(("staged", "verified", "recovered")) or step == "removed":
+            closed_at.append(step)
+            store.client_kill_filter(_type="normal", skipme=True)
+
+    def close_but_when_recovered(step: str) -> None:
+        if step != "recovered":
+            close_others(step)
+
+    produced = archive_in_steps(store, tmp_path, source_options, 2, hook=close_but_when_recovered, merge_files=2)
+    only = parse_entry_id(produced[3])
+    delete(str(tmp_path), KEY, source_options, [(only, only)], hook=close_others)
+    assert {"staged", "verified", "merge verified", "delete verified", "removed"} <= set(closed_at)
+    assert_whole(tmp_path, source_options, [each for each in produced if each != produced[3]])
+    assert store.exists(key_beside("lock", KEY)) == 0
+    eventually(lambda: len(store.client_list()) == 1)
+
+
 class StallingDisk(Disk):
     """A disk on which this process sleeps at the first use of an operation, while something else is done."""
 

@@ -5,6 +5,7 @@ everywhere says so here. Under the stream's lock, one step after the other:
 
     recovered             the stream is the one that was archived; what an interrupted run or deletion has left is mended
     delete staged         the files that hold such entries are written anew without them
+    delete verified       and held against the old ones
     delete moving, moved  and have their final names
     delete pending
     delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
@@ -41,8 +42,8 @@ from streamd.spark.split import stream_key
 __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]
 
 DELETE_STEPS = (
-    "recovered", "delete staged", "delete moving", "delete moved", "delete pending", "delete committed", "removed",
-    "next pending", "next committed", "unserved",
+    "recovered", "delete staged", "delete verified", "delete moving", "delete moved", "delete pending",
+    "delete committed", "removed", "next pending", "next committed", "unserved",
 )  # fmt: skip
 
 CHUNK = 1000
@@ -177,6 +178,7 @@ def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteRep
         report.files = len(files)
         report.archived = work.rewrite([[file] for file in files], ranges, prefix="delete ")
     # Also when there was nothing to rewrite: a deletion before this one may have ended here.
+    work.refresh()
     work.remove_replaced(0)
     work.hook("removed")
 

@@ -15,7 +15,7 @@ For each stream, under its lock, one step after the other; a crash between any t
     committed   the manifest has its name: from here on the range is read from the archive
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
-    merge ...   staged, moving, moved, pending, committed: small files have been merged (see work.py)
+    merge ...   staged, verified, moving, moved, pending, committed: small files have been merged (see work.py)
     checkpoint pending, checkpointed, pruned   what the manifests come to is written down (see manifest.py)
     released    the lock is given back
 
@@ -67,7 +67,7 @@ __all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", 
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
-    "trimming", "trimmed", "merge staged", "merge moving", "merge moved", "merge pending", "merge committed",
+    "trimming", "trimmed", "merge staged", "merge verified", "merge moving", "merge moved", "merge pending", "merge committed",
     "checkpoint pending", "checkpointed", "pruned", "released",
 )  # fmt: skip
 
@@ -307,6 +307,7 @@ class StreamRun(StreamWork):
             self.connection.options, self.stream, low, high, [each.record for each in files], self.settings.depth
         )
         self.hook("verified")
+        self.refresh()
         self.step("commit")
         records = self.move(files)
         manifest = self.manifest(state, low - 1, high, records)

@@ -60,9 +60,11 @@ def no_hook(step: str) -> None:
 def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]:
     """Renew a lock while a block runs, and give it back after that; not when the process ends (see lock.py).
 
+    The lock's connection may be another one at the end (see StreamWork.refresh), which is closed here.
     Raises LockLostError for what goes wrong in the block because another has taken over: that one removes what this one has
     written, or is about to replace.
     """
+    given = lock.connection
     try:
         lock.start_renewing(options)
         try:
@@ -79,6 +81,9 @@ def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]
         # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
         lock.stop_renewing()
         raise
+    finally:
+        if lock.connection is not given:
+            lock.connection.close()
 
 
 def find_own_stream(
@@ -125,7 +130,7 @@ class StreamWork:
         """After work that may have taken hours: connect again when the connection was closed meanwhile."""
         try:
             self.connection.command("PING")
-        except UnreachableError:
+        except UnreachableError:  # by which it is closed on this side, too
             self.connection = self.lock.connection = connect(self.connection.options)
 
     # --- Mending
@@ -208,8 +213,9 @@ class StreamWork:
             batches = without(self.rows_of(group), leave_out)
             written += write_files(batches, staging, f"{prefix.strip()}-{number}", self.disk)
         self.hook(f"{prefix}staged")
-        self.refresh()
         self.compare(files, leave_out, [each.record for each in written])
+        self.hook(f"{prefix}verified")
+        self.refresh()
         records = self.move(written, prefix)
         manifest = self.rewritten(last, records, [each.path for each in files])
         self.commit(manifest, prefix)
