@@ -34,7 +34,14 @@ from support.spark import ON_BOTH
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, IncarnationError, LockedError, LockLostError
+from streamd.spark.archive.errors import (
+    ArchiveError,
+    CorruptArchiveError,
+    IncarnationError,
+    LockedError,
+    LockLostError,
+    VerifyError,
+)
 from streamd.spark.archive.layout import Disk, Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
@@ -45,6 +52,7 @@ from streamd.spark.archive.run import STEPS
 from streamd.spark.archive.staging import LocalEngine, SparkEngine
 from streamd.spark.archive.status import read_status
 from streamd.spark.archive.verify import file_faults, verify_archive
+from streamd.spark.archive.work import StreamWork
 from streamd.spark.connect import connect
 from streamd.spark.history import plan_history, read_part
 from streamd.spark.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
@@ -608,6 +616,21 @@ def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Option
     assert "its bytes are not those that were written" in str(report.error)
     path.write_bytes(whole)
     assert verify_archive(Layout(tmp_path), KEY).is_whole
+
+
+def test_a_rewrite_that_misses_an_entry_is_told_as_one(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    archive_in_steps(store, tmp_path, source_options, 2)
+    layout, options = Layout(tmp_path), ConnectionOptions.parse(source_options)
+    files = ManifestLog.read(layout, KEY).files
+    with connect(options) as connection:
+        lock = ArchiveLock.acquire(connection, KEY, run="r", archive="x")
+        work = StreamWork(layout, Disk(), connection, lock, "r", lambda step: None)
+        work.compare(files, [], files)
+        with pytest.raises(VerifyError, match="is in the files before, and not in what was written"):
+            work.compare(files, [], files[1:])
+        lock.release()
 
 
 # --- Deleting -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ StreamdError
      +- LockedError       another archiver is at work on this stream
      +- LockLostError     another archiver has taken over: this one must not write any more
      +- IncarnationError  the stream is not the one that was archived
-     +- VerifyError       what was written is not what the server holds
+     +- VerifyError       what was written is not what the server, or the files before, hold
      +- CorruptArchiveError   manifests or files that are not what they must be
          +- MissingFileError   a file that is not there, now; it may have been replaced
 """
@@ -42,7 +42,7 @@ class IncarnationError(ArchiveError):
 
 
 class VerifyError(ArchiveError):
-    """What was written is not what the server holds. Nothing has been committed or trimmed."""
+    """What was written is not what the server, or the files before, hold. Nothing has been committed or trimmed."""
 
 
 class CorruptArchiveError(ArchiveError):

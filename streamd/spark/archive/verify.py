@@ -45,9 +45,12 @@ def compare_with_server(
     return count_gone(written, held)
 
 
-def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch]) -> int:
+def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch], where: str = "on the server") -> int:
     """Walk through both, which rise by ID. Returns how many are in `written` only; raises VerifyError for any in `held`
-    only, or with other fields."""
+    only, or with other fields.
+
+    where  what `held` is, for the error's text
+    """
     ours, theirs = Walk(written), Walk(held)
     gone = 0
     while ours.count:
@@ -68,13 +71,13 @@ def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch]
         theirs.skip(at)
         our_id, their_id = left.column(0)[at].as_py(), right.column(0)[at].as_py()
         if parse_entry_id(our_id) > parse_entry_id(their_id):
-            raise VerifyError(f"entry {their_id} is on the server, and not in what was written")
+            raise VerifyError(f"entry {their_id} is {where}, and not in what was written")
         # All of ours before theirs are gone; by bisection, for the case that a whole range was trimmed meanwhile.
         below, _ = bounds_within(left.column(0), parse_entry_id(their_id), MAX_ID)
         ours.skip(below - at)
         gone += below - at
     if theirs.count:
-        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is on the server, and not in what was written")
+        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is {where}, and not in what was written")
     return gone
 
 

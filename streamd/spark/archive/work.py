@@ -251,7 +251,9 @@ class StreamWork:
         wanted = without(self.rows_of(old), leave_out)
         written = (batch for file in new for batch in read_rows(self.layout.root, file, 0, MAX_ID, COLUMNS))
         if count_gone(
-            (batch.select(["id", "fields"]) for batch in written), (batch.select(["id", "fields"]) for batch in wanted)
+            (batch.select(["id", "fields"]) for batch in written),
+            (batch.select(["id", "fields"]) for batch in wanted),
+            "in the files before",
         ):
             raise VerifyError("the rewritten files hold entries that those before do not")
 
