@@ -700,6 +700,24 @@ def test_ranges_are_deleted_on_both_sides(store: redis.Redis, source_options: Op
     assert (again.archived, again.on_server, again.files) == (0, 0, 0)
 
 
+@ON_BOTH
+def test_many_ids_take_few_requests(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = fill(store, 3000)
+    archive_once(tmp_path, source_options, trim=False)
+    store.xdel(KEY, produced[1])
+    gone = produced[1::2]
+    ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
+    assert delete(str(tmp_path), KEY, source_options, ranges, is_trial=True).on_server == 1499
+    before = requests_served(store)
+    assert delete(str(tmp_path), KEY, source_options, ranges).on_server == 1499
+    assert requests_served(store) - before < 100
+    assert [entry_id.decode() for entry_id, _ in store.xrange(KEY)] == produced[::2]
+
+
+def requests_served(store: redis.Redis) -> int:
+    return int(store.info("stats")["total_commands_processed"])
+
+
 def test_everything_can_be_deleted(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     fill(store, 100)
     archive_once(tmp_path, source_options, trim=False)

@@ -21,7 +21,7 @@ read what took its place.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +47,7 @@ DELETE_STEPS = (
 )  # fmt: skip
 
 CHUNK = 1000
-"""Entries of one round trip to the server."""
+"""Entries, or IDs of such, of one round trip to the server."""
 
 REPLACED_DELAY_MS = 900_000
 """How long other replaced files stay, when nothing is deleted after all: as long as a run leaves them by default."""
@@ -218,14 +218,32 @@ def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteRepor
     """Delete what is still on the server, and references of groups to it where the server can."""
     key = stream_key(work.stream)
     work.refresh()
-    for low, high in ranges:
+    ones, wide = told_apart(ranges)
+    for some in chunks(ones):
+        report.on_server += delete_ids(work, key, some)
+    for low, high in wide:
         while ids := ids_on_server(work.connection, key, low, high, CHUNK):
-            if work.features.has_acked_trim:
-                (answer,) = work.lock.guarded([("XDELEX", key, "DELREF", "IDS", len(ids), *ids)])
-                report.on_server += sum(each == 1 for each in answer)
-            else:
-                (answer,) = work.lock.guarded([("XDEL", key, *ids)])
-                report.on_server += answer
+            report.on_server += delete_ids(work, key, ids)
+
+
+def delete_ids(work: StreamWork, key: bytes, ids: Sequence[bytes | str]) -> int:
+    """Delete entries, of which some may be gone already; how many were there."""
+    if work.features.has_acked_trim:
+        (answer,) = work.lock.guarded([("XDELEX", key, "DELREF", "IDS", len(ids), *ids)])
+        return sum(each == 1 for each in answer)
+    (answer,) = work.lock.guarded([("XDEL", key, *ids)])
+    return int(answer)
+
+
+def told_apart(ranges: Sequence[Range]) -> tuple[list[str], list[Range]]:
+    """The IDs that are ranges of their own, of which a request takes many, and the other ranges."""
+    ones = [format_entry_id(low) for low, high in ranges if low == high]
+    return ones, [(low, high) for low, high in ranges if low != high]
+
+
+def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
 
 
 def ids_on_server(connection: Connection, key: bytes, low: int, high: int, limit: int) -> list[bytes]:
@@ -244,8 +262,14 @@ def count(
         rows = count_in(log.layout, file, met) if met else 0
         report.archived += rows
         report.files += rows > 0
-    for low, high in () if archive_only else ranges:
-        while ids := ids_on_server(connection, stream_key(log.stream), low, high, CHUNK):
+    if archive_only:
+        return
+    key = stream_key(log.stream)
+    ones, wide = told_apart(ranges)
+    for some in chunks(ones):
+        report.on_server += sum(map(len, connection.pipeline([("XRANGE", key, each, each) for each in some])))
+    for low, high in wide:
+        while ids := ids_on_server(connection, key, low, high, CHUNK):
             report.on_server += len(ids)
             milliseconds, _, sequence = ids[-1].partition(b"-")
             low = (int(milliseconds) << 64 | int(sequence)) + 1
