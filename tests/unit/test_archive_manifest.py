@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from streamd.spark.archive.manifest import (
     archived_streams,
     thinned,
 )
-from streamd.spark.archive.parquet import without
+from streamd.spark.archive.parquet import near, without
 from streamd.spark.archive.verify import checkpoint_faults
 from streamd.spark.archive.work import files_to_merge
 
@@ -391,6 +392,12 @@ def test_rows_are_left_out_by_their_ids(ranges: list[tuple[int, int]], left: lis
 
 def test_ranges_that_touch_are_joined() -> None:
     assert joined([(5, 9), (1, 2), (3, 3), (8, 12), (20, 19)]) == [(1, 3), (5, 12)]
+
+
+def test_ranges_are_found_by_their_ids() -> None:
+    ranges = [(3, 3), (5, 9), (12, 20)]
+    for low, high in itertools.combinations_with_replacement(range(25), 2):
+        assert list(near(ranges, low, high)) == [each for each in ranges if each[0] <= high and each[1] >= low]
 
 
 # --- Layout ---------------------------------------------------------------------------------------------------------------

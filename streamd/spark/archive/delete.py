@@ -184,19 +184,24 @@ def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteRep
 
 
 def holds(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> bool:
-    """Whether a file holds entries of the ranges."""
-    met = near(ranges, file.first, file.last)
-    return bool(met) and count_in(layout, file, met) > 0
+    """Whether a file holds entries of the ranges; it is read up to the first one."""
+    return any(found > kept for found, kept in counts_in(layout, file, ranges))
 
 
 def count_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> int:
-    """How many entries of the ranges a file holds; of its row groups, only those are read that may hold some."""
-    low, high = max(ranges[0][0], file.first), min(ranges[-1][1], file.last)
-    found = kept = 0
-    for batch in read_rows(layout.root, file, low, high, ("id",)):
-        found += batch.num_rows
-        kept += sum(each.num_rows for each in without([batch], ranges))
-    return found - kept
+    """How many entries of the ranges a file holds."""
+    return sum(found - kept for found, kept in counts_in(layout, file, ranges))
+
+
+def counts_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """For one batch of a file after the other, its rows, and those of them that are in none of the ranges.
+
+    Of the row groups, only those that may hold such entries are read.
+    """
+    for at, group in enumerate(file.row_groups):
+        if met := near(ranges, group.first, group.last):
+            for batch in read_rows(layout.root, file, met[0][0], met[-1][1], ("id",), groups=(at, at + 1)):
+                yield batch.num_rows, sum(each.num_rows for each in without([batch], met))
 
 
 def note_next(work: StreamWork, ranges: Sequence[Range]) -> None:
@@ -258,8 +263,7 @@ def count(
 ) -> None:
     """Count what a deletion would delete."""
     for file in log.files:
-        met = near(ranges, file.first, file.last)
-        rows = count_in(log.layout, file, met) if met else 0
+        rows = count_in(log.layout, file, ranges)
         report.archived += rows
         report.files += rows > 0
     if archive_only:

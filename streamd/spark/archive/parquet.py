@@ -293,16 +293,12 @@ def near(ranges: Sequence[tuple[int, int]], low: int, high: int) -> Sequence[tup
 
 def without(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
     """Batches, whose IDs rise, less the rows with IDs in any of the ranges [low, high], which rise and do not overlap."""
-    ends = [high for _, high in ranges]
     for batch in batches:
         if not batch.num_rows:
             continue
         ids = batch.column("id")
-        last = parse_entry_id(ids[-1].as_py())
         start = 0
-        for low, high in ranges[bisect_left(ends, parse_entry_id(ids[0].as_py())) :]:
-            if low > last:
-                break
+        for low, high in near(ranges, parse_entry_id(ids[0].as_py()), parse_entry_id(ids[-1].as_py())):
             first, stop = bounds_within(ids, low, high)
             if first > start:
                 yield batch.slice(start, first - start)

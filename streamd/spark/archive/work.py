@@ -210,6 +210,7 @@ class StreamWork:
         staging = self.layout.staging(self.stream, self.run_name)
         written: list[DatedFile] = []
         for number, group in enumerate(groups):
+            self.check_bytes(group)
             batches = without(self.rows_of(group), leave_out)
             written += write_files(batches, staging, f"{prefix.strip()}-{number}", self.disk)
         self.hook(f"{prefix}staged")
@@ -239,22 +240,22 @@ class StreamWork:
             replaced=tuple(replaced),
         )
 
-    def rows_of(self, files: Iterable[FileRecord]) -> Iterator[pa.RecordBatch]:
-        """What files hold, in order. Raises CorruptArchiveError for one that is not as it was written."""
+    def check_bytes(self, files: Iterable[FileRecord]) -> None:
+        """Raise CorruptArchiveError for a file that is not as it was written."""
         for file in files:
             if file.sha256 and hash_of(self.layout.root / file.path) != file.sha256:
                 raise CorruptArchiveError(f"{file.path}: its bytes are not those that were written")
-            yield from read_rows(self.layout.root, file, 0, MAX_ID, COLUMNS)
+
+    def rows_of(self, files: Iterable[FileRecord], columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+        """What files hold, in order."""
+        for file in files:
+            yield from read_rows(self.layout.root, file, 0, MAX_ID, columns)
 
     def compare(self, old: Sequence[FileRecord], leave_out: Sequence[Range], new: Sequence[FileRecord]) -> None:
         """Raise VerifyError unless new files hold what the old ones do, less what is left out: entry by entry."""
-        wanted = without(self.rows_of(old), leave_out)
-        written = (batch for file in new for batch in read_rows(self.layout.root, file, 0, MAX_ID, COLUMNS))
-        if count_gone(
-            (batch.select(["id", "fields"]) for batch in written),
-            (batch.select(["id", "fields"]) for batch in wanted),
-            "in the files before",
-        ):
+        columns = ("id", "fields")
+        wanted = without(self.rows_of(old, columns), leave_out)
+        if count_gone(self.rows_of(new, columns), wanted, "in the files before"):
             raise VerifyError("the rewritten files hold entries that those before do not")
 
     def merge(self, at_least: int) -> bool:
