@@ -74,6 +74,7 @@ cdef struct Node48:
 # The fourth: children[b] is the child for byte b, or NULL.
 cdef struct Node256:
     Node head
+    uint16_t lowest         # no child is for a smaller byte: a tree that loses its head is not looked through from 0
     void *children[256]
 
 
@@ -179,7 +180,7 @@ cdef inline void *child_above(const Node *node, int byte) noexcept nogil:
     cdef void **children = node_children(node)
     cdef int i
     if node.kind == NODE256:
-        for i in range(byte + 1, 256):
+        for i in range(max(byte + 1, <int>(<const Node256 *>node).lowest), 256):
             if children[i] != NULL:
                 return children[i]
         return NULL
@@ -226,6 +227,7 @@ cdef void put_child(Node *node, uint8_t byte, void *child) noexcept nogil:
     cdef int at
     if node.kind == NODE256:
         children[byte] = child
+        (<Node256 *>node).lowest = min((<Node256 *>node).lowest, byte)
         node.count += 1
         return
     keys = node_keys(node)
@@ -250,6 +252,7 @@ cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
     new_children = node_children(new)
     if kind == NODE256:
         keys = node_keys(old)
+        (<Node256 *>new).lowest = keys[0]
         for i in range(old.count):
             new_children[keys[i]] = old_children[i]
     elif old.kind == NODE256:
@@ -277,6 +280,9 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
     if node.kind == NODE256:
         children[byte] = NULL
         node.count -= 1
+        if byte == (<Node256 *>node).lowest:
+            while children[(<Node256 *>node).lowest] == NULL:   # there is another: a node has two at least
+                (<Node256 *>node).lowest += 1
     else:
         keys = node_keys(node)
         at = keys_below(node, byte)
@@ -708,6 +714,8 @@ cdef int check_below(const Rax *tree, const void *pointer, unsigned int start, C
         found += 1
         byte = i if node.kind == NODE256 else node_keys(node)[i]
         expect(previous < byte, "bytes ascend in a node")
+        if node.kind == NODE256:
+            expect((<const Node256 *>node).lowest <= byte, "no child of a Node256 is below its lowest byte")
         previous = byte
         record = <const uint8_t *>smallest(children[i])
         expect(record[node.depth] == byte, "a child's records have its byte")
