@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,7 +49,7 @@ from streamd.spark.archive.server import (
     has_entry,
     read_entries,
 )
-from streamd.spark.collector import collector_paused
+from streamd.spark.collector import made_paused
 from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import DataLossError, OptionError, ServerError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
@@ -322,8 +322,7 @@ def plan_hot(
 def read_part(options: SourceOptions, table: TableLayout, part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in order. Raises DataLossError after the last one when some have gone meanwhile."""
     if isinstance(part, ColdPart):
-        with collector_paused():
-            yield from read_cold(options, table, part)
+        yield from made_paused(read_cold(options, table, part))
         return
     yield from read_entries(
         options.connection,
@@ -359,7 +358,7 @@ def look_back(options: SourceOptions, part: HotPart) -> None:
         raise DataLossError(f"{where}: the stream was trimmed while it was read")
 
 
-def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Iterator[pa.RecordBatch]:
+def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Generator[pa.RecordBatch]:
     from streamd.spark.archive.reading import read_file
 
     layout = Layout(options.archive or "")

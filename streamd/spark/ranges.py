@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamd.spark.arrow_decode import EntryDecoder
-from streamd.spark.collector import collector_paused
+from streamd.spark.collector import made_paused
 from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command
 from streamd.spark.errors import ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id
@@ -171,14 +171,16 @@ def read_range(
     def is_batch() -> bool:
         return decoder.rows >= batch_rows or decoder.row_bytes >= BATCH_BYTES
 
-    try:
-        with collector_paused():
+    def batches() -> Generator[pyarrow.RecordBatch]:
+        try:
             while reader.fill(is_batch):
                 yield decoder.take()
-        if decoder.rows:
-            yield decoder.take()
-    finally:
-        reader.close()
+            if decoder.rows:
+                yield decoder.take()
+        finally:
+            reader.close()
+
+    return made_paused(batches())
 
 
 @dataclass(frozen=True)
