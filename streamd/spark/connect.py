@@ -3,6 +3,7 @@
     connect(options)         a Connection, after as many attempts as the options allow
     run(options, action)     call `action(connection)`, again on a new connection when the old one broke; for work that may
                              be done twice (reading, transactions with a marker)
+    Link(options)            a connection that is kept, and opened anew for work that is repeated because it broke
     server_features(conn)    what the server is, and what it can do
 
 A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command`, `pipeline`
@@ -29,7 +30,7 @@ from streamd.spark.options import Address, ConnectionOptions
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Connection", "Features", "connect", "pack_command", "run", "server_features"]
+__all__ = ["Connection", "Features", "Link", "connect", "pack_command", "run", "server_features"]
 
 Argument = bytes | str | int
 Reply = Any
@@ -178,13 +179,44 @@ def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
     return _repeated(options, attempt)
 
 
-def _repeated(options: ConnectionOptions, attempt: Callable[[], T]) -> T:
+class Link:
+    """A connection that is opened when it is needed first, kept, and opened anew when it broke. Used by one thread.
+
+    temporary  codes of error replies after which an action is called again
+    """
+
+    def __init__(self, options: ConnectionOptions, temporary: frozenset[str] = TEMPORARY_CODES) -> None:
+        self.options = options
+        self._temporary = temporary
+        self._connection: Connection | None = None
+
+    def ask(self, action: Callable[[Connection], T]) -> T:
+        """Return `action(connection)`, which is called again as in `run`."""
+
+        def attempt() -> T:
+            if self._connection is None:
+                self._connection = _open(self.options)
+            try:
+                return action(self._connection)
+            except BaseException:
+                self.close()  # replies may be outstanding
+                raise
+
+        return _repeated(self.options, attempt, self._temporary)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: frozenset[str] = TEMPORARY_CODES) -> T:
     wait_ms = options.retry_backoff_ms
     for left in range(options.retries, -1, -1):
         try:
             return attempt()
         except ServerError as error:
-            if error.code not in TEMPORARY_CODES or left == 0:
+            if error.code not in temporary or left == 0:
                 raise
         except UnreachableError:
             if left == 0:

@@ -32,7 +32,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import random
 import re
 import time
 import zlib
@@ -40,12 +39,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command, server_features
-from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
+from streamd.spark.connect import TEMPORARY_CODES, Connection, Link, pack_command, server_features
+from streamd.spark.errors import DeliveryError, OptionError, ServerError
 from streamd.spark.ids import MAX_ID, first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
 from streamd.spark.options import ConnectionOptions, SinkOptions
 
-__all__ = ["Delivery", "Link", "Marker", "Rows", "Task", "Trimming", "key_capacity", "open_delivery", "parse_minid"]
+__all__ = ["Delivery", "Marker", "Rows", "Task", "Trimming", "key_capacity", "open_delivery", "parse_minid"]
 
 Request = Sequence[bytes | str | int]
 T = TypeVar("T")
@@ -100,47 +99,27 @@ class Task:
 # --- Connection with attempts ---------------------------------------------------------------------------------------------
 
 
-class Link:
-    """A connection that is opened when it is needed first, and again when it broke."""
+class WriterLink(Link):
+    """A connection to write by: the refusals of writes alone are waited out too, and what remains is explained."""
 
     def __init__(self, options: ConnectionOptions) -> None:
-        self._options = options
-        self._connection: Connection | None = None
+        super().__init__(options, RETRIED_CODES)
 
-    def attempt(self, action: Callable[[Connection], T]) -> T:
-        """Return `action(connection)`; call it again, after a growing wait and on a new connection, when the connection
-        broke or the server may be ready later (RETRIED_CODES). The action finds out itself how far it had come."""
-        wait_ms = self._options.retry_backoff_ms
-        for left in range(self._options.retries, -1, -1):
-            try:
-                if self._connection is None:
-                    self._connection = connect(dataclasses.replace(self._options, retries=0))
-                return action(self._connection)
-            except UnreachableError:
-                self.close()
-                if left == 0:
-                    raise
-            except ServerError as error:
-                self.close()
-                if error.code not in RETRIED_CODES or left == 0:
-                    raise self._explained(error) from None
-            time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
-            wait_ms = min(wait_ms * 2, self._options.retry_max_backoff_ms)
-        raise AssertionError("the last attempt returns or raises")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def ask(self, action: Callable[[Connection], T]) -> T:
+        """As Link.ask. The action finds out itself how far it had come."""
+        try:
+            return super().ask(action)
+        except ServerError as error:
+            raise self._explained(error) from None
 
     def _explained(self, error: ServerError) -> Exception:
         """The error, in the words of the options when one of them is its cause."""
         if error.code in ("NOAUTH", "WRONGPASS"):
-            return OptionError("password", f"{self._options.place} does not let us in: {error}")
+            return OptionError("password", f"{self.options.place} does not let us in: {error}")
         if error.code == "NOPERM":
-            return OptionError("username", f"the user may not do this at {self._options.place}: {error}")
+            return OptionError("username", f"the user may not do this at {self.options.place}: {error}")
         if error.code == "OOM":
-            return ServerError(f"{error} (at {self._options.place}; maxLen or minId keep streams short)")
+            return ServerError(f"{error} (at {self.options.place}; maxLen or minId keep streams short)")
         return error
 
 
@@ -257,13 +236,13 @@ class Delivery:
 
     def deliver(self, rows: Rows, start: int, stop: int) -> int:
         """Write a beginning of rows [start, stop), at least one of them; return the first that is not written."""
-        stop = self._link.attempt(lambda connection: self._settle_and_write(connection, rows, start, stop))
+        stop = self._link.ask(lambda connection: self._settle_and_write(connection, rows, start, stop))
         streams = rows.streams(start, stop)
         for stream, count in streams.items():
             self.stream_rows[stream] = self.stream_rows.get(stream, 0) + count
         if self._trimming.is_replaced:
             # Apart from the writing: when it fails, it must not make the rows be written again.
-            self._link.attempt(lambda connection: self._trim(connection, [*streams], stop - start))
+            self._link.ask(lambda connection: self._trim(connection, [*streams], stop - start))
         return stop
 
     def finish(self) -> None:
@@ -725,9 +704,9 @@ def _is_too_low(reply: Any) -> bool:
 
 def open_delivery(options: SinkOptions, task: Task, *, marker_ttl_ms: int | None = None) -> Delivery:
     """The delivery that the options ask for. Connects only when it has to know the server, or to write."""
-    link = Link(options.connection)
+    link = WriterLink(options.connection)
     if options.idempotency_key is not None:
-        has_idmp = link.attempt(server_features).has_idmp
+        has_idmp = link.ask(server_features).has_idmp
         return (Keyed if has_idmp else KeyedByString)(options, task, link)
     if options.id_column is not None:
         return Identified(options, task, link)

@@ -36,14 +36,13 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import random
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, server_features
+from streamd.spark.connect import Connection, Link, server_features
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.keys import stream_key, stream_name
@@ -55,13 +54,11 @@ from streamd.spark.offsets import (
     find_loss,
     inside_stream,
 )
-from streamd.spark.options import ConnectionOptions, SourceOptions
+from streamd.spark.options import SourceOptions
 from streamd.spark.ranges import RangeScan, scan_range
 from streamd.spark.split import SplitForbiddenError, ask_slices
 
-__all__ = ["ADVICE", "Link", "Planner"]
-
-T = TypeVar("T")
+__all__ = ["ADVICE", "Planner"]
 
 log = logging.getLogger(__name__)
 
@@ -78,44 +75,6 @@ MAX_STEP = 1000
 """Entries between the places where a batch may be cut, at most."""
 
 ADVICE = "; set failOnDataLoss to false to go on with what is there"
-
-
-class Link:
-    """A connection that is opened when it is needed, kept, and opened anew when it broke."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self.options = options
-        self._connection: Connection | None = None
-
-    def ask(self, action: Callable[[Connection], T]) -> T:
-        """`action(connection)`; again, after growing waits, when the connection broke or the server was not ready.
-        The action must bear being repeated from its start."""
-        wait_ms = self.options.retry_backoff_ms
-        for left in range(self.options.retries, -1, -1):
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = connect(self.options)
-            try:
-                return action(connection)
-            except UnreachableError:
-                self.close()
-                if left == 0:
-                    raise
-            except ServerError as error:
-                self.close()
-                if error.code not in TEMPORARY_CODES or left == 0:
-                    raise
-            except BaseException:
-                self.close()  # replies may be outstanding
-                raise
-            time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
-            wait_ms = min(wait_ms * 2, self.options.retry_max_backoff_ms)
-        raise AssertionError("the last attempt returns or raises")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 @dataclass

@@ -16,7 +16,7 @@ from support.spark import ON_BOTH
 pytest.importorskip("pyspark")
 
 from streamd.spark.arrow_decode import EntryDecoder
-from streamd.spark.connect import Connection, connect, pack_command, run, server_features
+from streamd.spark.connect import Connection, Link, connect, pack_command, run, server_features
 from streamd.spark.errors import OptionError, ServerError, UnreachableError
 from streamd.spark.ids import MAX_ID, MIN_ID, pack_id
 from streamd.spark.options import ConnectionOptions
@@ -182,6 +182,27 @@ def test_what_stays_wrong_is_not_repeated() -> None:
     for port in answering([b"-ERR no\r\n"]):
         with pytest.raises(ServerError, match="ERR no"):
             run(options_of(port), lambda connection: connection.command("XLEN", "s"))
+
+
+@ON_BOTH
+def test_a_link_keeps_its_connection_until_it_breaks(server: Server, store: redis.Redis) -> None:
+    link = Link(options_of(server))
+
+    def identify() -> int:
+        return link.ask(lambda connection: connection.command("CLIENT", "ID"))
+
+    first = identify()
+    assert identify() == first
+    store.execute_command("CLIENT", "KILL", "ID", first)
+    second = identify()
+    assert second != first
+    with pytest.raises(KeyError):
+        link.ask(lambda _: {}["the caller's own mistake"])
+    third = identify()
+    assert third != second  # replies might have been outstanding
+    link.close()
+    assert identify() != third
+    link.close()
 
 
 # --- Ranges ---------------------------------------------------------------------------------------------------------------
