@@ -785,15 +785,16 @@ cdef class EntryDecoder:
     cdef size_t span_room
     # The reply: entries it has, -1 before it is known; those that have come.
     cdef int64_t reply_length
-    cdef int64_t reply_count
+    cdef readonly int64_t reply_entries
     # For each place in an entry, the column that its field filled last time (-1: none): entries look alike.
     cdef int guesses[64]
     cdef Span *found                # owned: for each column, its value in this entry; length -1: none
+    # What `take` would return, and the bytes of replies that it came from.
+    cdef readonly Py_ssize_t rows
+    cdef readonly size_t row_bytes
     # Totals.
-    cdef Py_ssize_t row_count
-    cdef size_t bytes_of_rows
-    cdef uint64_t entries
-    cdef uint64_t bytes_of_entries
+    cdef readonly uint64_t total_entries
+    cdef readonly uint64_t total_bytes     # of their entries, as replies on the wire
     cdef uint64_t first_ms
     cdef uint64_t first_seq
     cdef uint64_t last_ms
@@ -870,7 +871,7 @@ cdef class EntryDecoder:
         if received < 0 or <size_t>received > self.room - self.size:
             raise ValueError("more than there was room for")
         self.size += received
-        if self.reply_length < 0 or self.reply_count == self.reply_length:
+        if self.reply_length < 0 or self.reply_entries == self.reply_length:
             outcome = self.begin_reply()
             if outcome != DONE:
                 return self.judge(outcome)
@@ -883,7 +884,7 @@ cdef class EntryDecoder:
         self.stage = 0
         self.span_count = 0
         self.reply_length = -1
-        self.reply_count = 0
+        self.reply_entries = 0
 
     cdef judge(self, int outcome):
         if outcome >= 0:
@@ -918,13 +919,13 @@ cdef class EntryDecoder:
             return outcome
         self.pos = p - self.input
         self.reply_length = count if count > 0 else 0
-        self.reply_count = 0
+        self.reply_entries = 0
         return DONE
 
     cdef int read_entries(self) noexcept nogil:
         """Decode all entries that are complete. DONE when the reply is."""
         cdef int outcome
-        while self.reply_count < self.reply_length:
+        while self.reply_entries < self.reply_length:
             outcome = self.skim()
             if outcome != DONE:
                 return outcome
@@ -935,7 +936,7 @@ cdef class EntryDecoder:
             self.cursor = 0
             self.stage = 0
             self.span_count = 0
-            self.reply_count += 1
+            self.reply_entries += 1
         return DONE
 
     cdef int skim(self) noexcept nogil:
@@ -1000,20 +1001,20 @@ cdef class EntryDecoder:
         cdef int outcome = DONE
         if not self.read_id(&ms, &seq):
             return BAD_BYTES
-        if self.every and self.entries % self.every == 0 and not self.note(ms, seq):
+        if self.every and self.total_entries % self.every == 0 and not self.note(ms, seq):
             return NO_MEMORY
         if self.columns:
             outcome = self.build(ms, seq)
             if outcome != DONE:
                 return outcome
-            self.bytes_of_rows += self.cursor
-        if self.entries == 0:
+            self.row_bytes += self.cursor
+        if self.total_entries == 0:
             self.first_ms = ms
             self.first_seq = seq
         self.last_ms = ms
         self.last_seq = seq
-        self.entries += 1
-        self.bytes_of_entries += self.cursor
+        self.total_entries += 1
+        self.total_bytes += self.cursor
         return DONE
 
     cdef int read_id(self, uint64_t *ms, uint64_t *seq) noexcept nogil:
@@ -1027,7 +1028,7 @@ cdef class EntryDecoder:
         return (
             add_bytes(&self.noted, <const char *>&ms, 8)
             and add_bytes(&self.noted, <const char *>&seq, 8)
-            and add_bytes(&self.noted, <const char *>&self.bytes_of_entries, 8)
+            and add_bytes(&self.noted, <const char *>&self.total_bytes, 8)
         )
 
     cdef int build(self, uint64_t ms, uint64_t seq) noexcept nogil:
@@ -1074,7 +1075,7 @@ cdef class EntryDecoder:
             for i in range(self.columns):
                 take_back(&self.builders[i])
         else:
-            self.row_count += 1
+            self.rows += 1
         return DONE
 
     cdef void find_fields(self) noexcept nogil:
@@ -1182,8 +1183,8 @@ cdef class EntryDecoder:
             arrays.append(self.take_column(pyarrow, &self.builders[i], self.types[i]))
             if not start_builder(&self.builders[i]):
                 raise MemoryError
-        self.row_count = 0
-        self.bytes_of_rows = 0
+        self.rows = 0
+        self.row_bytes = 0
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     cdef take_column(self, pyarrow, Builder *b, kind):
@@ -1210,32 +1211,12 @@ cdef class EntryDecoder:
         return make(kind, rows, [valid, pyarrow.py_buffer(hand_over(&b.offsets))], nulls, children=[held])
 
     @property
-    def rows(self):
-        return self.row_count
-
-    @property
-    def row_bytes(self):
-        return self.bytes_of_rows
-
-    @property
-    def reply_entries(self):
-        return self.reply_count
-
-    @property
-    def total_entries(self):
-        return self.entries
-
-    @property
-    def total_bytes(self):
-        return self.bytes_of_entries
-
-    @property
     def first_id(self):
-        return (int(self.first_ms) << 64 | int(self.first_seq)) if self.entries else -1
+        return (int(self.first_ms) << 64 | int(self.first_seq)) if self.total_entries else -1
 
     @property
     def last_id(self):
-        return (int(self.last_ms) << 64 | int(self.last_seq)) if self.entries else -1
+        return (int(self.last_ms) << 64 | int(self.last_seq)) if self.total_entries else -1
 
     @property
     def marks(self):
@@ -1257,7 +1238,7 @@ cdef class EntryDecoder:
         assert self.span_count <= self.span_room
         for i in range(self.columns):
             b = &self.builders[i]
-            assert b.rows == self.row_count and 0 <= b.nulls <= b.rows
+            assert b.rows == self.rows and 0 <= b.nulls <= b.rows
             if b.nulls:
                 assert <size_t>b.rows <= b.valid.length * 8
             if b.kind == TEXT or b.kind == PAIRS:
