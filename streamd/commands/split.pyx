@@ -27,7 +27,10 @@ cdef enum:
 @command(
     "STREAMD.SPLIT", arity=-3, group="stream", flags="readonly", keys=KeysAt(1), since="0.1.0",
     summary="Cuts a range of a stream into parts of equal length: the first and last ID of each, and its length.",
-    complexity="O(N+P) with N the nodes of the range, as far as COUNT goes, of up to stream-node-max-entries entries each, and P the parts.",
+    complexity=(
+        "O(N+P) with N the nodes of the range, as far as COUNT goes, of up to stream-node-max-entries entries each, and"
+        " P the parts."
+    ),
     args=(
         key(), integer("parts"), optional(block("range", string("start"), string("end"))),
         optional(integer("count", "COUNT")),

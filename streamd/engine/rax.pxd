@@ -35,7 +35,8 @@ cdef void *rax_lower(const Rax *tree, const uint8_t *key) noexcept nogil    # gr
 cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil   # smallest record > key
 cdef void *rax_first(const Rax *tree) noexcept nogil
 cdef void *rax_last(const Rax *tree) noexcept nogil
-cdef size_t rax_gather(const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room) noexcept nogil
+cdef size_t rax_gather(
+    const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room) noexcept nogil
     # the records from the smallest >= from_key up to `last`, which is one of them, or the first `room` (at least 1) of
     # them, into `out`; returns how many
 cdef int rax_check(const Rax *tree) except -1                               # walks everything; AssertionError

@@ -655,9 +655,13 @@ cdef bint gather_below(const void *pointer, bint is_above, Gathering *gathering)
     return True
 
 
-cdef size_t rax_gather(const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room) noexcept nogil:
-    """The records from the smallest >= `from_key` up to `last`, the first `room` of them at most, into `out`; returns how
-    many. `last` is one of them, `room` at least 1. O(log n) and 2 ns for each that is returned."""
+cdef size_t rax_gather(
+    const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room
+) noexcept nogil:
+    """The records from the smallest >= `from_key` up to `last`, the first `room` of them at most, into `out`; how many.
+
+    `last` is one of them, `room` at least 1. O(log n) and 2 ns for each that is returned.
+    """
     cdef Gathering gathering
     gathering.key = from_key
     gathering.key_len = tree.key_len

@@ -248,7 +248,8 @@ def count_gathered(Stream stream not None, first=(0, 0), last=MAX_ID, *, limit=N
     memset(&found, 0, sizeof(Gathered))
     try:
         gather_range(
-            stream, make_id(first[0], first[1]), make_id(last[0], last[1]), UINT64_MAX if limit is None else limit, &found
+            stream, make_id(first[0], first[1]), make_id(last[0], last[1]),
+            UINT64_MAX if limit is None else limit, &found,
         )
         return found.count
     finally:

@@ -9,8 +9,8 @@
 
 The format is libLZF's. What the compressor chooses is its own, so its bytes differ from Redis's, and either can be
 read by the other. It takes the last place where it saw the next four bytes, and the longest match from there (three
-would save nothing: literals that are cut in two need another byte); the more misses there are, the fewer places it looks
-at, so that what cannot be compressed costs little.
+would save nothing: literals that are cut in two need another byte); the more misses there are, the fewer places it
+looks at, so that what cannot be compressed costs little.
 
 The decoder trusts nothing: whatever the bytes are, it reads and writes inside the two blocks.
 """

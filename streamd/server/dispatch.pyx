@@ -319,7 +319,10 @@ cdef class Dispatcher:
             self.schedule()
 
     cdef inline void look_at_clocks(self) noexcept:
-        """Take the time, before requests are run. A look at a clock is not for nothing: Unix time follows from the other's."""
+        """Take the time, before requests are run.
+
+        A look at a clock is not for nothing: Unix time follows from monotonic time, mostly.
+        """
         self.ended_us = monotonic_us()
         if self.ended_us - self.wall_read_us >= WALL_CLOCK_US:
             self.wall_read_us = self.ended_us

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """What INFO tells about the last seconds: rates, and the most of something. Sampled `hz` times a second by the cron.
 
-Compiled for the sake of everybody's latency: what the cron does is in nobody's cache when it comes, and as Python it took
-several times as long as it takes in a loop that does nothing else.
+Compiled for the sake of everybody's latency: what the cron does is in nobody's cache when it comes, and as Python it
+took several times as long as it takes in a loop that does nothing else.
 """
 
 cimport cython
