@@ -8,6 +8,7 @@ __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 _Reply = None | bool | int | float | bytes | str | Sequence[_Reply] | Mapping[_Reply, _Reply] | AbstractSet[_Reply]
 
 def give_back_idle_blocks() -> int: ...
+
 @final
 class ReplyWriter:
     resp: int
