@@ -10,7 +10,6 @@ import io
 import json
 import os
 import pty
-import random
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
 from support.servers import eventually
-from support.spark import ON_BOTH
+from support.spark import ON_BOTH, random_source
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
@@ -255,9 +254,7 @@ while True:
 def test_a_process_killed_twenty_times_at_random_loses_and_doubles_nothing(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # shown with a failure
-    source = random.Random(seed)
+    source = random_source()
     folder = tmp_path / "archive"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     argv = [sys.executable, "-c", RUNS_ON_END, str(folder), source_options["port"]]

@@ -22,7 +22,7 @@ import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
-from support.spark import batches_planned, session_of_its_own, wait_for_batches
+from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
 
 from streamd.spark.delivery import Marker, Task, open_delivery
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
@@ -760,9 +760,7 @@ def test_a_wrong_option_is_named_to_the_user(spark):
 @pytest.mark.parametrize("mode", [{"delivery": "exactly-once"}, {"idempotencyKey": "key"}], ids=["marker", "key"])
 def test_a_session_that_is_killed_at_random_writes_everything_once(java, streamd_server, streamd_store, tmp_path, mode):
     """From stream to stream: what came in goes out once, whatever was being done when everything was killed."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # shown with a failure
-    source = random.Random(seed)
+    source = random_source()
     options = {"port": str(streamd_server.port), "stream": "in", "maxEntriesPerTrigger": "3000", "minPartitions": "2"}
     sink = {"port": str(streamd_server.port), "stream": "out", "chunkSize": "100", **mode}
     stop = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,12 +16,19 @@ import pytest
 
 from .servers import eventually, python_environment
 
-__all__ = ["ON_BOTH", "batches_planned", "session_of_its_own", "wait_for_batches"]
+__all__ = ["ON_BOTH", "batches_planned", "random_source", "session_of_its_own", "wait_for_batches"]
 
 ON_BOTH = pytest.mark.parametrize(
     "server", ["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))], indirect=True
 )
 """The test runs once with streamd and once with a real Redis."""
+
+
+def random_source() -> random.Random:
+    """Chance whose seed is shown when the test fails; STREAMD_TEST_SEED gives the same again."""
+    seed = int(os.environ.get("STREAMD_TEST_SEED") or random.randrange(2**32))
+    print(f"STREAMD_TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 def batches_planned(folder: Path) -> int:
