@@ -53,7 +53,7 @@ def said_plainly() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error}; install streamd-server[spark]") from None
-    except StreamdError as error:
+    except (StreamdError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

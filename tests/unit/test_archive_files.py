@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
+import click
 import hiredis
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamd.cli.archive import said_plainly
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Disk
 from streamd.spark.archive.manifest import FileRecord
@@ -181,3 +183,8 @@ def test_columns_of_other_types_are_refused() -> None:
 def test_ids_are_read_as_numbers_not_as_texts() -> None:
     assert parse_entry_id("9-0") < parse_entry_id("10-0")
     assert first_disorder(batch_of([("9-0", [(b"f", b"v")]), ("10-0", [(b"f", b"v")])])) is None
+
+
+def test_errors_of_the_system_are_told_in_one_line() -> None:
+    with pytest.raises(click.ClickException, match="No space left on device"), said_plainly():
+        raise OSError(28, "No space left on device")
