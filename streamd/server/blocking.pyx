@@ -276,10 +276,12 @@ cdef class BlockedClients:
         cdef Blocked blocked
         cdef Group group
         cdef object value
+        cdef bint is_first = True
         while (queue := waiters.groups.get(name)) is not None:
             blocked = <Blocked>queue.ring.next.blocked
             value = db.peek(key)
-            if isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
+            # The head is run whatever there is, as in Redis: its consumer is made again when it has been deleted.
+            if not is_first and isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
                 group = find_group(<Stream>value, name)
                 if group is not None and (
                     (<Stream>value).length == 0 or id_cmp((<Stream>value).last_live_id(), group.last_id) <= 0
@@ -287,6 +289,7 @@ cdef class BlockedClients:
                     return 0    # the one before has got all that there was; who claims sees that for itself
             if not self.serve(blocked):
                 return 0
+            is_first = False
         return 0
 
     cdef bint serve(self, Blocked blocked) except -1:

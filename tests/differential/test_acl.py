@@ -335,7 +335,7 @@ def test_a_category_has_the_commands_that_it_has_in_redis(
         known = set(ours.call("COMMAND", "LIST").plain())
         for category in ours.call("ACL", "CAT").plain():
             mine, its = (set(wire.call("ACL", "CAT", category).plain()) for wire in (ours, theirs))
-            assert mine == its & known, category
+            assert {name for name in mine if not name.startswith(b"streamd.")} == its & known, category
 
 
 def test_a_password_is_made_up_in_the_length_asked_for(pair: Pair) -> None:
