@@ -395,10 +395,12 @@ cdef class RequestParser:
             filled += 1
             total += length
             p = q + 4 + length
-        self.missing -= filled - self.filled
-        self.filled = filled
-        self.args_size += total
-        self.pos = p - self.input
+        if filled != self.filled:
+            self.missing -= filled - self.filled
+            self.filled = filled
+            self.args_size += total
+            self.pos = p - self.input
+            self.scanned = 0    # of a header that was incomplete before
         return 0
 
     cdef list finish(self):

@@ -422,6 +422,18 @@ def _cut_input(draw: st.DrawFn) -> list[bytes]:
     return [data[i:j] for i, j in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
+@pytest.mark.parametrize("at", range(1, 20))
+def test_an_empty_line_is_found_behind_a_header_that_came_in_two_pieces(at: int) -> None:
+    data = b"*1\r\n$4\r\nXADD\r\n\r\n*1\r\n$4\r\nPING\r\n"
+    parser = RequestParser(authenticated=True)
+    found = []
+    for piece in (data[:at], data[at:]):
+        parser.feed(piece)
+        while (request := parser.next_request()) is not None:
+            found.append(request)
+    assert found == [[b"XADD"], [], [b"PING"]]
+
+
 @settings(max_examples=400, deadline=None)
 @given(pieces=_cut_input(), authenticated=st.booleans())
 def test_any_input_cut_anywhere_is_read_as_by_the_twin(pieces: list[bytes], authenticated: bool) -> None:
