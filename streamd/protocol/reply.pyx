@@ -30,65 +30,57 @@ __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
 cdef enum:
     SMALL_BLOCK_SIZE = 1024
-    MAX_FREE_SMALL_BLOCKS = 4096  # 4 MiB at most are kept for the next writers
+    MAX_SMALL_BLOCKS = 4096       # 4 MiB at most are kept for the next writers
     BLOCK_SIZE = 16384
-    MAX_FREE_BLOCKS = 1024        # and 16 MiB of these
+    MAX_BLOCKS = 1024             # and 16 MiB of these
 
-cdef struct FreeBlocks:
-    char *small[MAX_FREE_SMALL_BLOCKS]    # owned; each of SMALL_BLOCK_SIZE bytes
-    char *blocks[MAX_FREE_BLOCKS]         # owned; each of BLOCK_SIZE bytes
-    size_t small_count
+cdef struct FreeList:
+    # Blocks of one size that no writer has.
+    char **blocks       # owned, the first `count` of them
+    size_t size         # bytes of each
+    size_t most         # how many are kept
     size_t count
-    size_t small_unused                   # the least that small_count has been since idle blocks were given back
-    size_t unused                         # and count
+    size_t unused       # the least that `count` has been since idle blocks were given back
 
-cdef FreeBlocks free_blocks           # of all writers; guarded by the GIL
-free_blocks.small_count = free_blocks.count = 0
-free_blocks.small_unused = free_blocks.unused = 0
-
-
-cdef inline char *take_small_block() noexcept:
-    if free_blocks.small_count:
-        free_blocks.small_count -= 1
-        if free_blocks.small_count < free_blocks.small_unused:
-            free_blocks.small_unused = free_blocks.small_count
-        return free_blocks.small[free_blocks.small_count]
-    return <char *>malloc(SMALL_BLOCK_SIZE)
+# Of all writers; guarded by the GIL. Their addresses are written out: Cython would copy an array into the pointer.
+cdef char *small_places[MAX_SMALL_BLOCKS]
+cdef char *places[MAX_BLOCKS]
+cdef FreeList small_blocks = FreeList(&small_places[0], SMALL_BLOCK_SIZE, MAX_SMALL_BLOCKS, 0, 0)
+cdef FreeList large_blocks = FreeList(&places[0], BLOCK_SIZE, MAX_BLOCKS, 0, 0)
 
 
-cdef inline char *take_block() noexcept:
-    if free_blocks.count:
-        free_blocks.count -= 1
-        if free_blocks.count < free_blocks.unused:
-            free_blocks.unused = free_blocks.count
-        return free_blocks.blocks[free_blocks.count]
-    return <char *>malloc(BLOCK_SIZE)
+cdef inline char *take_block(FreeList *free_list) noexcept:
+    """A block of the list's size, or NULL when there is no memory."""
+    if free_list.count == 0:
+        return <char *>malloc(free_list.size)
+    free_list.count -= 1
+    if free_list.count < free_list.unused:
+        free_list.unused = free_list.count
+    return free_list.blocks[free_list.count]
 
 
 cdef inline void give_block(char *block, size_t size) noexcept:
-    if size == SMALL_BLOCK_SIZE and free_blocks.small_count < MAX_FREE_SMALL_BLOCKS:
-        free_blocks.small[free_blocks.small_count] = block
-        free_blocks.small_count += 1
-    elif size == BLOCK_SIZE and free_blocks.count < MAX_FREE_BLOCKS:
-        free_blocks.blocks[free_blocks.count] = block
-        free_blocks.count += 1
+    cdef FreeList *free_list = &small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks
+    if size == free_list.size and free_list.count < free_list.most:
+        free_list.blocks[free_list.count] = block
+        free_list.count += 1
     else:
         free(block)
 
 
+cdef size_t give_back_idle(FreeList *free_list) noexcept:
+    """Free a quarter of the blocks that have not been taken since the last call; how many those were."""
+    cdef size_t idle = free_list.unused // 4
+    for _ in range(idle):
+        free_list.count -= 1
+        free(free_list.blocks[free_list.count])
+    free_list.unused = free_list.count
+    return idle
+
+
 cpdef int give_back_idle_blocks() except -1:
     """Free a quarter of the blocks that no writer has taken since the last call; return how many those were."""
-    cdef size_t small = free_blocks.small_unused // 4
-    cdef size_t large = free_blocks.unused // 4
-    for _ in range(small):
-        free_blocks.small_count -= 1
-        free(free_blocks.small[free_blocks.small_count])
-    for _ in range(large):
-        free_blocks.count -= 1
-        free(free_blocks.blocks[free_blocks.count])
-    free_blocks.small_unused = free_blocks.small_count
-    free_blocks.unused = free_blocks.count
-    return <int>(small + large)
+    return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks))
 
 
 # --- Digits ---------------------------------------------------------------------------------------------------------
@@ -223,7 +215,7 @@ cdef MsText latest_ms = MsText(0, 2, b"0-")     # of all writers, guarded by the
 
 cdef char *leave_small_block(ReplyWriter writer) except NULL:
     """Go on in a block of BLOCK_SIZE; nothing has been spent of the small one. Returns where the next byte goes."""
-    cdef char *block = take_block()
+    cdef char *block = take_block(&large_blocks)
     if block == NULL:
         raise MemoryError("no memory for a reply")
     memcpy(block, writer.block, writer.length)
@@ -269,7 +261,7 @@ cdef class ReplyWriter:
             raise MemoryError("reply too large")
         if self.block == NULL and n <= BLOCK_SIZE:
             size = SMALL_BLOCK_SIZE if n <= SMALL_BLOCK_SIZE else BLOCK_SIZE
-            block = take_small_block() if size == SMALL_BLOCK_SIZE else take_block()
+            block = take_block(&small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks)
             if block == NULL:
                 raise MemoryError("no memory for a reply")
         else:
@@ -363,8 +355,8 @@ cdef class ReplyWriter:
         else:
             assert self.data >= self.block and self.length <= self.capacity
             assert self.memory() == SMALL_BLOCK_SIZE or self.memory() >= BLOCK_SIZE
-        assert free_blocks.unused <= free_blocks.count <= MAX_FREE_BLOCKS
-        assert free_blocks.small_unused <= free_blocks.small_count <= MAX_FREE_SMALL_BLOCKS
+        assert small_blocks.unused <= small_blocks.count <= small_blocks.most
+        assert large_blocks.unused <= large_blocks.count <= large_blocks.most
         assert self.resp == 2 or self.resp == 3
 
     # Bytes and headers, for compiled callers
