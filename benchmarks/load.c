@@ -421,6 +421,16 @@ static void note_time(struct loop *l, int64_t since_ns)
         l->histogram[bucket_of(now_ns(CLOCK_MONOTONIC) - since_ns)]++;
 }
 
+/* The connection of event i, when there is something to read; what waits to be sent on it is sent first. */
+static struct connection *next_to_read(struct loop *l, int i, int *failed)
+{
+    int wants;
+    struct connection *c = event_at(l, i, &wants);
+    if (wants & 2)
+        *failed = flush(l, c);
+    return *failed || !(wants & 1) ? NULL : c;
+}
+
 /* --- The closed loop ------------------------------------------------------------------------------------------------ */
 
 struct work {
@@ -471,11 +481,8 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
         if (ready < 0)
             failed = ready;
         for (int i = 0; !failed && i < ready; i++) {
-            int wants;
-            struct connection *c = event_at(&l, i, &wants);
-            if (wants & 2)
-                failed = flush(&l, c);
-            if (failed || !(wants & 1))
+            struct connection *c = next_to_read(&l, i, &failed);
+            if (!c)
                 continue;
             int64_t before = c->count.replies;
             failed = receive(&l, c);
@@ -531,11 +538,8 @@ int run_fan(const int *fds, int connections, const char *bytes, const int64_t *o
         if (ready < 0)
             failed = ready;
         for (int i = 0; !failed && i < ready; i++) {
-            int wants;
-            struct connection *c = event_at(&l, i, &wants);
-            if (wants & 2)
-                failed = flush(&l, c);
-            if (failed || !(wants & 1))
+            struct connection *c = next_to_read(&l, i, &failed);
+            if (!c)
                 continue;
             int64_t before = c->count.replies + c->count.pushes;
             failed = receive(&l, c);
