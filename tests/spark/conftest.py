@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 import redis
 from support.real_files import all_oracles
-from support.servers import Oracle, Server, directive_arguments, eventually, find_oracle, free_port
+from support.servers import Oracle, Server, directive_arguments, eventually, find_oracle, free_port, wait_for_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,19 +128,21 @@ def source_options(server: Server) -> dict[str, str]:
 # --- Other servers, and other ways to them --------------------------------------------------------------------------------
 
 
+def run_for_the_session(name: str, program: str, folder: Path) -> Iterator[Server]:
+    port = free_port()
+    server = Server(name, [program, "--port", str(port), *directive_arguments({})], port, folder, os.environ)
+    try:
+        yield wait_for_start(server)
+    finally:
+        server.stop()
+
+
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     oracle = find_oracle()
     if oracle is None or not (oracle.folder / "valkey-server").exists():
         pytest.skip("no valkey-server beside redis-server")
-    port = free_port()
-    argv = [str(oracle.folder / "valkey-server"), "--port", str(port), *directive_arguments({})]
-    server = Server("valkey", argv, port, tmp_path_factory.mktemp("valkey"), os.environ)
-    try:
-        server.wait_until_ready()
-        yield server
-    finally:
-        server.stop()
+    yield from run_for_the_session("valkey", str(oracle.folder / "valkey-server"), tmp_path_factory.mktemp("valkey"))
 
 
 @pytest.fixture(scope="session")
@@ -148,14 +150,7 @@ def older_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = all_oracles()
     if len(found) < 2:
         pytest.skip("no second redis-server of another version on PATH")
-    port = free_port()
-    argv = [found[1].server, "--port", str(port), *directive_arguments({})]
-    server = Server("older redis", argv, port, tmp_path_factory.mktemp("older"), os.environ)
-    try:
-        server.wait_until_ready()
-        yield server
-    finally:
-        server.stop()
+    yield from run_for_the_session("older redis", found[1].server, tmp_path_factory.mktemp("older"))
 
 
 @pytest.fixture(scope="session")
