@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.cases import SEED, Case, Sample, command, measure, remove
+from benchmarks.cases import SEED, Case, Sample, measure, remove
 from benchmarks.load import Requests, make_request
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 FIELDS = ("*", "sensor-id", "1234", "temperature", "19.8")

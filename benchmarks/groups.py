@@ -12,8 +12,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.cases import SEED, Case, Sample, command, ensure_stream, measure, send_all
+from benchmarks.cases import SEED, Case, Sample, ensure_stream, measure, send_all
 from benchmarks.load import Requests, make_request
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 PENDING = 200_000

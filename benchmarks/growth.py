@@ -16,8 +16,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.cases import SEED, Case, Sample, command, fill, measure, remove, send_all
+from benchmarks.cases import SEED, Case, Sample, fill, measure, remove, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_loop
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 SMALL = 10_000

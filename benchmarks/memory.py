@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.cases import Case, Sample, command, fill, send_all
+from benchmarks.cases import Case, Sample, fill, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_loop
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 ENTRIES = 1_000_000

@@ -22,8 +22,9 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
-from benchmarks.cases import Case, Sample, command, fill, measuring, send_all
+from benchmarks.cases import Case, Sample, fill, measuring, send_all
 from benchmarks.load import ErrorReply, Requests, make_request, open_connections, run_loop
+from benchmarks.script import command
 from benchmarks.servers import BASE, Server, find_servers, start_server
 
 ENTRIES = 5_000_000

@@ -16,9 +16,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from benchmarks.cases import Case, Sample, command, measuring
+from benchmarks.cases import Case, Sample, measuring
 from benchmarks.load import Counter as ReplyCounter
 from benchmarks.load import Histogram, Requests, make_request, open_connections, run_fan
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 PAYLOAD = "x" * 64

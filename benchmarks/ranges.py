@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from benchmarks.cases import SEED, Case, Sample, command, ensure_stream, measure
+from benchmarks.cases import SEED, Case, Sample, ensure_stream, measure
 from benchmarks.load import Requests, make_request
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 ENTRIES = 1_000_000

@@ -18,8 +18,9 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.cases import Case, Sample, command, measuring, remove, send_all
+from benchmarks.cases import Case, Sample, measuring, remove, send_all
 from benchmarks.load import Requests, make_request, open_connections, run_fan
+from benchmarks.script import command
 from benchmarks.servers import Server
 
 BATCH = 16

@@ -23,26 +23,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    EqualTo,
     Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
 )
 from pyspark.sql.types import StructType
 
 from streamd.spark.errors import DataLossError
-from streamd.spark.ids import MAX_ID, MIN_ID, first_id_of, last_id_of, ms_of, parse_entry_id
+from streamd.spark.filters import Narrowed, narrow_by_filters
+from streamd.spark.ids import MAX_ID, parse_entry_id
 from streamd.spark.options import SinkOptions, SourceOptions
 
 if TYPE_CHECKING:
@@ -51,7 +44,7 @@ if TYPE_CHECKING:
 
     from streamd.spark.connect import Connection
 
-__all__ = ["Bounds", "PushingStreamdDataSource", "RangesReader", "StreamdDataSource", "bounds_of_filters"]
+__all__ = ["PushingStreamdDataSource", "RangesReader", "StreamdDataSource"]
 
 
 class StreamdDataSource(DataSource):
@@ -99,142 +92,6 @@ class PushingStreamdDataSource(StreamdDataSource):
     pushes_filters = True
 
 
-# --- Filters --------------------------------------------------------------------------------------------------------------
-
-
-class Bounds:
-    """What filters leave of the ranges: never less than they let through, so that Spark may apply them once more.
-
-    low, high      inclusive IDs
-    streams        the only streams that are wanted, or None
-    stream_prefix  what their names begin with
-    id_texts       conditions on `id` as text, `(operator, text)`, for `of_id_texts`
-    """
-
-    def __init__(self) -> None:
-        self.low = MIN_ID
-        self.high = MAX_ID
-        self.streams: set[str] | None = None
-        self.stream_prefix = ""
-        self.id_texts: list[tuple[str, str]] = []
-
-    def narrow(self, low: int, high: int) -> None:
-        self.low, self.high = max(self.low, low), min(self.high, high)
-
-    def only_streams(self, names: Iterable[str]) -> None:
-        self.streams = set(names) if self.streams is None else self.streams & set(names)
-
-    def wants(self, stream: str) -> bool:
-        return (self.streams is None or stream in self.streams) and stream.startswith(self.stream_prefix)
-
-    def of_id_texts(self, first: int, last: int) -> tuple[int, int]:
-        """What the conditions on `id` as text leave of [first, last], the extent of a stream.
-
-        Text order is ID order as far as all the numbers have the same number of digits, which those of milliseconds have
-        from 2001 to 2286; otherwise nothing is narrowed. Within one millisecond it never is.
-        """
-        digits = len(str(ms_of(first)))
-        if digits != len(str(ms_of(last))):
-            return first, last
-        low, high = first, last
-        for operator, text in self.id_texts:
-            ms_text = text.partition("-")[0]
-            if not (ms_text.isascii() and ms_text.isdigit()):
-                continue
-            if operator == "prefix" and ("-" in text or len(ms_text) <= digits):
-                padding = digits - len(ms_text)
-                low = max(low, first_id_of(int(ms_text + "0" * padding)))
-                high = min(high, last_id_of(int(ms_text + "9" * padding)))
-            elif len(ms_text) == digits and operator == "from":
-                low = max(low, first_id_of(int(ms_text)))
-            elif len(ms_text) == digits and operator == "to":
-                high = min(high, last_id_of(int(ms_text)))
-        return low, high
-
-
-def bounds_of_filters(filters: Iterable[Filter], prefix: str) -> Bounds:
-    """What can be read off filters on the metadata columns; other filters say nothing."""
-    bounds = Bounds()
-    for each in filters:
-        attribute: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(attribute) == 1 and attribute[0].startswith(prefix):
-            column = attribute[0].removeprefix(prefix)
-            if column == "ms":
-                _narrow_by_ms(bounds, each)
-            elif column == "time":
-                _narrow_by_time(bounds, each)
-            elif column == "id":
-                _narrow_by_id(bounds, each)
-            elif column == "stream":
-                _narrow_by_stream(bounds, each)
-    return bounds
-
-
-def _narrow_by_number(bounds: Bounds, each: Filter, of: Any) -> None:
-    """Narrow by a filter on a column that grows with the ID; `of(value)` are the lowest and highest ms it can mean."""
-    if isinstance(each, EqualTo):
-        low, high = of(each.value)
-        bounds.narrow(first_id_of(low), last_id_of(high))
-    elif isinstance(each, In):
-        spans = [of(value) for value in each.value if value is not None]
-        if spans:
-            bounds.narrow(first_id_of(min(low for low, _ in spans)), last_id_of(max(high for _, high in spans)))
-    elif isinstance(each, GreaterThan | GreaterThanOrEqual):
-        bounds.narrow(first_id_of(of(each.value)[0]), MAX_ID)
-    elif isinstance(each, LessThan | LessThanOrEqual):
-        bounds.narrow(MIN_ID, last_id_of(of(each.value)[1]))
-
-
-def _narrow_by_ms(bounds: Bounds, each: Filter) -> None:
-    def of(value: Any) -> tuple[int, int]:
-        return int(value), int(value)
-
-    if isinstance(each, GreaterThan):
-        bounds.narrow(first_id_of(int(each.value) + 1), MAX_ID)
-    elif isinstance(each, LessThan):
-        # Nothing is below the first millisecond.
-        bounds.narrow(MIN_ID, first_id_of(int(each.value)) - 1)
-    else:
-        _narrow_by_number(bounds, each, of)
-
-
-def _narrow_by_time(bounds: Bounds, each: Filter) -> None:
-    def of(value: datetime) -> tuple[int, int]:
-        moment = value if value.tzinfo is not None else value.astimezone()
-        ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-        return ms, ms + 1
-
-    values = each.value if isinstance(each, In) else [getattr(each, "value", None)]
-    if all(isinstance(value, datetime) for value in values):
-        _narrow_by_number(bounds, each, of)
-
-
-def _narrow_by_id(bounds: Bounds, each: Filter) -> None:
-    if isinstance(each, EqualTo | In):
-        values = each.value if isinstance(each, In) else [each.value]
-        try:
-            numbers = [parse_entry_id(value) for value in values if value is not None]
-        except ValueError:
-            return  # no ID is written like that; Spark finds nothing by itself
-        if numbers:
-            bounds.narrow(min(numbers), max(numbers))
-    elif isinstance(each, GreaterThan | GreaterThanOrEqual):
-        bounds.id_texts.append(("from", each.value))
-    elif isinstance(each, LessThan | LessThanOrEqual):
-        bounds.id_texts.append(("to", each.value))
-    elif isinstance(each, StringStartsWith):
-        bounds.id_texts.append(("prefix", each.value))
-
-
-def _narrow_by_stream(bounds: Bounds, each: Filter) -> None:
-    if isinstance(each, EqualTo):
-        bounds.only_streams([each.value])
-    elif isinstance(each, In):
-        bounds.only_streams(each.value)
-    elif isinstance(each, StringStartsWith) and each.value.startswith(bounds.stream_prefix):
-        bounds.stream_prefix = each.value
-
-
 # --- The batch reader -----------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +103,7 @@ class RangesReader(DataSourceReader):
 
         self.options = options
         self.layout = table_layout(schema, options)
-        self.bounds = Bounds()
+        self.narrowed = Narrowed()
 
     def partitions(self) -> list[InputPartition]:
         from streamd.spark.connect import run
@@ -259,13 +116,13 @@ class RangesReader(DataSourceReader):
 
         wanted = []
         for stream in split.find_streams(connection, self.options):
-            if self.bounds.wants(stream):
-                low = max(self.options.start_of(stream).resolve(now_ms), self.bounds.low)
-                high = min(self.options.end_of(stream).resolve(now_ms, is_end=True), self.bounds.high)
+            if self.narrowed.wants(stream):
+                low = max(self.options.start_of(stream).resolve(now_ms), self.narrowed.low)
+                high = min(self.options.end_of(stream).resolve(now_ms, is_end=True), self.narrowed.high)
                 wanted.append((stream, low, high))
-        if self.bounds.id_texts:
+        if self.narrowed.id_texts:
             extents = split.find_extents(connection, [each for each in wanted if each[1] <= each[2]])
-            wanted = [(each.stream, *self.bounds.of_id_texts(each.first, each.last)) for each in extents]
+            wanted = [(each.stream, *self.narrowed.of_id_texts(each.first, each.last)) for each in extents]
         found = split.plan_partitions(connection, self.options, wanted, parallelism=os.cpu_count() or 1)
         return list(found)
 
@@ -318,7 +175,7 @@ class PushingRangesReader(RangesReader):
     """The same for sessions in which Spark hands over filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.bounds = bounds_of_filters(filters, self.options.metadata_prefix)
+        self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)
         return filters
 
 

@@ -32,7 +32,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
@@ -52,6 +52,7 @@ from streamd.spark.archive.server import (
 from streamd.spark.collector import made_paused
 from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import DataLossError, OptionError, ServerError
+from streamd.spark.filters import Narrowed, narrow_by_filters
 from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.options import SourceOptions
 from streamd.spark.schema import TableLayout, arrow_schema, table_layout
@@ -99,18 +100,6 @@ class HotPart(InputPartition):
 
 
 Part = ColdPart | HotPart
-
-
-class Narrowed(Protocol):
-    """What filters leave of streams and IDs: streamd.spark.batch_source.Bounds."""
-
-    low: int
-    high: int
-    id_texts: list[tuple[str, str]]
-
-    def wants(self, stream: str) -> bool: ...
-
-    def of_id_texts(self, first: int, last: int) -> tuple[int, int]: ...
 
 
 # --- Planning -------------------------------------------------------------------------------------------------------------
@@ -450,9 +439,7 @@ class PushingHistoryReader(HistoryReader):
     """The same for sessions in which Spark hands over filters: files and row groups that they leave out are not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        from streamd.spark.batch_source import bounds_of_filters
-
-        self.narrowed = bounds_of_filters(filters, self.options.metadata_prefix)
+        self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)
         return filters
 
 

@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from streamd.spark.batch_source import RangesReader, bounds_of_filters
+from streamd.spark.batch_source import RangesReader
 from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, connect, server_features
 from streamd.spark.errors import DataLossError, ServerError
+from streamd.spark.filters import narrow_by_filters
 from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 from streamd.spark.options import SourceOptions
 from streamd.spark.schema import DEFAULT_SCHEMA
@@ -280,28 +281,28 @@ def test_cuts_are_asked_for_once_by_a_user_who_may_not(connection: Connection, r
 
 
 def test_filters_on_ms_narrow() -> None:
-    found = bounds_of_filters([GreaterThan(("ms",), 5), LessThanOrEqual(("ms",), 9), EqualTo(("n",), 3)], "")
+    found = narrow_by_filters([GreaterThan(("ms",), 5), LessThanOrEqual(("ms",), 9), EqualTo(("n",), 3)], "")
     assert (found.low, found.high) == (pack_id(6, 0), pack_id(9, 2**64 - 1))
-    found = bounds_of_filters([In(("_ms",), (7, 3)), LessThan(("_ms",), 7), GreaterThanOrEqual(("ms",), 5)], "_")
+    found = narrow_by_filters([In(("_ms",), (7, 3)), LessThan(("_ms",), 7), GreaterThanOrEqual(("ms",), 5)], "_")
     assert (found.low, found.high) == (pack_id(3, 0), pack_id(7, 0) - 1)
-    assert bounds_of_filters([LessThan(("ms",), 0)], "").high < 0
+    assert narrow_by_filters([LessThan(("ms",), 0)], "").high < 0
 
 
 def test_filters_on_id_and_stream_narrow() -> None:
-    found = bounds_of_filters([In(("id",), ("7-1", "5-2"))], "")
+    found = narrow_by_filters([In(("id",), ("7-1", "5-2"))], "")
     assert (format_entry_id(found.low), format_entry_id(found.high)) == ("5-2", "7-1")
-    assert bounds_of_filters([EqualTo(("id",), "no ID")], "").high == MAX_ID
-    found = bounds_of_filters([In(("stream",), ("a", "b")), EqualTo(("stream",), "b")], "")
+    assert narrow_by_filters([EqualTo(("id",), "no ID")], "").high == MAX_ID
+    found = narrow_by_filters([In(("stream",), ("a", "b")), EqualTo(("stream",), "b")], "")
     assert (found.wants("b"), found.wants("a")) == (True, False)
-    assert bounds_of_filters([StringStartsWith(("stream",), "x")], "").wants("xy")
+    assert narrow_by_filters([StringStartsWith(("stream",), "x")], "").wants("xy")
 
 
 def test_conditions_on_id_as_text_narrow_only_where_text_order_is_id_order() -> None:
-    found = bounds_of_filters([GreaterThan(("id",), "150-7"), LessThan(("id",), "180")], "")
+    found = narrow_by_filters([GreaterThan(("id",), "150-7"), LessThan(("id",), "180")], "")
     assert found.of_id_texts(pack_id(100, 0), pack_id(200, 0)) == (pack_id(150, 0), pack_id(180, 2**64 - 1))
     # 20-0 > 150-7 as text, so nothing may be left out.
     assert found.of_id_texts(pack_id(20, 0), pack_id(200, 0)) == (pack_id(20, 0), pack_id(200, 0))
-    prefix = bounds_of_filters([StringStartsWith(("id",), "15")], "")
+    prefix = narrow_by_filters([StringStartsWith(("id",), "15")], "")
     assert prefix.of_id_texts(pack_id(100, 0), pack_id(200, 0)) == (pack_id(150, 0), pack_id(159, 2**64 - 1))
 
 

@@ -26,7 +26,7 @@ from click.testing import CliRunner
 from benchmarks import report, servers
 from benchmarks.__main__ import SCRIPTS
 from benchmarks.__main__ import main as run_all
-from benchmarks.cases import Case, Cell, Row, Sample, command, ensure_stream, fill, measure, run_cases
+from benchmarks.cases import Case, Cell, Row, Sample, ensure_stream, fill, measure, run_cases
 from benchmarks.load import (
     Counter,
     ErrorReply,
@@ -38,6 +38,7 @@ from benchmarks.load import (
     run_loop,
 )
 from benchmarks.pubsub import Times
+from benchmarks.script import command
 from benchmarks.servers import Server, describe_machine, start_server
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator needs a C compiler")

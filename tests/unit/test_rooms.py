@@ -1,4 +1,4 @@
-"""The rooms of the package, and that imports between them go one way.
+"""The rooms of the package, that imports between them go one way, and that no modules import each other in a circle.
 
 The rules are those of the table in CONTRIBUTING.md: each room may import the rooms listed for it and the leaves. Read are
 the import statements of every `.py` (as a syntax tree) and of every `.pyx` and `.pxd` (line by line), those under
@@ -157,6 +157,63 @@ def sources() -> list[Path]:
     return sorted(path for suffix in ("py", "pyi", "pyx", "pxd") for path in PACKAGE.rglob(f"*.{suffix}"))
 
 
+# --- Circles -----------------------------------------------------------------------------------------------------------
+
+ROOT = PACKAGE.parent
+
+PROGRAMS = ("streamd", "pyspark_streamd", "benchmarks")
+"""The packages whose modules must not import each other in a circle, be it inside a room."""
+
+ROOMS_WITH_CIRCLES = {"streamd.server"}
+"""Where there still are circles. A room leaves the set with its last one; none may join it."""
+
+Graph = dict[str, set[str]]
+"""For each module those that it imports."""
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a source file; a package's is that of its `__init__`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def draw_graph(texts: dict[Path, str]) -> Graph:
+    """Who imports whom, of source files and what is in them. The files of one module are drawn as one."""
+    graph: Graph = {module_of(path): set() for path in texts}
+    for path, text in texts.items():
+        module = module_of(path)
+        package = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]
+        read = python_imports if path.suffix in (".py", ".pyi") else cython_imports
+        for _, level, imported, names in read(text):
+            base = ".".join([*package[: len(package) - level + 1], *([imported] if imported else [])])
+            target = base if level else imported
+            # `from package import name` imports a module when there is one of this name, else what the package itself has.
+            wanted = {f"{target}.{name}" if f"{target}.{name}" in graph else target for name in names or [""]}
+            graph[module] |= {each for each in wanted if each in graph and each != module}
+    return graph
+
+
+def find_circles(graph: Graph) -> list[list[str]]:
+    """The circles of a graph: modules that reach each other, those that do together, in order."""
+    reached: Graph = {}
+    for module in graph:
+        seen: set[str] = set()
+        left = [*graph[module]]
+        while left:
+            if (each := left.pop()) not in seen:
+                seen.add(each)
+                left += graph[each]
+        reached[module] = seen
+    circles = {tuple(sorted(each for each in reached[module] if module in reached[each])) for module in graph}
+    return sorted(list(circle) for circle in circles if circle)
+
+
+def program_texts() -> dict[Path, str]:
+    suffixes = (".py", ".pyi", ".pyx", ".pxd")
+    paths = (path for name in PROGRAMS for path in sorted((ROOT / name).rglob("*")) if path.suffix in suffixes)
+    return {path: path.read_text(encoding="utf-8") for path in paths}
+
+
 # --- The tests -----------------------------------------------------------------------------------------------------------
 
 
@@ -234,3 +291,26 @@ def test_a_planted_import_is_seen(file: str, text: str, complains: bool) -> None
     path = PACKAGE / file
     reasons = [complaint(room_of(path), each) for each in imports_of(path, text)]
     assert any(reasons) is complains
+
+
+def test_no_modules_import_each_other() -> None:
+    circles = find_circles(draw_graph(program_texts()))
+    rooms = {".".join(module.split(".")[:2]) for circle in circles for module in circle}
+    assert rooms == ROOMS_WITH_CIRCLES, "\n" + "\n".join(" <-> ".join(circle) for circle in circles)
+
+
+@pytest.mark.parametrize(
+    ("files", "circles"),
+    [
+        ({"spark/a.py": "from streamd.spark import b", "spark/b.py": "from streamd.spark.a import A"}, ["a b"]),
+        ({"spark/a.py": "from streamd.spark.b import B", "spark/b.py": "import streamd.spark.c"}, []),
+        ({"spark/a.pyx": "from streamd.spark.b cimport B", "spark/b.pxd": "from .a cimport A"}, ["a b"]),
+        ({"spark/a.pyx": "from . cimport b", "spark/b.pyx": "from . cimport c", "spark/c.pxd": "from .a cimport A"}, ["a b c"]),
+        ({"spark/a.pyx": "from .b cimport B", "spark/a.pxd": "", "spark/b.py": "def f():\n    from .a import A"}, ["a b"]),
+        ({"spark/a.py": "from .b import B", "spark/b.py": "from .a import A", "spark/c.py": "from .a import A"}, ["a b"]),
+        ({"spark/a.py": "from streamd.spark.a import A"}, []),
+    ],
+)  # fmt: skip
+def test_a_planted_circle_is_found(files: dict[str, str], circles: list[str]) -> None:
+    found = find_circles(draw_graph({PACKAGE / name: text for name, text in files.items()}))
+    assert [" ".join(each.rpartition(".")[2] for each in circle) for circle in found] == circles

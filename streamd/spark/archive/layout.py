@@ -29,15 +29,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.spark.archive.errors import ArchiveError
 
-if TYPE_CHECKING:
-    from streamd.spark.archive.manifest import FileRecord
-
-__all__ = ["Disk", "Layout", "date_of", "folder_name", "quote_key", "unquote_key"]
+__all__ = ["Disk", "Layout", "date_in", "date_of", "folder_name", "quote_key", "unquote_key"]
 
 FORMAT = 1
 MAX_NAME = 200
@@ -72,6 +68,11 @@ def date_of(ms: int) -> str:
     if ms > _LAST_DATED_MS:
         return NO_DATE
     return (date(1970, 1, 1) + timedelta(days=ms // 86_400_000)).isoformat()
+
+
+def date_in(path: str) -> str:
+    """The date of a file of the archive, as its path says."""
+    return Path(path).parent.name.removeprefix("date=")
 
 
 class Disk:
@@ -228,10 +229,6 @@ class Layout:
         folder = self.data(stream)
         if folder.is_dir():
             yield from sorted(each for each in folder.rglob("*") if each.is_file())
-
-    def date_in(self, file: FileRecord) -> str:
-        """The date of a file of the archive, as its path says."""
-        return Path(file.path).parent.name.removeprefix("date=")
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()

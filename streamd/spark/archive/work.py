@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
-from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.layout import Disk, Layout, date_in
 from streamd.spark.archive.leases import server_ms
 from streamd.spark.archive.lock import ArchiveLock
 from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
@@ -260,7 +260,7 @@ class StreamWork:
 
     def merge(self, at_least: int) -> bool:
         """Merge small files of one date, when there are so many of them; whether there were."""
-        groups = files_to_merge(self.log.files, at_least, self.layout.date_in)
+        groups = files_to_merge(self.log.files, at_least, lambda file: date_in(file.path))
         if not groups:
             return False
         self.rewrite(groups, prefix="merge ")

@@ -1,0 +1,155 @@
+"""What the filters that Spark hands to a reader leave of the streams and of the range of IDs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from streamd.spark.ids import MAX_ID, MIN_ID, first_id_of, last_id_of, ms_of, parse_entry_id
+
+__all__ = ["Narrowed", "narrow_by_filters"]
+
+
+class Narrowed:
+    """What filters leave of streams and IDs: never less than they accept, so that Spark may apply them once more.
+
+    low, high      inclusive IDs
+    streams        the only streams that are wanted, or None
+    stream_prefix  what their names begin with
+    id_texts       conditions on `id` as text, `(operator, text)`, for `of_id_texts`
+    """
+
+    def __init__(self) -> None:
+        self.low = MIN_ID
+        self.high = MAX_ID
+        self.streams: set[str] | None = None
+        self.stream_prefix = ""
+        self.id_texts: list[tuple[str, str]] = []
+
+    def narrow(self, low: int, high: int) -> None:
+        self.low, self.high = max(self.low, low), min(self.high, high)
+
+    def only_streams(self, names: Iterable[str]) -> None:
+        self.streams = set(names) if self.streams is None else self.streams & set(names)
+
+    def wants(self, stream: str) -> bool:
+        return (self.streams is None or stream in self.streams) and stream.startswith(self.stream_prefix)
+
+    def of_id_texts(self, first: int, last: int) -> tuple[int, int]:
+        """What the conditions on `id` as text leave of [first, last], the extent of a stream.
+
+        Text order is ID order as far as all the numbers have the same number of digits, which those of milliseconds have
+        from 2001 to 2286; otherwise nothing is narrowed. Within one millisecond it never is.
+        """
+        digits = len(str(ms_of(first)))
+        if digits != len(str(ms_of(last))):
+            return first, last
+        low, high = first, last
+        for operator, text in self.id_texts:
+            ms_text = text.partition("-")[0]
+            if not (ms_text.isascii() and ms_text.isdigit()):
+                continue
+            if operator == "prefix" and ("-" in text or len(ms_text) <= digits):
+                padding = digits - len(ms_text)
+                low = max(low, first_id_of(int(ms_text + "0" * padding)))
+                high = min(high, last_id_of(int(ms_text + "9" * padding)))
+            elif len(ms_text) == digits and operator == "from":
+                low = max(low, first_id_of(int(ms_text)))
+            elif len(ms_text) == digits and operator == "to":
+                high = min(high, last_id_of(int(ms_text)))
+        return low, high
+
+
+def narrow_by_filters(filters: Iterable[Filter], prefix: str) -> Narrowed:
+    """What can be read off filters on the metadata columns; other filters say nothing."""
+    narrowed = Narrowed()
+    for each in filters:
+        attribute: tuple[str, ...] = getattr(each, "attribute", ())
+        if len(attribute) == 1 and attribute[0].startswith(prefix):
+            column = attribute[0].removeprefix(prefix)
+            if column == "ms":
+                _narrow_by_ms(narrowed, each)
+            elif column == "time":
+                _narrow_by_time(narrowed, each)
+            elif column == "id":
+                _narrow_by_id(narrowed, each)
+            elif column == "stream":
+                _narrow_by_stream(narrowed, each)
+    return narrowed
+
+
+def _narrow_by_number(narrowed: Narrowed, each: Filter, of: Any) -> None:
+    """Narrow by a filter on a column that grows with the ID; `of(value)` are the lowest and highest ms it can mean."""
+    if isinstance(each, EqualTo):
+        low, high = of(each.value)
+        narrowed.narrow(first_id_of(low), last_id_of(high))
+    elif isinstance(each, In):
+        spans = [of(value) for value in each.value if value is not None]
+        if spans:
+            narrowed.narrow(first_id_of(min(low for low, _ in spans)), last_id_of(max(high for _, high in spans)))
+    elif isinstance(each, GreaterThan | GreaterThanOrEqual):
+        narrowed.narrow(first_id_of(of(each.value)[0]), MAX_ID)
+    elif isinstance(each, LessThan | LessThanOrEqual):
+        narrowed.narrow(MIN_ID, last_id_of(of(each.value)[1]))
+
+
+def _narrow_by_ms(narrowed: Narrowed, each: Filter) -> None:
+    def of(value: Any) -> tuple[int, int]:
+        return int(value), int(value)
+
+    if isinstance(each, GreaterThan):
+        narrowed.narrow(first_id_of(int(each.value) + 1), MAX_ID)
+    elif isinstance(each, LessThan):
+        # Nothing is below the first millisecond.
+        narrowed.narrow(MIN_ID, first_id_of(int(each.value)) - 1)
+    else:
+        _narrow_by_number(narrowed, each, of)
+
+
+def _narrow_by_time(narrowed: Narrowed, each: Filter) -> None:
+    def of(value: datetime) -> tuple[int, int]:
+        moment = value if value.tzinfo is not None else value.astimezone()
+        ms = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+        return ms, ms + 1
+
+    values = each.value if isinstance(each, In) else [getattr(each, "value", None)]
+    if all(isinstance(value, datetime) for value in values):
+        _narrow_by_number(narrowed, each, of)
+
+
+def _narrow_by_id(narrowed: Narrowed, each: Filter) -> None:
+    if isinstance(each, EqualTo | In):
+        values = each.value if isinstance(each, In) else [each.value]
+        try:
+            numbers = [parse_entry_id(value) for value in values if value is not None]
+        except ValueError:
+            return  # no ID is written like that; Spark finds nothing by itself
+        if numbers:
+            narrowed.narrow(min(numbers), max(numbers))
+    elif isinstance(each, GreaterThan | GreaterThanOrEqual):
+        narrowed.id_texts.append(("from", each.value))
+    elif isinstance(each, LessThan | LessThanOrEqual):
+        narrowed.id_texts.append(("to", each.value))
+    elif isinstance(each, StringStartsWith):
+        narrowed.id_texts.append(("prefix", each.value))
+
+
+def _narrow_by_stream(narrowed: Narrowed, each: Filter) -> None:
+    if isinstance(each, EqualTo):
+        narrowed.only_streams([each.value])
+    elif isinstance(each, In):
+        narrowed.only_streams(each.value)
+    elif isinstance(each, StringStartsWith) and each.value.startswith(narrowed.stream_prefix):
+        narrowed.stream_prefix = each.value
