@@ -25,8 +25,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from streamd.commands.args import integer as integer_of
+from streamd.errors import NotIntegerError
+
 __all__ = [
-    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "block", "command",
+    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "KeysCounted", "block", "command",
     "container", "double", "integer", "key", "keys_of", "multiple", "oneof", "optional", "pattern", "string", "table",
     "token", "unix_time",
 ]  # fmt: skip
@@ -95,6 +98,7 @@ class KeySpec:
     last     last key relative to the first when >= 0, else relative to the end of the arguments (-1 = last)
     step     distance between keys
     limit    0: no limit; 2: keys are the first half of what remains; n: the first nth
+    count_at where the number of keys stands, relative to `begin`: they follow it, and `last` and `limit` mean nothing
     flags    what is done with the keys: RO, RW, OW or RM, then access, update, insert, delete, not_key, incomplete ...
     notes    a remark for readers of COMMAND INFO
     """
@@ -104,6 +108,7 @@ class KeySpec:
     last: int = 0
     step: int = 1
     limit: int = 0
+    count_at: int | None = None
     flags: str = "RO access"
     notes: str = ""
 
@@ -113,6 +118,8 @@ class KeySpec:
         first = self.begin if isinstance(self.begin, int) else self._find_keyword(self.begin, args)
         if first is None:
             return None
+        if self.count_at is not None:
+            return self._counted(first + self.count_at, args)
         if self.last >= 0:
             last = first + self.last
         elif self.limit <= 1:
@@ -120,6 +127,15 @@ class KeySpec:
         else:
             last = first + (argc - first) // self.limit + self.last
         return range(first, last + 1, self.step) if first <= last < argc else None
+
+    def _counted(self, count_at: int, args: list[bytes]) -> range | None:
+        """Where the keys are whose number stands at `count_at`."""
+        try:
+            count = integer_of(args[count_at])
+        except (IndexError, NotIntegerError):
+            return None
+        found = range(count_at + 1, count_at + 1 + count * self.step, self.step)
+        return found if found and found[-1] < len(args) else None
 
     def _find_keyword(self, keyword: bytes, args: list[bytes]) -> int | None:
         """The argument after the keyword, looked for from `start`: to the right, or to the left when `start` is negative."""
@@ -138,6 +154,11 @@ def KeysAfter(keyword: bytes, *, start: int = 1, limit: int = 2, flags: str = "R
     return KeySpec(keyword, start=start, last=-1, step=1, limit=limit, flags=flags, notes=notes)
 
 
+def KeysCounted(count_at: int, step: int = 1, *, flags: str = "RO access", notes: str = "") -> KeySpec:
+    """Keys that follow an argument which says how many they are, as in MSETEX."""
+    return KeySpec(count_at, step=step, count_at=0, flags=flags, notes=notes)
+
+
 class LegacyRange(NamedTuple):
     """Keys at a fixed position, in the terms of clients that do not know key specifications."""
 
@@ -148,7 +169,7 @@ class LegacyRange(NamedTuple):
     @classmethod
     def of(cls, spec: KeySpec) -> LegacyRange | None:
         """What a specification says in these terms; None when it says more."""
-        if not isinstance(spec.begin, int):
+        if not isinstance(spec.begin, int) or spec.count_at is not None:
             return None
         return cls(spec.begin, spec.begin + spec.last if spec.last >= 0 else spec.last, spec.step)
 

@@ -16,6 +16,7 @@ from streamd.commands.context import Context
 from streamd.commands.long_double import LongDouble
 from streamd.commands.spec import (
     KeysAt,
+    KeysCounted,
     block,
     command,
     double,
@@ -28,11 +29,12 @@ from streamd.commands.spec import (
     token,
     unix_time,
 )
-from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW
-from streamd.errors import CommandError, OptionSyntaxError, WrongTypeError
+from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, EVENTS
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
 
 __all__ = ["SetOptions", "expiry_at_ms"]
 
+INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
@@ -512,6 +514,57 @@ def msetnx(ctx: Context, args: list[bytes]) -> None:
     for name, value in pairs:
         ctx.db.set_string(name, value)
         ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+def _parse_msetex(args: list[bytes]) -> tuple[list[tuple[bytes, bytes]], SetOptions, int]:
+    """The pairs of an MSETEX, its options, and where those begin; CommandError."""
+    try:
+        count = read_integer(args[1])
+    except NotIntegerError:
+        count = 0
+    if not 0 < count <= INT32_MAX:
+        raise CommandError("ERR invalid numkeys value")
+    end = 2 + 2 * count
+    if end > len(args):
+        raise CommandError("ERR wrong number of key-value pairs")
+    options = SetOptions.parse(args[end:])
+    if options.returns_old or options.comparison is not None:
+        raise OptionSyntaxError
+    return list(zip(args[2:end:2], args[3:end:2], strict=True)), options, end
+
+
+@command(
+    "MSETEX", arity=-4, group="string", flags="write denyoom", keys=KeysCounted(1, 2, flags="OW update"), since="8.4.0",
+    complexity="O(N) with N being the number of keys",
+    tips=("request_policy:multi_shard", "response_policy:all_succeeded"),
+    summary="Stores strings under several keys that expire together, if all or none of them are there when asked for.",
+    args=(
+        integer("numkeys"), multiple(block("data", key(), string("value"))),
+        optional(oneof("condition", token("NX"), token("XX"))),
+        optional(oneof(
+            "expiration", integer("seconds", "EX"), integer("milliseconds", "PX"), unix_time("unix-time-seconds", "EXAT"),
+            unix_time("unix-time-milliseconds", "PXAT"), token("KEEPTTL"),
+        )),
+    ),
+)  # fmt: skip
+def msetex(ctx: Context, args: list[bytes]) -> None:
+    pairs, options, options_at = _parse_msetex(args)
+    at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "msetex")
+    for name, _ in pairs if options.only_missing or options.only_existing else ():
+        if (ctx.db.find_for_write(name) is None) is not options.only_missing:
+            ctx.reply.integer(0)
+            return
+    for name, value in pairs:
+        ctx.db.set(name, value, options.keeps_expiry)
+        if options.unit is not None:
+            ctx.db.set_expiry(name, at_ms)
+        ctx.db.event(EVENTS["string"], b"set", name)
+        ctx.dirty += 1
+    if options.unit in ("EX", "PX") and ctx.is_propagating:
+        # The last time counts. What is propagated does not depend on when it is run again.
+        unit_at = max(at for at in range(options_at, len(args)) if args[at].upper() == options.unit.encode())
+        ctx.propagate([*args[:unit_at], b"PXAT", b"%d" % at_ms, *args[unit_at + 2 :]])
     ctx.reply.integer(1)
 
 

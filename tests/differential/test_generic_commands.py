@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from support.differential import Pair, Request
 from support.mask import mask
@@ -62,6 +64,107 @@ XLEN s
 XADD t 1-1 f v
 SET t value GET
 TYPE t
+
+== lcs
+SET s ohmytext
+SET t mynewtext
+XADD u 1-1 f v
+LCS s t
+LCS s t LEN
+LCS s t len len
+LCS s t IDX
+LCS s t IDX LEN
+LCS s t LEN IDX
+LCS s t IDX MINMATCHLEN 4
+LCS s t IDX MINMATCHLEN 5 WITHMATCHLEN
+LCS s t IDX MINMATCHLEN 2 MINMATCHLEN 4 withmatchlen
+LCS s t IDX MINMATCHLEN -1
+LCS s t IDX MINMATCHLEN 9223372036854775807
+LCS s t MINMATCHLEN 9
+LCS s t WITHMATCHLEN
+LCS s t IDX MINMATCHLEN
+LCS s t IDX MINMATCHLEN x
+LCS s t FOO
+LCS s t MINMATCHLEN x FOO
+LCS s none
+LCS none s LEN
+LCS none none IDX
+LCS s s
+LCS u s
+LCS none u FOO
+LCS s
+
+== lcs of long strings
+SETRANGE s 131070 x
+SETRANGE t 1022 x
+LCS s t LEN
+SETRANGE t 1023 x
+LCS s t LEN
+LCS t s IDX
+LCS s none LEN
+
+== msetex
+MSETEX 2 s 1 t 2
+MGET s t
+MSETEX 2 s 3 t 4 NX
+MSETEX 2 s 3 none 4 NX
+MSETEX 2 s 3 t 4 XX
+MSETEX 2 s 5 none 4 XX
+MGET s t none
+MSETEX 2 text 1 text 2 nx
+GET text
+MSETEX 2 s 3 t 4 EX 100
+TTL s
+TTL t
+MSETEX 2 s 3 t 4 keepttl XX
+TTL s
+MSETEX 2 s 3 t 4
+TTL s
+MSETEX 2 s 3 t 4 PX 100000
+PTTL t
+MSETEX 2 s 3 t 4 EXAT 99999999999
+EXPIRETIME t
+MSETEX 2 s 3 t 4 PXAT 99999999999999 XX
+PEXPIRETIME t
+MSETEX 2 s 3 t 4 EX 100 EX 5000
+TTL s
+MSETEX 2 s 3 t 4 EXAT 1
+EXISTS s t
+XADD s 1-1 f v
+MSETEX 1 s v EX 100
+TYPE s
+MSETEX 1 NX v NX
+MSETEX 1 s EX EX 100
+GET s
+OBJECT ENCODING t
+
+== msetex refused
+SET s v
+MSETEX 0 a b
+MSETEX -1 a b
+MSETEX x a b
+MSETEX 2147483647 a b
+MSETEX 2147483648 a b
+MSETEX 9999999999999999999999 a b
+MSETEX 2 a b
+MSETEX 2 a b c
+MSETEX 1 a
+MSETEX 1 s b NX XX
+MSETEX 1 s b XX NX
+MSETEX 1 s b EX 1 PX 1
+MSETEX 1 s b EX 1 KEEPTTL
+MSETEX 1 s b KEEPTTL EX 1
+MSETEX 1 s b EX
+MSETEX 1 s b EX x
+MSETEX 1 s b EX 0
+MSETEX 1 s b NX PX -1
+MSETEX 1 s b EX 9223372036854775807
+MSETEX 1 s b PERSIST
+MSETEX 1 s b GET
+MSETEX 1 s b IFEQ v
+MSETEX 1 s b FOO
+GET s
+EXISTS a
 
 == del unlink exists touch
 XADD s 1-1 f v
@@ -389,6 +492,21 @@ DEBUG
 @pytest.mark.parametrize("script", cases(CASES))
 def test_a_case_is_answered_alike(pair: Pair, script: list[Request]) -> None:
     pair.compare_script(script, keys=keys_of(script), groups=(b"g",))
+
+
+def test_lcs_finds_what_redis_finds(pair: Pair) -> None:
+    """Of several longest ones too; lengths beside the word in which positions are compared."""
+    chance = random.Random(20)
+    script: list[Request] = []
+    for size in (1, 2, 8, 63, 64, 65, 130, 300):
+        for letters in (b"ab", b"abcd", bytes(range(256))):
+            texts = [bytes(chance.choices(letters, k=length)) for length in (size, chance.randint(0, 2 * size))]
+            script += [(b"MSET", b"s", texts[0], b"t", texts[1]), (b"LCS", b"s", b"t"), (b"LCS", b"t", b"s", b"LEN")]
+            script += [
+                (b"LCS", b"s", b"t", b"IDX", b"WITHMATCHLEN"),
+                (b"LCS", b"t", b"s", b"IDX", b"MINMATCHLEN", b"2"),
+            ]
+    pair.run(script)
 
 
 def test_scan_gives_every_key_that_stays(pair: Pair) -> None:

@@ -71,6 +71,21 @@ STORIES = {
         MSET a 1 b 2 a 3
         MSETNX a 1 e 2
         MSETNX e 1 f 2
+        MSETEX 2 a 1 g 2
+        MSETEX 2 a 1 h 2 NX
+        MSETEX 2 a 1 h 2 XX
+        MSETEX 2 h 1 i 2 NX EX 100
+        MSETEX 2 h 1 i 2 EX 10 ex 100 xx
+        MSETEX 2 h 1 i 2 KEEPTTL
+        MSETEX 2 h 1 i 2 PX 100000 KEEPTTL
+        MSETEX 2 h 1 i 2 PX 100000
+        MSETEX 2 h 1 i 2 EXAT 99999999999
+        MSETEX 2 h 1 i 2 PXAT 99999999999999
+        MSETEX 2 h 1 h 2
+        MSETEX 2 h 1 j 2 EXAT 1
+        MSETEX 2 j 1 j 2 PXAT 1
+        XADD s 1-1 f v
+        MSETEX 1 s v EX 100
         MSETNX g 1 g 2
     """,
     "reading": """
@@ -79,6 +94,7 @@ STORIES = {
         GET a
         MGET a none
         STRLEN none
+        LCS none a
         GETRANGE none 0 1
         SUBSTR none 0 1
         DIGEST none
@@ -226,7 +242,7 @@ def test_events_come_as_from_redis(watch: EventWatch, story: str) -> None:
 
 MEETINGS = [
     "GET k", "SET k w", "SET k w NX", "SET k w XX", "SET k w GET", "SETNX k w", "SETEX k 10 w", "GETSET k w", "GETDEL k",
-    "GETEX k EX 10", "MSET k w l w", "MSETNX k w l w", "INCR k", "APPEND k w",
+    "GETEX k EX 10", "MSET k w l w", "MSETNX k w l w", "MSETEX 2 k w l w NX", "MSETEX 2 k w k w XX", "LCS k k", "INCR k", "APPEND k w",
     "SETRANGE k 1 w", "STRLEN k", "DEL k", "UNLINK k", "DELEX k", "DELEX k IFEQ v", "EXISTS k", "TOUCH k", "TYPE k", "TTL k",
     "EXPIRE k 10", "PERSIST k", "RENAME k l", "RENAMENX k l", "RENAME other k", "RENAMENX other k", "RENAMENX none k",
     "COPY k l", "COPY other k", "COPY other k REPLACE", "MOVE k 1", "OBJECT ENCODING k", "MEMORY USAGE k", "SCAN 0",
