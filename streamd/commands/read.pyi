@@ -2,7 +2,7 @@ from typing import final
 
 from streamd.commands.context import Context
 
-__all__ = ["ReadOptions", "parse_read"]
+__all__ = ["ReadOptions", "find_keys", "parse_read"]
 
 @final
 class ReadOptions:
@@ -23,6 +23,7 @@ class ReadOptions:
     @property
     def key_count(self) -> int: ...
 
+def find_keys(args: list[bytes]) -> range | None: ...
 def parse_read(args: list[bytes], is_group: bool, now_ms: int) -> ReadOptions: ...
 def xread(ctx: Context, args: list[bytes]) -> None: ...
 def xreadgroup(ctx: Context, args: list[bytes]) -> None: ...

@@ -16,6 +16,7 @@ What a stream has for a request:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc
 
@@ -37,7 +38,7 @@ from streamd.protocol.reply cimport ReplyWriter
 from streamd.commands.spec import KeysAfter, block, command, integer, key, multiple, optional, string, token
 from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, printable
 
-__all__ = ["ReadOptions", "parse_read"]
+__all__ = ["ReadOptions", "find_keys", "parse_read"]
 
 cdef enum:
     CLAIM_RETRY_MS = 10
@@ -85,6 +86,62 @@ cdef class ReadOptions:
         )
 
 
+cdef enum Word:
+    NO_WORD                     # what is no option, or lacks the arguments that it takes
+    STREAMS_WORD
+    COUNT_WORD
+    GROUP_WORD
+    BLOCK_WORD
+    NOACK_WORD
+    CLAIM_WORD
+
+
+cdef Word word_at(list args, Py_ssize_t at, Py_ssize_t left) noexcept:
+    """Which option the argument is; `left`: how many arguments follow it.
+
+    Every reading of a request goes by this function and by `values_of`: the keys that permissions are asked about are
+    those that are read.
+    """
+    cdef bytes text = <bytes>PyList_GET_ITEM(args, at)
+    if is_word(text, b"STREAMS") and left:
+        return STREAMS_WORD
+    if is_word(text, b"COUNT") and left:
+        return COUNT_WORD
+    if is_word(text, b"GROUP") and left >= 2:
+        return GROUP_WORD
+    if is_word(text, b"BLOCK") and left:
+        return BLOCK_WORD
+    if is_word(text, b"NOACK"):
+        return NOACK_WORD
+    if is_word(text, b"CLAIM") and left:
+        return CLAIM_WORD
+    return NO_WORD
+
+
+cdef inline Py_ssize_t values_of(Word word) noexcept:
+    """How many arguments belong to an option."""
+    return 2 if word == GROUP_WORD else 0 if word == NOACK_WORD else 1
+
+
+def find_keys(list args not None):
+    """Where the keys of a request of XREAD or XREADGROUP are; None when it is not made as one.
+
+    What options say is not looked at: a request that fails for it names its keys all the same.
+    """
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 1
+    cdef Word word
+    while i < argc:
+        word = word_at(args, i, argc - i - 1)
+        i += 1
+        if word == STREAMS_WORD:
+            return range(i, (i + argc) // 2) if (argc - i) % 2 == 0 else None
+        if word == NO_WORD:
+            break
+        i += values_of(word)
+    return None
+
+
 cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
     """Read the arguments of XREAD, or of XREADGROUP when `is_group`; IDs are only counted.
 
@@ -95,43 +152,40 @@ cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
     cdef Py_ssize_t argc = len(args)
     cdef Py_ssize_t i = 1
     cdef Py_ssize_t left
-    cdef bytes word
+    cdef Word word
     while i < argc:
-        word = <bytes>args[i]
         left = argc - i - 1
-        if is_word(word, b"STREAMS") and left:
+        word = word_at(args, i, left)
+        i += 1
+        if word == STREAMS_WORD:
             if left % 2:
                 raise unbalanced(is_group)
-            options.first_key = i + 1
+            options.first_key = i
             options.key_count = left // 2
             break
-        elif is_word(word, b"COUNT") and left:
-            i += 1
+        elif word == COUNT_WORD:
             options.count = max(0, require_int64(<bytes>args[i]))
-        elif is_word(word, b"GROUP") and left >= 2:
+        elif word == GROUP_WORD:
             if not is_group:
                 raise only_for_groups("GROUP")
-            options.group = <bytes>args[i + 1]
-            options.consumer = <bytes>args[i + 2]
-            i += 2
-        elif is_word(word, b"BLOCK") and left:
-            i += 1
+            options.group = <bytes>args[i]
+            options.consumer = <bytes>args[i + 1]
+        elif word == BLOCK_WORD:
             options.timeout_ms = parse_timeout(<bytes>args[i], now_ms)
-        elif is_word(word, b"NOACK"):
+        elif word == NOACK_WORD:
             if not is_group:
                 raise only_for_groups("NOACK")
             options.no_ack = True
-        elif is_word(word, b"CLAIM") and left:
+        elif word == CLAIM_WORD:
             if not is_group:
                 raise only_for_groups("CLAIM")
-            i += 1
             if not parse_int64(<bytes>args[i], &options.min_idle_ms):
                 raise CommandError("ERR min-idle-time is not an integer or out of range")
             if options.min_idle_ms < 0:
                 raise CommandError("ERR min-idle-time must be a positive integer")
         else:
             raise OptionSyntaxError()
-        i += 1
+        i += values_of(word)
     if options.first_key == 0:
         raise OptionSyntaxError()
     if is_group and options.group is None:
@@ -198,12 +252,15 @@ cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
 
 
 WAITING = (optional(integer("count", "COUNT")), optional(integer("milliseconds", "BLOCK")))
+KEYS_FLAGS = "RO access incomplete"
+KEYS_NOTES = "STREAMS may be the value of an option, too: it counts where an option is expected"
 STREAMS = block("streams", multiple(key()), multiple(string("id")), token="STREAMS")
 """How the options that both commands have look in COMMAND DOCS."""
 
 
 @command(
-    "XREAD", arity=-4, group="stream", flags="readonly blocking", keys=KeysAfter(b"STREAMS", start=1),
+    "XREAD", arity=-4, group="stream", flags="readonly blocking",
+    keys=KeysAfter(b"STREAMS", start=1, flags=KEYS_FLAGS, notes=KEYS_NOTES, find=find_keys),
     since="5.0.0", summary="Returns entries of one or more streams that come after the given IDs, or waits for one.",
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
     args=(*WAITING, STREAMS),
@@ -297,7 +354,8 @@ cdef int parse_group_id(bytes text, StreamID *out) except -1:
 
 
 @command(
-    "XREADGROUP", arity=-7, group="stream", flags="write blocking", keys=KeysAfter(b"STREAMS", start=4),
+    "XREADGROUP", arity=-7, group="stream", flags="write blocking",
+    keys=KeysAfter(b"STREAMS", start=4, flags=KEYS_FLAGS, notes=KEYS_NOTES, find=find_keys),
     since="5.0.0", summary="Returns new or pending entries for a consumer of a group, or waits for one.",
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
     args=(

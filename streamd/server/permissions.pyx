@@ -24,9 +24,6 @@ from streamd.engine.glob cimport glob_match
 
 __all__ = ["Catalogue", "Permissions", "Rules"]
 
-cdef extern from "<strings.h>" nogil:
-    int strncasecmp(const char *a, const char *b, size_t n)
-
 cdef enum:
     READ = 1
     WRITE = 2
@@ -55,16 +52,13 @@ cdef int access_of(str flags) except -1:
 
 cdef struct KeyRange:
     # A key specification (spec.KeySpec), and where its keys are in the request that is being looked at.
-    int first                    # index of the first key; with a keyword, unused
-    const char *keyword          # what the keys follow, or NULL; belongs to `owner` of the plan
-    Py_ssize_t keyword_size
-    int start                    # where the keyword is looked for
-    int last
+    int first                    # index of the first key; 0: the specification is asked for each request
+    int last                     # relative to the first; relative to the end when negative
     int step
-    int limit
     int access                   # READ, WRITE, or ASKED_EACH_TIME
     Py_ssize_t found_first       # in this request
-    Py_ssize_t found_last
+    Py_ssize_t found_last        # before the first: there are none
+    Py_ssize_t found_step
     int found_access
 
 
@@ -72,7 +66,7 @@ cdef class Plan:
     # Keys and channels of one command.
     cdef KeyRange *ranges        # owned
     cdef int count
-    cdef list owner              # keeps the keywords alive
+    cdef list specs              # of spec.KeySpec, one for each range
     cdef object key_flags        # spec.Command.key_flags, or None
     cdef Py_ssize_t first_channel    # 0: the command names no channels
     cdef Py_ssize_t last_channel
@@ -80,31 +74,24 @@ cdef class Plan:
 
     def __cinit__(self, command):
         cdef KeyRange *each
-        specs = [spec for spec in command.keys if "not_key" not in spec.flags.split()]
-        self.owner = []
+        self.specs = [spec for spec in command.keys if spec.names_keys]
         self.key_flags = command.key_flags
         if command.channels is not None:
             self.first_channel = command.channels.first
             self.last_channel = command.channels.last
             self.channels_are_patterns = command.channels.are_patterns
-        if not specs:
+        if not self.specs:
             return
-        self.ranges = <KeyRange *>calloc(len(specs), sizeof(KeyRange))
+        self.ranges = <KeyRange *>calloc(len(self.specs), sizeof(KeyRange))
         if self.ranges == NULL:
             raise MemoryError("no memory for the keys of a command")
-        for spec in specs:
+        for spec in self.specs:
             each = &self.ranges[self.count]
             self.count += 1
-            if isinstance(spec.begin, int):
+            if spec.is_fixed:
                 each.first = spec.begin
-            else:
-                self.owner.append(spec.begin)
-                each.keyword = PyBytes_AS_STRING(spec.begin)
-                each.keyword_size = PyBytes_GET_SIZE(spec.begin)
-            each.start = spec.start
             each.last = spec.last
             each.step = spec.step
-            each.limit = spec.limit
             is_variable = self.key_flags is not None and "variable_flags" in spec.flags.split()
             each.access = ASKED_EACH_TIME if is_variable else access_of(spec.flags)
 
@@ -112,45 +99,34 @@ cdef class Plan:
         free(self.ranges)
 
     cdef int find_keys(self, list args) except -1:
-        """Find the keys of a request; return how many ranges have some: all, or none when it is not made as they say.
+        """Find the keys of a request; return how many ranges were found: all, or none when it is not made as they say.
 
-        The same rules as spec.keys_of. A request of the wrong form fails before it reaches a key.
+        The same keys as those of spec.keys_of. A request of the wrong form fails before it reaches a key.
         """
         cdef Py_ssize_t argc = len(args), first, last
         cdef KeyRange *each
         cdef int at
         for at in range(self.count):
             each = &self.ranges[at]
-            first = each.first if each.keyword == NULL else find_keyword(each, args, argc)
-            if each.last >= 0:
-                last = first + each.last
-            elif each.limit <= 1:
-                last = argc + each.last
+            if each.first:
+                first = each.first
+                last = first + each.last if each.last >= 0 else argc + each.last
+                if first > last or last >= argc:
+                    return 0
+                each.found_first = first
+                each.found_last = last
+                each.found_step = each.step
             else:
-                last = first + (argc - first) // each.limit + each.last
-            if first <= 0 or first > last or last >= argc:
-                return 0
-            each.found_first = first
-            each.found_last = last
+                positions = self.specs[at].positions(args)
+                if positions is None:
+                    return 0
+                each.found_first = positions.start
+                each.found_last = positions.stop - 1
+                each.found_step = positions.step
             each.found_access = each.access
             if each.access == ASKED_EACH_TIME:
                 each.found_access = access_of(self.key_flags(args))
         return self.count
-
-
-cdef Py_ssize_t find_keyword(KeyRange *each, list args, Py_ssize_t argc) noexcept:
-    """The index after the keyword, looked for to the right, or to the left when `start` is negative; 0: not there."""
-    cdef int step = 1 if each.start > 0 else -1
-    cdef Py_ssize_t at = each.start if each.start > 0 else argc + each.start
-    cdef PyObject *arg
-    while 0 < at < argc:
-        arg = PyList_GET_ITEM(args, at)
-        if PyBytes_GET_SIZE(<bytes>arg) == each.keyword_size and strncasecmp(
-            PyBytes_AS_STRING(<bytes>arg), each.keyword, <size_t>each.keyword_size
-        ) == 0:
-            return at + 1
-        at += step
-    return 0
 
 
 cdef class Catalogue:
@@ -281,7 +257,7 @@ cdef class Rules:
                     if not self.keys.allow(PyList_GET_ITEM(args, at), each.found_access):
                         where[0] = at
                         return DENIED_KEY
-                    at += each.step
+                    at += each.found_step
         if plan.first_channel and not self.channels.allows_all:
             last = plan.last_channel if plan.last_channel >= 0 else len(args) + plan.last_channel
             for at in range(plan.first_channel, min(last + 1, <Py_ssize_t>len(args))):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.differential import Pair, Request
+from support.later import flags_before
 from support.servers import Server, eventually
 from support.tables import cases
 from support.wire import Reply, Wire, split_line
@@ -414,6 +415,7 @@ def table_of(wire: Wire, names: list[str]) -> dict[str, Any]:
 def normalised(record: Reply) -> dict[str, Any]:
     fields = record.value
     assert len(fields) == 10
+    name = fields[0].value.decode()
     return {
         "kinds": [field.kind for field in fields],
         "name": fields[0].value,
@@ -423,16 +425,16 @@ def normalised(record: Reply) -> dict[str, Any]:
         "legacy keys": [field.value for field in fields[3:6]],
         "categories": sorted(category.value for category in fields[6].value),
         "tips": sorted(tip.value for tip in fields[7].value),
-        "key specs": [key_spec(spec) for spec in fields[8].value],
+        "key specs": [key_spec(name, spec) for spec in fields[8].value],
     }
 
 
-def key_spec(spec: Reply) -> dict[Any, Any]:
+def key_spec(command: str, spec: Reply) -> dict[Any, Any]:
     """As a map of maps; the notes, which are prose, left out; flags sorted."""
     pairs = dict(zip([k.value for k in spec.value[::2]], spec.value[1::2], strict=True))
     pairs.pop(b"notes", None)
     flags = pairs.pop(b"flags")
-    return {"kind": spec.kind, "flags": sorted(f.value for f in flags.value), **pairs}
+    return {"kind": spec.kind, "flags": sorted(f.value for f in flags_before(command, flags.value)), **pairs}
 
 
 @pytest.mark.parametrize("name", SPOKEN)

@@ -290,6 +290,7 @@ SPECS = st.builds(
     last=st.integers(-3, 3),
     step=st.integers(1, 3),
     limit=st.integers(0, 3),
+    counted=st.booleans(),
     flags=st.sampled_from(["RO access", "RW update", "OW insert", "RW access delete", "RO", "RO not_key"]),
 )
 

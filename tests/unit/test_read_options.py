@@ -9,7 +9,7 @@ import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.commands.group  # noqa: F401  (declares its commands)
-from streamd.commands.read import ReadOptions, parse_read
+from streamd.commands.read import ReadOptions, find_keys, parse_read
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 
@@ -71,6 +71,35 @@ def test_an_option_given_twice_counts_as_given_last() -> None:
 def test_what_follows_streams_is_keys_and_ids_whatever_it_looks_like() -> None:
     options = parse("XREAD STREAMS COUNT STREAMS BLOCK 0")
     assert (options.first_key, options.key_count) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("XREAD STREAMS a b 1 2", "a b"),
+        ("XREAD STREAMS STREAMS STREAMS 1 2", "STREAMS STREAMS"),
+        ("XREAD COUNT streams STREAMS a 0", "a"),
+        ("xread block STREAMS streams a 0", "a"),
+        ("XREADGROUP NOACK GROUP g STREAMS STREAMS a >", "a"),
+        ("XREADGROUP GROUP STREAMS STREAMS CLAIM STREAMS STREAMS a >", "a"),
+        ("XREADGROUP COUNT 1 STREAMS GROUP g", "GROUP"),
+        ("XREAD GROUP g c NOACK CLAIM 1 STREAMS a 0", "a"),
+        ("XREAD STREAMS a 0 b", None),
+        ("XREAD a STREAMS b 0", None),
+        ("XREAD COUNT 1 STREAMS", None),
+        ("XREAD COUNT 1 COUNT", None),
+        ("XREADGROUP NOACK GROUP STREAMS a", None),
+    ],
+)
+def test_keys_are_those_that_are_read(line: str, keys: str | None) -> None:
+    args = line.encode().split(b" ")
+    found = find_keys(args)
+    assert (None if found is None else b" ".join(args[at] for at in found).decode()) == keys
+    try:
+        options = parse(line)
+    except CommandError:
+        return
+    assert found == range(options.first_key, options.first_key + options.key_count)
 
 
 @pytest.mark.parametrize("count", ["0", "-1", str(-(2**63))])

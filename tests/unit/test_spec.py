@@ -13,6 +13,7 @@ from streamd.commands.spec import (
     CommandTable,
     KeysAfter,
     KeysAt,
+    KeysCounted,
     KeySpec,
     KeyUse,
     block,
@@ -113,6 +114,7 @@ def test_a_container_has_a_subcommand() -> None:
         ("XLEN", {"keys": (KeysAt(1, flags="RO RW"),)}, "says one of RO"),
         ("XLEN", {"keys": (KeysAt(1, flags="RO reading"),)}, "unknown key flag reading"),
         ("XLEN", {"keys": (KeysAt(1, flags="RW variable_flags"),)}, "need key_flags"),
+        ("XLEN", {"keys": (KeysAfter(b"K", find=lambda args: None),)}, "incomplete"),
         ("XLEN", {"args": (key(spec=1),)}, "has no key specification 1"),
         ("XLEN", {"args": (block("b", oneof("o", key(spec=2))),)}, "has no key specification 2"),
         ("XLEN", {"args": (oneof("o"),)}, "has no parts"),
@@ -283,6 +285,14 @@ def test_only_a_complete_table_can_be_copied() -> None:
 STREAMS = KeysAfter(b"STREAMS")
 
 
+def find_after_keys(args: list[bytes]) -> range | None:
+    """The argument after the first `keys`, no argument in a request of three, and no request otherwise."""
+    return range(3, 4) if args[2:3] == [b"keys"] else range(0) if len(args) == 3 else None
+
+
+FOUND = KeysAfter(b"KEYS", flags="RO access incomplete", find=find_after_keys)
+
+
 @pytest.mark.parametrize(
     ("keys", "request_line", "positions"),
     [
@@ -307,6 +317,15 @@ STREAMS = KeysAfter(b"STREAMS")
         ((KeysAfter(b"KEYS", start=-2, limit=0),), "c keys a keys b", [4]),
         ((KeysAfter(b"KEYS", start=-2, limit=0),), "c a KEYS b d", [3, 4]),
         ((KeysAfter(b"KEYS", start=-2, limit=0),), "c a b", []),
+        ((KeysCounted(1),), "c 2 a b d", [2, 3]),
+        ((KeysCounted(2),), "c x 1 a", [3]),
+        ((KeysCounted(1, 2),), "c 2 a v b v", [2, 4]),
+        *(((KeysCounted(1),), f"c {number} a b", []) for number in ("0", "-1", "01", "+1", "x", "3", "99999999999")),
+        ((KeysCounted(2),), "c x", []),
+        ((FOUND,), "c a keys b keys", [3]),
+        ((FOUND,), "c keys", []),
+        ((KeysAt(1), FOUND), "c a b", [1]),
+        ((KeysAt(1), FOUND), "c a b d", []),
         ((), "c a", []),
     ],
 )
