@@ -73,18 +73,11 @@ def _write_key_spec(reply: ReplyWriter, spec: KeySpec) -> None:
     else:
         _write_search(reply, b"keyword", {b"keyword": spec.begin, b"startfrom": spec.start})
     reply.bulk(b"find_keys")
-<<<<<<< Updated upstream
     if spec.count_at is None:
         _write_search(reply, b"range", {b"lastkey": spec.last, b"keystep": spec.step, b"limit": spec.limit})
     else:
         counted: dict[bytes, bytes | int] = {b"keynumidx": spec.count_at, b"firstkey": spec.count_at + 1}
         _write_search(reply, b"keynum", {**counted, b"keystep": spec.step})
-=======
-    if spec.counted:
-        _write_search(reply, b"keynum", {b"keynumidx": 0, b"firstkey": 1, b"keystep": spec.step})
-    else:
-        _write_search(reply, b"range", {b"lastkey": spec.last, b"keystep": spec.step, b"limit": spec.limit})
->>>>>>> Stashed changes
 
 
 def _write_search(reply: ReplyWriter, kind: bytes, parameters: dict[bytes, bytes | int]) -> None:

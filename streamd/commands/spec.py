@@ -29,13 +29,8 @@ from streamd.commands.args import integer as integer_of
 from streamd.errors import NotIntegerError
 
 __all__ = [
-<<<<<<< Updated upstream
-    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "KeysCounted", "block", "command",
-    "container", "double", "integer", "key", "keys_of", "multiple", "oneof", "optional", "pattern", "string", "table",
-=======
-    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "KeysCounted", "block",
-    "command", "container", "double", "integer", "key", "keys_of", "multiple", "oneof", "optional", "pattern", "string", "table",
->>>>>>> Stashed changes
+    "ACL_CATEGORIES", "Arg", "ChannelsAt", "Command", "CommandTable", "KeySpec", "KeyUse", "KeysAfter", "KeysAt", "KeysCounted",
+    "block", "command", "container", "double", "integer", "key", "keys_of", "multiple", "oneof", "optional", "pattern", "string", "table",
     "token", "unix_time",
 ]  # fmt: skip
 
@@ -103,11 +98,7 @@ class KeySpec:
     last     last key relative to the first when >= 0, else relative to the end of the arguments (-1 = last)
     step     distance between keys
     limit    0: no limit; 2: keys are the first half of what remains; n: the first nth
-<<<<<<< Updated upstream
     count_at where the number of keys stands, relative to `begin`: they follow it, and `last` and `limit` mean nothing
-=======
-    counted  at `begin` is the number of keys, and the keys follow it; `last` and `limit` mean nothing
->>>>>>> Stashed changes
     flags    what is done with the keys: RO, RW, OW or RM, then access, update, insert, delete, not_key, incomplete ...
     notes    a remark for readers of COMMAND INFO
     find     finds the keys where these terms do not say exactly which they are: the parse that the handler uses, too.
@@ -120,11 +111,7 @@ class KeySpec:
     last: int = 0
     step: int = 1
     limit: int = 0
-<<<<<<< Updated upstream
     count_at: int | None = None
-=======
-    counted: bool = False
->>>>>>> Stashed changes
     flags: str = "RO access"
     notes: str = ""
     find: Callable[[list[bytes]], range | None] | None = None
@@ -142,7 +129,7 @@ class KeySpec:
     @property
     def is_fixed(self) -> bool:
         """Whether position, or position from the end, is all that there is to know."""
-        return isinstance(self.begin, int) and not self.counted and self.limit <= 1 and self.find is None
+        return isinstance(self.begin, int) and self.count_at is None and self.limit <= 1 and self.find is None
 
     def positions(self, args: list[bytes]) -> range | None:
         """Where in `args` the keys are; None when the request is not made as the specification says."""
@@ -152,17 +139,9 @@ class KeySpec:
         first = self.begin if isinstance(self.begin, int) else self._find_keyword(self.begin, args)
         if first is None:
             return None
-<<<<<<< Updated upstream
         if self.count_at is not None:
             return self._counted(first + self.count_at, args)
         if self.last >= 0:
-=======
-        if self.counted:
-            count = _number_of_keys(args[first]) if first < argc else 0
-            first += 1
-            last = first + (count - 1) * self.step
-        elif self.last >= 0:
->>>>>>> Stashed changes
             last = first + self.last
         elif self.limit <= 1:
             last = argc + self.last
@@ -186,11 +165,6 @@ class KeySpec:
         return next((at + 1 for at in search if args[at].upper() == keyword), None)
 
 
-def _number_of_keys(text: bytes) -> int:
-    """The number in front of the keys; 0 when it is none."""
-    return int(text) if 0 < len(text) < 10 and text.isdigit() and not text.startswith(b"0") else 0
-
-
 def KeysAt(first: int, last: int = 0, step: int = 1, *, flags: str = "RO access", notes: str = "") -> KeySpec:
     """Keys at a fixed position; `last` is relative to `first`, or to the end when negative."""
     return KeySpec(first, last=last, step=step, flags=flags, notes=notes)
@@ -209,11 +183,6 @@ def KeysAfter(
     return KeySpec(keyword, start=start, last=-1, step=1, limit=limit, flags=flags, notes=notes, find=find)
 
 
-def KeysCounted(number_at: int, step: int = 1, *, flags: str = "RO access", notes: str = "") -> KeySpec:
-    """Keys that follow their number, as in EVAL; the number is at a fixed position."""
-    return KeySpec(number_at, counted=True, step=step, flags=flags, notes=notes)
-
-
 def KeysCounted(count_at: int, step: int = 1, *, flags: str = "RO access", notes: str = "") -> KeySpec:
     """Keys that follow an argument which says how many they are, as in MSETEX."""
     return KeySpec(count_at, step=step, count_at=0, flags=flags, notes=notes)
@@ -229,11 +198,7 @@ class LegacyRange(NamedTuple):
     @classmethod
     def of(cls, spec: KeySpec) -> LegacyRange | None:
         """What a specification says in these terms; None when it says more."""
-<<<<<<< Updated upstream
         if not isinstance(spec.begin, int) or spec.count_at is not None:
-=======
-        if not isinstance(spec.begin, int) or spec.counted:
->>>>>>> Stashed changes
             return None
         return cls(spec.begin, spec.begin + spec.last if spec.last >= 0 else spec.last, spec.step)
 

@@ -290,7 +290,7 @@ SPECS = st.builds(
     last=st.integers(-3, 3),
     step=st.integers(1, 3),
     limit=st.integers(0, 3),
-    counted=st.booleans(),
+    count_at=st.sampled_from([None, None, 0, 1]),
     flags=st.sampled_from(["RO access", "RW update", "OW insert", "RW access delete", "RO", "RO not_key"]),
 )
 
