@@ -7,7 +7,7 @@ import importlib
 __all__ = ["FAMILIES", "load_all"]
 
 FAMILIES = (
-    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "lcs", "stream", "read", "group",
+    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "increx", "lcs", "stream", "read", "group",
     "split", "stream_info", "transaction", "tracking", "pubsub", "publish", "slowlog", "latency", "monitor", "lolwut", "memory", "acl", "persistence",
 )  # fmt: skip
 """The modules that declare commands."""

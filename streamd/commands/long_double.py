@@ -1,4 +1,4 @@
-"""The floating-point numbers of INCRBYFLOAT: x86 extended precision, on every machine.
+"""The floating-point numbers of INCRBYFLOAT and INCREX: x86 extended precision, on every machine.
 
 Redis computes with C's `long double` and answers with seventeen decimals, so its digits show the 64-bit mantissa of the
 machines it mostly runs on. Neither Python nor every C compiler has that type; here a number is an exact fraction that is
@@ -11,12 +11,15 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["LongDouble"]
+__all__ = ["GREATEST", "LongDouble"]
 
 MANTISSA_BITS = 64
 GREATEST_EXPONENT = 16383
 LEAST_EXPONENT = -16445
 """Of the smallest number that is not zero."""
+
+GREATEST = Fraction((2**MANTISSA_BITS - 1) * 2 ** (GREATEST_EXPONENT - MANTISSA_BITS + 1))
+"""The greatest number that is not infinite."""
 
 MAX_TEXT = 5 * 1024
 """Texts this long, in bytes, are no numbers for Redis."""

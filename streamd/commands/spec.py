@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from streamd import REDIS_VERSION
 from streamd.commands.args import integer as integer_of
 from streamd.errors import NotIntegerError
 
@@ -76,6 +77,10 @@ DOC_FLAGS = frozenset({"deprecated", "syscmd"})
 
 OWN_PREFIX = "STREAMD."
 """What the names of commands begin with that Redis does not have. Its own never have a dot."""
+
+
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
 
 
 def _words(text: str, known: frozenset[str], what: str, name: str) -> frozenset[str]:
@@ -342,6 +347,11 @@ class Command:
     def is_own(self) -> bool:
         """Whether Redis has no such command; `since` is then a version of streamd."""
         return self.name.startswith(OWN_PREFIX)
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether Redis has it only since a release after the one that is spoken (`streamd.REDIS_VERSION`)."""
+        return not self.is_own and _release(self.since) > _release(REDIS_VERSION)
 
     def accepts(self, argc: int) -> bool:
         """Whether a request of `argc` arguments has the right number of them."""
