@@ -14,7 +14,7 @@ from streamd.commands.spec import command, integer, multiple, oneof, optional, s
 from streamd.errors import CommandError, OptionSyntaxError, printable
 from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["TrackingContext", "TrackingOptions"]
+__all__ = ["TrackingContext", "TrackingOptions", "find_overlapping"]
 
 FLAGS = "noscript loading stale"
 
@@ -129,14 +129,35 @@ class TrackingOptions:
             self._check_overlaps([] if old is None else old.prefixes)
 
     def _check_overlaps(self, existing: list[bytes]) -> None:
-        for at, prefix in enumerate(self.prefixes):
-            for others, whose in ((existing, "an existing"), (self.prefixes[at + 1 :], "another provided")):
-                for other in others:
-                    if prefix.startswith(other) or other.startswith(prefix):
-                        raise CommandError(
-                            f"ERR Prefix '{printable(prefix)}' overlaps with {whose} prefix '{printable(other)}'."
-                            " Prefixes for a single client must not overlap."
-                        )
+        at = find_overlapping(self.prefixes, existing)
+        if at is None:
+            return
+        prefix = self.prefixes[at]
+        for others, whose in ((existing, "an existing"), (self.prefixes[at + 1 :], "another provided")):
+            for other in others:
+                if prefix.startswith(other) or other.startswith(prefix):
+                    raise CommandError(
+                        f"ERR Prefix '{printable(prefix)}' overlaps with {whose} prefix '{printable(other)}'."
+                        " Prefixes for a single client must not overlap."
+                    )
+
+
+def find_overlapping(prefixes: list[bytes], existing: list[bytes]) -> int | None:
+    """The index of the first of `prefixes` that begins with another one, or with which another one begins.
+
+    None when there is none. Those of `existing`, sorted, do not overlap with each other. O(n log n), n in all.
+    """
+    found = []
+    # In sorted order, what begins with a prefix follows it at once: `outer` has those that the last one begins with.
+    outer: list[tuple[bytes, int]] = []
+    given = [(prefix, at) for at, prefix in enumerate(prefixes)]
+    for prefix, at in sorted([(prefix, -1) for prefix in existing] + given):
+        while outer and not prefix.startswith(outer[-1][0]):
+            outer.pop()
+        if outer:
+            found += [at, outer[-1][1]]
+        outer.append((prefix, at))
+    return min((at for at in found if at >= 0), default=None)
 
 
 _SWITCHES = {b"BCAST": "is_bcast", b"OPTIN": "is_optin", b"OPTOUT": "is_optout", b"NOLOOP": "is_noloop"}

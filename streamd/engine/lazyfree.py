@@ -4,9 +4,9 @@ Two kinds of work, told apart by who must hold the interpreter's lock:
 
 - The C memory of a large value (a stream of many nodes) is freed by a thread of our own, which needs the lock only to
   fetch the next piece. `release` decides by the value's own estimate, `free_effort`; small values are freed at once.
-- The Python objects of a flushed database (keys, slots, dictionaries) can only be freed under the lock, so a thread
-  would stop the loop all the same. They are released in slices: `step(budget)` is called by the server, from a timer
-  while `has_slices` is true, and gives back after about `budget` objects.
+- The Python objects of a flushed database (keys, slots, dictionaries), and of who had read its keys, can only be freed
+  under the lock, so a thread would stop the loop all the same. They are released in slices: `step(budget)` is called by
+  the server, from a timer while `has_slices` is true, and gives back after about `budget` objects.
 
 One LazyFree serves all databases of a process. Everything but `_run` is called from the thread of the loop.
 """

@@ -715,6 +715,7 @@ class Acl:
         if user is None or not user.accepts(password):
             self._log(client, Reason.AUTH, command, name, is_multi=client.transaction is not None)
             raise CommandError(WRONG_LOGIN)
+        self._deliver_news()
         client.set_authenticated(True, user)
 
     def authenticate_by_certificate(self, client: Client, name: bytes) -> None:
@@ -741,6 +742,7 @@ class Acl:
         if user is None:
             self.users[name] = changed
             return
+        self._deliver_news()
         user.take(changed)
         self._follow(user)
 
@@ -749,9 +751,14 @@ class Acl:
         user = self.users.pop(name, None)
         if user is None:
             return False
+        self._deliver_news()
         for client in self._clients_of(user):
             self._server.kill(client)
         return True
+
+    def _deliver_news(self) -> None:
+        """Tell clients of changed keys (CLIENT TRACKING ON BCAST) while they are allowed what they were until now."""
+        self._server.dispatcher.tracking.broadcast()
 
     def _clients_of(self, user: User) -> list[Client]:
         return [client for client in self._server.clients.values() if client.user is user]
@@ -837,6 +844,7 @@ class Acl:
             raise AclError(f"Error loading ACLs, opening file '{path}': {error.strerror}") from error
         loaded = FileReader(path, self._new_user).read(content)
         loaded.setdefault(DEFAULT_USER, self._new_default())
+        self._deliver_news()
         # All clients are looked at once, not once for each user.
         clients: dict[User, list[Client]] = {}
         for client in self._server.clients.values():

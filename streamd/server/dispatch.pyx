@@ -290,7 +290,7 @@ cdef class Dispatcher:
             if not client.is_put_off:
                 client.go_on()
         ending_us = monotonic_us()
-        if (<Tracking>self.tracking).has_news:
+        if (<Tracking>self.tracking).news:
             (<Tracking>self.tracking).broadcast()
         if self.has_effects:
             # Before any reply leaves: what it acknowledges is in the file by then.

@@ -304,3 +304,11 @@ cdef class Permissions:
     def allow_channel(self, bytes name not None, bint is_pattern=False):
         """Whether one of the sets allows a channel, or a pattern of channels."""
         return any((<Rules>rules).allows_channel(name, is_pattern) for rules in self.sets)
+
+    def allow_reading(self, bytes key not None):
+        """Whether one of the sets allows a key to be read."""
+        cdef Rules rules
+        for rules in self.sets:
+            if rules.keys.allows_all or rules.keys.allow(<PyObject *>key, READ):
+                return True
+        return False

@@ -19,6 +19,7 @@ cdef class ClientTracking:
 
 cdef class Audience:
     # Who is told of the keys under one prefix, and what they have not been told yet.
+    cdef bytes prefix
     cdef dict clients                     # id -> Client
     cdef dict keys                        # changed key -> the Client that changed it; None: nobody is spared the news
 
@@ -27,6 +28,8 @@ cdef class Tracking:
     cdef Dispatcher dispatcher
     cdef object table                     # OrderedDict, longest unread first: key -> client ID, or a set of several
     cdef dict prefixes                    # prefix -> Audience
+    cdef dict news                        # prefix -> Audience, of those that have keys
+    cdef object length_counts             # Counter: how many prefixes have a length
     cdef list lengths                     # of the prefixes, each once, ascending
     cdef list pending                     # keys to be told to the running client after its reply; None: all keys
     cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
@@ -34,7 +37,6 @@ cdef class Tracking:
     cdef readonly long long total_items   # client IDs in `table`
     cdef long long _max_keys
     cdef int effort                       # keys to be forgotten at a time
-    cdef bint has_news                    # some Audience has keys
     cdef long long flush_command          # the last flush: how many commands had been run before,
     cdef int flush_index                  # and which database was flushed; FLUSHALL flushes them in ascending order
 
@@ -44,7 +46,7 @@ cdef class Tracking:
     cdef int finish_unit(self, Client client) except -1
     cdef int touched(self, bytes key, bint by_server) except -1
     cdef int flushed(self, int db_index) except -1
-    cdef int broadcast(self) except -1
+    cpdef int broadcast(self) except -1
     cdef int shrink(self) except -1
     cdef int add_item(self, bytes key, long long client_id) except -1
     cdef list request_keys(self, object command, list args)

@@ -6,7 +6,7 @@ There are two ways to be told, chosen by CLIENT TRACKING:
     by default   what a client reads is remembered in `table`; the first change of a key is told to all that have read
                  it, and the key is forgotten until somebody reads it again
     BCAST        nothing is remembered; all changes of keys under some prefixes are told, together at the end of the
-                 turn
+                 turn, and no names of keys that the client's user may not read
 
 The table holds IDs, not clients: one that has gone, or does not track any more, leaves its IDs behind, and they go with
 the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each
@@ -18,16 +18,16 @@ The running client is told after its reply (of a transaction: after EXEC's), oth
 one told in its place (REDIRECT); in RESP2 that is the only way, and the other one must have subscribed to something.
 
 What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks
-with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes.
+with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes, counted in
+`length_counts`; `news` has the audiences that have keys.
 
 Behaviour: Redis 8.6.
 """
 
-from bisect import insort
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from streamd.commands.spec import keys_of
-from streamd.server.client cimport IN_MULTI, REPLY_ON, SUBSCRIBED, TRACKING, Client
+from streamd.server.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
 from streamd.server.dispatch cimport TRACKING_FULL, Dispatcher, Entry
 
 __all__ = ["ClientTracking", "Tracking"]
@@ -56,9 +56,28 @@ cdef class ClientTracking:
 
 
 cdef class Audience:
-    def __cinit__(self):
+    def __cinit__(self, bytes prefix):
+        self.prefix = prefix
         self.clients = {}
         self.keys = {}
+
+
+class ForgottenTable:
+    """The table of before a flush: given up in slices (lazyfree.Sliced), since there may be a million keys in it."""
+
+    def __init__(self, table):
+        self._table = table
+
+    @property
+    def count(self):
+        return len(self._table)
+
+    def release_some(self, budget, trash):
+        """Give up at most `budget` keys; how many they were."""
+        released = min(budget, len(self._table))
+        for _ in range(released):
+            self._table.popitem()
+        return released
 
 
 cdef class Tracking:
@@ -68,6 +87,8 @@ cdef class Tracking:
         self.dispatcher = dispatcher
         self.table = OrderedDict()
         self.prefixes = {}
+        self.news = {}
+        self.length_counts = Counter()
         self.lengths = []
         self.pending = []
         self.ranges = {}
@@ -91,11 +112,13 @@ cdef class Tracking:
             for prefix in prefixes or [b""]:
                 audience = self.prefixes.get(prefix)
                 if audience is None:
-                    audience = self.prefixes[prefix] = Audience()
-                    self.measure_prefixes()
+                    audience = self.prefixes[prefix] = Audience(prefix)
+                    self.length_counts[len(prefix)] += 1
                 if client.id not in audience.clients:
                     audience.clients[client.id] = client
-                    insort(wanted.prefixes, prefix)
+                    wanted.prefixes.append(prefix)
+            wanted.prefixes.sort()
+            self.lengths = sorted(self.length_counts)
         self.refresh()
 
     def disable(self, Client client not None):
@@ -109,8 +132,12 @@ cdef class Tracking:
             del audience.clients[client.id]
             if not audience.clients:
                 del self.prefixes[prefix]
+                self.news.pop(prefix, None)
+                self.length_counts[len(prefix)] -= 1
+                if not self.length_counts[len(prefix)]:
+                    del self.length_counts[len(prefix)]
         if record.prefixes:
-            self.measure_prefixes()
+            self.lengths = sorted(self.length_counts)
         client.tracking = None
         client.change_state(TRACKING, False)
         self.client_count -= 1
@@ -119,10 +146,6 @@ cdef class Tracking:
     def set_caching(self, Client client not None):
         """CLIENT CACHING: the other way than usual, for the next command or transaction."""
         (<ClientTracking>client.tracking).is_caching = True
-
-    def measure_prefixes(self):
-        """Bring `lengths` up to date."""
-        self.lengths = sorted({len(prefix) for prefix in self.prefixes})
 
     def refresh(self):
         """Have changed keys told when that may be of interest to somebody."""
@@ -257,7 +280,8 @@ cdef class Tracking:
         self.flush_index = db_index
         if is_told or not self.is_used():
             return 0
-        self.table.clear()
+        self.dispatcher.server.trash.add(ForgottenTable(self.table))
+        self.table = OrderedDict()
         self.total_items = 0
         # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
         # FLUSHALL ASYNC, after it: that handler replies first).
@@ -296,31 +320,35 @@ cdef class Tracking:
             if audience is None:
                 continue
             audience.keys[key] = author if audience.keys.get(key, author) is author else None
-            if not self.has_news:
-                self.has_news = True
+            if not self.news:
                 self.dispatcher.schedule()
+            self.news[audience.prefix] = audience
         return 0
 
-    cdef int broadcast(self) except -1:
-        """The end of a turn: tell what has changed in it, in one message for each prefix."""
+    cpdef int broadcast(self) except -1:
+        """Tell what has changed since the last time, in one message for each prefix.
+
+        Called at the end of a turn, and before users change: what has changed until then is told to those who may read
+        it now.
+        """
         cdef Audience audience
         cdef Client client
-        cdef dict changed
+        cdef dict changed, news = self.news
         cdef bytes everything
-        self.has_news = False
-        for prefix in sorted(self.prefixes):
-            audience = self.prefixes[prefix]
-            if not audience.keys:
-                continue
+        self.news = {}
+        for prefix in sorted(news):
+            audience = news[prefix]
             changed = audience.keys
             audience.keys = {}
-            everything = several_keys(sorted(changed))
+            everything = None
             for client in audience.clients.values():
-                if (<ClientTracking>client.tracking).is_noloop:
-                    told = sorted([key for key, author in changed.items() if author is not client])
+                if client.state & LIMITED or (<ClientTracking>client.tracking).is_noloop:
+                    told = news_for(client, changed)
                     if told:
                         self.send(client, several_keys(told))
                 else:
+                    if everything is None:
+                        everything = several_keys(sorted(changed))
                     self.send(client, everything)
         return 0
 
@@ -354,8 +382,10 @@ cdef class Tracking:
         cdef Audience audience
         cdef Client client
         assert self.total_items == sum([len(ids) if type(ids) is set else 1 for ids in self.table.values()])
-        assert self.lengths == sorted({len(prefix) for prefix in self.prefixes})
+        assert self.length_counts == Counter(map(len, self.prefixes)) and self.lengths == sorted(self.length_counts)
+        assert self.news == {prefix: audience for prefix, audience in self.prefixes.items() if audience.keys}
         for prefix, audience in self.prefixes.items():
+            assert audience.prefix == prefix
             assert audience.clients, "a prefix has a client"
             for client in audience.clients.values():
                 assert client.tracking.is_bcast and prefix in client.tracking.prefixes
@@ -364,6 +394,19 @@ cdef class Tracking:
         for client in tracking:
             assert client.state & TRACKING
             assert client.tracking.prefixes == sorted(client.tracking.prefixes)
+
+
+cdef list news_for(Client client, dict changed):
+    """Changed keys that a client is to be told of, sorted: not its own changes when it has asked for that (NOLOOP), and
+    not what its user may not read.
+    """
+    cdef bint is_noloop = (<ClientTracking>client.tracking).is_noloop
+    cdef list told = [key for key, author in changed.items() if not is_noloop or author is not client]
+    if client.state & LIMITED:
+        allow = client.user.permissions.allow_reading
+        told = [key for key in told if allow(key)]
+    told.sort()
+    return told
 
 
 cdef bytes one_key(bytes key):

@@ -596,6 +596,22 @@ def test_no_more_keys_are_remembered_than_the_setting_allows(server: Server) -> 
             other.call("CONFIG", "SET", "tracking-table-max-keys", "1000000")
 
 
+def test_a_flush_leaves_what_was_remembered_to_be_freed_out_of_line(server: Server) -> None:
+    def freed() -> int:
+        match = re.search(rb"lazyfreed_objects:(\d+)", other.call("INFO", "memory").value)
+        assert match is not None
+        return int(match[1])
+
+    with server.connect(3) as reader, server.connect() as other:
+        before = freed()
+        reader.call("CLIENT", "TRACKING", "ON")
+        reader.call("MGET", *[f"k{number}" for number in range(5000)])
+        assert counters(other)["total_keys"] == 5000
+        other.call("FLUSHALL")
+        assert counters(other)["total_keys"] == 0
+        eventually(lambda: freed() >= before + 5000)
+
+
 def test_client_list_shows_who_tracks(server: Server) -> None:
     with server.connect(3) as reader, server.connect() as other, server.connect(3) as target:
 

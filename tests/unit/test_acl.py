@@ -487,7 +487,8 @@ class FakeServer:
         for name, value in settings.items():
             setattr(self.config, name, value)
         entries = {name: SimpleNamespace(index=number) for name, number in INDEX.numbers.items()}
-        self.dispatcher = SimpleNamespace(entries=entries, needs_password=None, default_user=None)
+        tracking = SimpleNamespace(broadcast=lambda: 0)
+        self.dispatcher = SimpleNamespace(entries=entries, needs_password=None, default_user=None, tracking=tracking)
         self.clients: dict[int, Any] = {}
 
 

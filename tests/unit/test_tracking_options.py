@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
 
-from streamd.commands.tracking import TrackingOptions
+from streamd.commands.tracking import TrackingOptions, find_overlapping
 from streamd.errors import CommandError
 
 NEW = SimpleNamespace(is_bcast=False, is_optin=False, is_optout=False, prefixes=[])
@@ -67,3 +68,36 @@ def test_options_that_do() -> None:
     parse("on bcast prefix a prefix b").check(None)
     parse("on bcast prefix b").check(SimpleNamespace(**{**vars(NEW), "is_bcast": True, "prefixes": [b"a"]}))
     parse("on optin").check(SimpleNamespace(**{**vars(NEW), "is_optin": True}))
+
+
+def test_the_first_prefix_that_overlaps_is_found() -> None:
+    chance = random.Random(7)
+
+    def overlap(one: bytes, other: bytes) -> bool:
+        return one.startswith(other) or other.startswith(one)
+
+    def some(most: int, length: int) -> list[bytes]:
+        return [
+            "".join(chance.choices("ab", k=chance.randrange(length))).encode() for _ in range(chance.randrange(most))
+        ]
+
+    for _ in range(3000):
+        existing: list[bytes] = []
+        for prefix in some(4, 6):
+            if not any(overlap(prefix, other) for other in existing):
+                existing.append(prefix)
+        prefixes = some(6, 9)
+        wanted = next(
+            (
+                at
+                for at, prefix in enumerate(prefixes)
+                if any(overlap(prefix, other) for other in [*existing, *prefixes[at + 1 :]])
+            ),
+            None,
+        )
+        assert find_overlapping(prefixes, sorted(existing)) == wanted, (prefixes, existing)
+
+
+def test_many_prefixes_are_compared_in_less_than_quadratic_time() -> None:
+    # Each with each would be ten thousand million comparisons.
+    assert find_overlapping([b"prefix:%d:" % number for number in range(100_000)], []) is None
