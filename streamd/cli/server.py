@@ -87,7 +87,6 @@ def run(config: Config) -> int:
     open_files(config)
     config.callbacks |= {
         "log": lambda: server_log.set_level(config),
-        "directory": lambda: change_directory(config),
         "open-files": lambda: check_open_files(config),
     }
     for name in config.without_effect():
@@ -114,11 +113,3 @@ def check_open_files(config: Config) -> None:
     if allowed < config.maxclients:
         reason = f"The operating system is not able to handle the specified number of clients, try with {allowed}"
         raise ConfigError("maxclients", reason)
-
-
-def change_directory(config: Config) -> None:
-    """Work in another directory; raises ConfigError."""
-    try:
-        os.chdir(config.dir)
-    except OSError as error:
-        raise ConfigError("dir", error.strerror or str(error)) from error

@@ -128,6 +128,7 @@ class AppendOnlyFile:
     """The append-only file of one server. All methods are for the thread of the loop.
 
     options             settings
+    parent              absolute path of the data directory that it is in; `directory`: of its own directory there
     buffer              what has not been written; commands are appended to it
     manifest            the files there are
     state               off, on, or waiting for the first base
@@ -193,8 +194,8 @@ class AppendOnlyFile:
 
     def _use_directory(self, directory: str) -> None:
         # Absolute: CONFIG SET dir must not move what is being written.
-        self._parent = os.path.abspath(directory)
-        self.directory = os.path.join(self._parent, self.options.dirname)
+        self.parent = os.path.abspath(directory)
+        self.directory = os.path.join(self.parent, self.options.dirname)
         self._manifest_file = ManifestFile(self.directory, self.options.filename, self.files)
 
     def set_directory(self, directory: str) -> None:
@@ -202,9 +203,8 @@ class AppendOnlyFile:
 
         Raises StreamdError, OSError when the manifest there cannot be read: it stays where it is.
         """
-        is_idle = self.state is AofState.OFF and self.rewrite_pid is None
-        parent = self._parent
-        if not is_idle or os.path.abspath(directory) == parent:
+        parent = self.parent
+        if not self.is_movable or os.path.abspath(directory) == parent:
             return
         self._use_directory(directory)
         try:
@@ -212,6 +212,11 @@ class AppendOnlyFile:
         except BaseException:
             self._use_directory(parent)
             raise
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether nothing is written: the next one may begin in another directory."""
+        return self.state is AofState.OFF and self.rewrite_pid is None
 
     # --- Start ---------------------------------------------------------------------------------------------------
 
@@ -232,7 +237,7 @@ class AppendOnlyFile:
 
         Nothing to load is no error. Raises CorruptFileError, AofLoadError, OSError: the server must not start.
         """
-        old_file = os.path.join(self._parent, self.options.filename)
+        old_file = os.path.join(self.parent, self.options.filename)
         if self._is_old_style(old_file):
             self._upgrade(old_file)
         if self.manifest.is_empty:
@@ -291,7 +296,7 @@ class AppendOnlyFile:
         self.manifest = manifest
         self.files.rename(old_file, self._path(self.options.filename))
         self.files.sync_directory(self.directory)
-        self.files.sync_directory(self._parent)
+        self.files.sync_directory(self.parent)
         log.info(
             "Successfully migrated an old-style AOF configuration (%s) into the AOF directory (%s).",
             self.options.filename, self.options.dirname,
@@ -365,7 +370,7 @@ class AppendOnlyFile:
 
     def temporary_base(self, pid: int) -> str:
         """Where the process `pid` writes a new base."""
-        return os.path.join(self._parent, f"temp-rewriteaof-bg-{pid}.aof")
+        return os.path.join(self.parent, f"temp-rewriteaof-bg-{pid}.aof")
 
     @property
     def _temporary_incremental(self) -> str:

@@ -169,6 +169,8 @@ class Server:
             "refresh": self.apply_all_settings,
             "listen": self._relisten,
             "append-only": self._switch_append_only,
+            "directory": self.persistence.change_directory,
+            "save-points": self.persistence.change_save_points,
         }
         await self._listen()
         if self._any_port:
@@ -233,6 +235,7 @@ class Server:
                 handle.cancel()
         for client in list(self.clients.values()):
             client.shut_down()
+        self.persistence.close()
         self._stopped.set()
 
     def abort(self) -> None:

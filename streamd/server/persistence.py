@@ -30,6 +30,7 @@ from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
 from streamd.persistence.aof_load import UnknownCommandError
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
 from streamd.persistence.files import Files
+from streamd.persistence.lock import DirectoryInUseError, DirectoryLocks
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["LoadError", "Loading", "Persistence"]
 
 log = logging.getLogger("streamd")
+
+LOCK_WAIT_S = 1.0
+"""How long a start waits for the data directory: a server that was killed a moment ago may still be on its way out."""
+LOCK_POLL_S = 0.02
 
 RETRY_S = 5
 """How long after a failed snapshot the save points wait, so that a full disk does not keep a child busy."""
@@ -98,7 +103,7 @@ class _Abandoned(Exception):
 
 
 class Loading:
-    """The reading of files, while it lasts.
+    """The reading of files, from before the first client can connect until it is done; for good when it fails.
 
     total        bytes of all files
     done         bytes read
@@ -106,8 +111,8 @@ class Loading:
     is_unwanted  it is to end before it is complete, because the server is
     """
 
-    def __init__(self, total: int) -> None:
-        self.total = total
+    def __init__(self) -> None:
+        self.total = 0
         self.done = 0
         self.is_unwanted = False
         self.started = time.monotonic()
@@ -128,7 +133,7 @@ class Persistence:
     """A server's files.
 
     children              the forked child, if there is one
-    loading               not None while files are read
+    loading               not None while files are read, and from the start on
     last_save             Unix time of the last good snapshot, or of the start
     is_last_save_ok       whether the last attempt at a snapshot was good
     """
@@ -137,7 +142,7 @@ class Persistence:
         self._server = server
         self._config = server.config
         self.children = Children(loop)
-        self.loading: Loading | None = None
+        self.loading: Loading | None = Loading()
         self.last_save = int(time.time())
         self.is_last_save_ok = True
         self.last_save_seconds = -1
@@ -153,12 +158,15 @@ class Persistence:
         self._dirty_saved = 0
         """`dirty` at the last good snapshot; the difference is what a crash would lose."""
         self._dirty_at_fork = 0
+        self._locks = DirectoryLocks()
+        self._start_directory = os.getcwd()
         config = self._config
         self.aof = AppendOnlyFile(
-            AofOptions(directory=self.path("") or ".", dirname=config.appenddirname, filename=config.appendfilename),
+            AofOptions(directory=self._directory, dirname=config.appenddirname, filename=config.appendfilename),
             has_child=lambda: self.children.current is not None,
         )
         self.apply_settings()
+        self.refresh()
 
     def apply_settings(self) -> None:
         """Bring what keeps copies of settings up to date."""
@@ -209,6 +217,67 @@ class Persistence:
     def refresh(self) -> None:
         """Tell the dispatcher whether commands may have to be refused; after everything that may change it."""
         self._server.dispatcher.is_refusing = self.loading is not None or bool(self._write_error())
+
+    # --- The data directory ------------------------------------------------------------------------------------------
+
+    @property
+    def _directory(self) -> str:
+        return self.path("") or "."
+
+    def _written_directories(self) -> set[str]:
+        """Where files may be written to at any time."""
+        directories = set()
+        child = self.children.current
+        if self._config.save or (child is not None and child.kind == "rdb"):
+            directories.add(self._directory)
+        if self._config.appendonly or self.aof.state is not AofState.OFF or self.aof.rewrite_pid is not None:
+            directories.add(self.aof.parent)
+        return directories
+
+    def _claim(self, *more: str) -> None:
+        """Lock the directories that may be written to, and `more`, until `_settle`. Raises DirectoryInUseError."""
+        self._locks.hold({*self._written_directories(), *more})
+
+    def _settle(self) -> None:
+        """Unlock the directories that are no longer written to."""
+        self._locks.keep(self._written_directories())
+
+    async def _claim_at_start(self) -> None:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                return self._claim()
+            except DirectoryInUseError as error:
+                if time.monotonic() > deadline:
+                    log.critical("%s. Exiting.", error.strerror)
+                    raise LoadError(error.strerror) from error
+            await asyncio.sleep(LOCK_POLL_S)
+
+    def change_directory(self) -> None:
+        """CONFIG SET dir. Raises ConfigError, also when another server writes there."""
+        path = self._config.dir or self._start_directory
+        try:
+            self._claim(path)
+            if not self._server.is_embedded:
+                os.chdir(path)
+        except OSError as error:
+            raise ConfigError("dir", error.strerror or str(error)) from error
+        finally:
+            self._settle()
+
+    def change_save_points(self) -> None:
+        """CONFIG SET save. Raises ConfigError when another server writes to the data directory."""
+        try:
+            self._claim()
+        except DirectoryInUseError as error:
+            raise ConfigError("save", str(error.strerror)) from error
+        self._settle()
+        self.refresh()
+
+    def close(self) -> None:
+        """The end of the server: leave the files to others."""
+        self.children.kill()
+        self._locks.keep(())
 
     # --- Snapshots ---------------------------------------------------------------------------------------------------
 
@@ -261,12 +330,15 @@ class Persistence:
         dirty = self._server.dispatcher.context.dirty
         started = time.monotonic()
         try:
+            self._claim(self._directory)
             warnings = self._write_snapshot()
         except OSError as error:
             log.warning("Failed saving the DB: %s", error.strerror or error)
             self.is_last_save_ok = False
             self.refresh()
             return False
+        finally:
+            self._settle()
         for line in warnings:
             log.warning("%s", line)
         log.info("DB saved on disk")
@@ -296,9 +368,12 @@ class Persistence:
                 report.log(line)
 
         try:
+            self._claim(self._directory)
             child = self.children.start("rdb", job, self._save_ended, keys_total=self._count_keys())
         except OSError as error:
-            log.warning("Can't save in background: fork: %s", error.strerror)
+            self._settle()
+            reason = error.strerror if isinstance(error, DirectoryInUseError) else f"fork: {error.strerror}"
+            log.warning("Can't save in background: %s", reason)
             self.is_last_save_ok = False
             self.refresh()
             return False
@@ -319,6 +394,7 @@ class Persistence:
         return slowed
 
     def _save_ended(self, child: Child) -> None:
+        self._settle()
         self.last_save_cow = child.cow_bytes
         self.last_save_seconds = child.seconds
         if child.error:
@@ -397,6 +473,7 @@ class Persistence:
             self._give_up(error)
             return False
         except (OSError, StreamdError):
+            self._settle()
             return False
         try:
             child = self.children.start(
@@ -407,6 +484,7 @@ class Persistence:
             )
         except OSError as error:
             self.aof.rewrite_failed(f"fork: {error.strerror}")
+            self._settle()
             return False
         self._server.latency.add("fork", child.fork_us // 1000)
         self.aof.rewrite_started(child.pid)
@@ -415,7 +493,9 @@ class Persistence:
     def _follow_directory(self) -> None:
         """CONFIG SET dir is for the next append-only file. Raises OSError, StreamdError."""
         try:
-            self.aof.set_directory(self.path("") or ".")
+            if self.aof.is_movable:
+                self._claim(self._directory)
+            self.aof.set_directory(self._directory)
         except (OSError, StreamdError) as error:
             log.warning("Can't begin an append only file in the data directory: %s", error)
             raise
@@ -425,12 +505,14 @@ class Persistence:
         if child.error and not child.was_killed:
             log.warning("Background AOF rewrite error: %s", child.error)
         self.aof.finish_rewrite(not child.error, was_asked=child.was_killed)
+        self._settle()
         self._refresh_propagation()
 
     def switch_append_only(self) -> None:
         """CONFIG SET appendonly. Raises ConfigError."""
         wanted = self._config.appendonly
         if wanted == (self.aof.state is not AofState.OFF):
+            self._settle()
             return
         if wanted:
             try:
@@ -453,6 +535,7 @@ class Persistence:
             self._give_up(error)
         if pid is not None:
             self.children.kill()
+        self._settle()
         self._look_at_errors()
 
     def _refresh_propagation(self) -> None:
@@ -467,8 +550,10 @@ class Persistence:
     async def load(self) -> None:
         """Read what there is, and begin to write the append-only file. Raises LoadError.
 
-        Returns early, with nothing written, when `abandon_loading` is called meanwhile.
+        Returns early, with nothing written, when `abandon_loading` is called meanwhile. Clients are answered with LOADING
+        until it is done; after a failure too, as long as they can still be.
         """
+        await self._claim_at_start()
         try:
             self.aof.read_manifest()
             if self._config.appendonly:
@@ -480,10 +565,9 @@ class Persistence:
         except (OSError, StreamdError) as error:
             log.critical("Fatal error loading the DB, check server logs. Exiting. %s", error)
             raise LoadError(str(error)) from error
-        finally:
-            self.loading = None
-            self.refresh()
-            self._dirty_saved = self._server.dispatcher.context.dirty
+        self.loading = None
+        self.refresh()
+        self._dirty_saved = self._server.dispatcher.context.dirty
 
     async def _step(self, steps: Iterator[int]) -> None:
         """Read on, with time for clients in between."""
@@ -503,8 +587,10 @@ class Persistence:
         self.loading.is_unwanted = True
 
     def _begin_loading(self, total: int) -> None:
-        self.loading = Loading(total)
-        self.refresh()
+        assert self.loading is not None  # noqa: S101
+        if self.loading.is_unwanted:
+            raise _Abandoned
+        self.loading.total = total
 
     async def _load_append_only(self) -> None:
         self._begin_loading(self.aof.total_to_load)
@@ -550,10 +636,10 @@ class Persistence:
         except FileNotFoundError:
             return
         self._begin_loading(size)
-        assert self.loading is not None  # noqa: S101
         reader = load_file(path, self._server.databases, self.load_options())
         await self._step(reader.steps())
         self._note_loaded(reader)
+        assert self.loading is not None  # noqa: S101
         log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
 
     def reload(self, *, save: bool, flush: bool = True) -> None:

@@ -866,7 +866,7 @@ EVENTS = (
 
 PERSISTENCE = (
     setting(
-        "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="refresh",
+        "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="save-points",
         doc="Take a snapshot after so many seconds with so many changes. Repeated lines add up.",
     ),
     text(

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.servers import Server, eventually, find_oracle, python_environment
-from support.wire import Reply, Wire
+from support.wire import ConnectionClosed, Reply, Wire
 
 StartServer = Callable[..., Server]
 
@@ -245,6 +247,33 @@ def test_clients_are_told_that_the_data_is_being_loaded(new_streamd: StartServer
     finally:
         process.kill()
         process.wait()
+
+
+def test_nobody_is_told_that_keys_are_missing_when_the_files_cannot_be_read(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", 200_000)
+        wire.call("SAVE")
+    server.kill()
+    path = server.folder / "dump.rdb"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1  # of the checksum: all keys have been read when it is looked at
+    path.write_bytes(damaged)
+    answers: set[bytes] = set()
+    command = [*server.process.args, "--dir", str(server.folder)]  # type: ignore[misc]
+    process = subprocess.Popen(command, cwd=server.folder, env=python_environment(), stderr=subprocess.DEVNULL)
+    with ThreadPoolExecutor(16) as clients:
+        for _ in range(16):
+            clients.submit(ask_until_it_ends, process, server.port, answers)
+    assert process.returncode != 0
+    assert answers == {LOADING}
+
+
+def ask_until_it_ends(process: subprocess.Popen[bytes], port: int, answers: set[bytes]) -> None:
+    while process.poll() is None:
+        with suppress(OSError, ConnectionClosed), Wire(port) as wire:
+            while True:
+                answers.add(wire.call("GET", "key:1").value)
 
 
 # --- The append-only file ---------------------------------------------------------------------------------------------

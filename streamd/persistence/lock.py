@@ -1,0 +1,99 @@
+"""Locks on data directories: two servers that write to one directory write over each other's files.
+
+`DirectoryLocks.hold` locks directories, by flock on the directory itself: nothing is left behind in it, and the lock ends
+with the process, however that ends. Forked children close what they inherited at once
+(see server.child), so that one which outlives its server does not keep the lock.
+
+A directory that cannot be written to needs no lock and gets none; a file system without locks gets none either, which the
+log says.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Iterable
+
+__all__ = ["DirectoryInUseError", "DirectoryLocks"]
+
+log = logging.getLogger("streamd")
+
+
+class DirectoryInUseError(OSError):
+    """Another server writes to a directory. `strerror` is the whole message.
+
+    pid  of that server, None when the system does not say
+    """
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        super().__init__(errno.EBUSY, f"The data directory {path} is in use by {holder}")
+        self.pid = pid
+
+
+class DirectoryLocks:
+    """The directories that one server has for itself."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}  # descriptors by real path
+
+    def hold(self, directories: Iterable[str]) -> None:
+        """Lock these directories too. Raises DirectoryInUseError; then nothing has changed."""
+        wanted = {os.path.realpath(path) for path in directories}
+        new: dict[str, int] = {}
+        try:
+            for path in wanted.difference(self._held):
+                fd = _lock(path)
+                if fd is not None:
+                    new[path] = fd
+        except DirectoryInUseError:
+            _unlock(new.values())
+            raise
+        self._held |= new
+
+    def keep(self, directories: Iterable[str]) -> None:
+        """Unlock all others."""
+        wanted = {os.path.realpath(path) for path in directories}
+        _unlock([self._held.pop(path) for path in set(self._held).difference(wanted)])
+
+
+def _lock(path: str) -> int | None:
+    """A descriptor that holds the lock; None where there is nothing to lock."""
+    if not os.access(path, os.W_OK):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        pid = _find_holder(os.fstat(fd).st_ino)
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise DirectoryInUseError(path, pid) from None
+        log.warning("The data directory %s cannot be locked: %s", path, error.strerror)
+        return None
+    return fd
+
+
+def _unlock(descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        # Not only closed: a program that a server is embedded in may have forked, and the copy would keep the lock.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def _find_holder(inode: int) -> int | None:
+    """The process that holds a lock on an inode, as Linux lists them: `1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF`."""
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return None
+    for row in rows:
+        if len(row) > 5 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == str(inode):
+            return int(row[4])
+    return None
