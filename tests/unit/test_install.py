@@ -1,0 +1,53 @@
+"""What a stranger runs first: README's commands, and what they say where something is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BACKEND = ROOT / "setup" / "backend.py"
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path) -> dict[str, str]:
+    """An environment that has the programs of the shell, and python3, but no compiler and no sudo."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "dirname", "id"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    (programs / "python3").symlink_to(sys.executable)
+    return {"PATH": str(programs), "CC": "no-such-compiler"}
+
+
+def test_nothing_is_missing_here() -> None:
+    said = subprocess.run([sys.executable, str(BACKEND)], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == []
+
+
+def test_the_missing_compiler_is_named_before_anything_is_compiled(no_compiler: dict[str, str]) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(BACKEND.parent)!r}); import backend; backend.get_requires_for_build_wheel"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=no_compiler)
+    assert said.returncode == 1
+    assert said.stderr == "streamd: the build needs a C compiler and Python.h; missing on Debian: gcc libc6-dev\n"
+
+
+def test_where_there_is_no_apt_one_line_says_what_is_missing(no_compiler: dict[str, str]) -> None:
+    said = subprocess.run([str(ROOT / "install")], capture_output=True, text=True, env=no_compiler)
+    assert said.returncode == 1
+    assert said.stdout == ""
+    assert said.stderr == (
+        "streamd: missing, by Debian's names: gcc libc6-dev. Install them as root and run this again.\n"
+    )
+
+
+def test_readme_installs_with_the_program() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "\n./install && venv/bin/streamd server --port 6379\n" in text
+    assert "\n./install -e '.[test]' && venv/bin/pytest\n" in text
