@@ -34,6 +34,7 @@ from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
 from streamd.server.dispatch import Dispatcher
 from streamd.server.eviction import Eviction
+from streamd.server.hotkeys import HotKeys
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.listening import ListenError, PortListener
@@ -89,6 +90,7 @@ class Server:
     dispatcher  runs requests; holds the clients and what is counted
     payloads    what DUMP and RESTORE need
     blocked     clients that wait for keys
+    hotkeys     looks for the keys with most load, when asked to
     """
 
     def __init__(self, config: Config, *, any_port: bool = False) -> None:
@@ -128,6 +130,7 @@ class Server:
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
         self.acl: Acl
+        self.hotkeys: HotKeys
         self.eviction: Eviction
         self.memory: Memory
         self.persistence: Persistence
@@ -155,6 +158,7 @@ class Server:
         self.blocked = BlockedClients(self._loop)
         self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
+        self.hotkeys = HotKeys(self.dispatcher, self._loop)
         make_client = partial(Client, self.dispatcher)
         self._tcp = PortListener(self._loop, self.config, "port", make_client, any_port=self._any_port)
         self._tls = PortListener(self._loop, self.config, "tls-port", make_client)

@@ -100,9 +100,11 @@ cdef class Dispatcher:
     cdef readonly object keyspace     # Keyspace
     cdef readonly Monitors monitors
     cdef public bint tracks_latency   # latency-tracking: keep histograms
-    cdef long long slow_us            # the smaller of the next two: from here on they are looked at
+    cdef long long slow_us            # the smaller of the next two, 0 while hot keys are looked for: what takes so long is noted
     cdef long long slowlog_us         # what takes at least so long goes to the slow log
     cdef long long latency_us         # what takes at least so long goes to the latency monitor
+    cdef object hotkeys               # HotKeys while it counts commands, or None
+    cdef size_t unit_mark             # where the reply to the running request begins
     cdef long long turn_started_us    # monotonic: when the first request of this turn came; 0: none has
     cdef readonly long long turns     # turns of the loop that had something to do
     cdef readonly long long turns_us  # what they took

@@ -628,6 +628,7 @@ cdef class Dispatcher:
     cdef int run(self, Client client, Entry entry, list args) except -1:
         """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
         cdef size_t mark = client.reply.length
+        self.unit_mark = mark
         self.executing = client
         client.last_command = entry.command
         self.perform(client, entry, args)
@@ -680,7 +681,13 @@ cdef class Dispatcher:
         return 0
 
     cdef int note_slow(self, Client client, Entry entry, list args, long long took_us) except -1:
-        """Tell the slow log and the latency monitor of a command that took long."""
+        """Tell the slow log and the latency monitor of a command that took long, and who looks for hot keys of any."""
+        cdef size_t end = client.reply.length
+        if self.hotkeys is not None and self.executing is client:  # not of one that had to wait
+            self.hotkeys.note(
+                entry.command, args, took_us, end - self.unit_mark if end > self.unit_mark else 0,
+                in_transaction=self.context.in_transaction,
+            )
         if took_us >= self.slowlog_us and not entry.flags & SKIP_SLOWLOG:
             self.server.slowlog.add(
                 redacted(entry.command.full_name, args), took_us, at_s=wall_ms() // 1000,
@@ -694,7 +701,12 @@ cdef class Dispatcher:
         """slowlog-log-slower-than (negative: nothing is logged) and latency-monitor-threshold (0: nothing is)."""
         self.slowlog_us = slowlog_us if slowlog_us >= 0 else INT64_MAX
         self.latency_us = latency_ms * 1000 if 0 < latency_ms <= INT64_MAX // 1000 else INT64_MAX
-        self.slow_us = min(self.slowlog_us, self.latency_us)
+        self.set_hotkeys(self.hotkeys)
+
+    def set_hotkeys(self, hotkeys):
+        """Hand every command over to HotKeys from now on; None: to nobody."""
+        self.hotkeys = hotkeys
+        self.slow_us = min(self.slowlog_us, self.latency_us) if hotkeys is None else 0
 
     cdef int run_transaction(self, Client client) except -1:
         """Run what a client has queued, as elements of one reply."""

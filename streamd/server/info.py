@@ -179,6 +179,10 @@ class InfoSource(Protocol):
     @property
     def acl(self) -> Any: ...
     @property
+    def hotkeys(self) -> Any:
+        """HotKeys."""
+
+    @property
     def recent_input(self) -> RecentSource:
         """Bytes of requests not yet run, of one client."""
 
@@ -657,6 +661,13 @@ def latencystats(server: InfoSource) -> Iterator[str]:
             yield f"latency_percentiles_usec_{name}:{','.join(values)}"
 
 
+def hotkeys(server: InfoSource) -> Iterator[str]:
+    session = server.hotkeys.session
+    if session is not None:
+        yield f"hotkeys-tracking-active:{int(session.is_active)}"
+        yield "hotkeys-cmd-cpu-time:0"  # as Redis 8.6 has it, whatever commands take
+
+
 def errorstats(server: InfoSource) -> Iterator[str]:
     for code, count in sorted(server.dispatcher.errorstats.items()):
         yield f"errorstat_{code}:count={count}"
@@ -684,7 +695,7 @@ SECTIONS = (
     Section("Stats", STATS_FIELDS),
     Section("Replication", REPLICATION_FIELDS),
     Section("CPU", CPU_FIELDS),
-    Section("Hotkeys"),
+    Section("Hotkeys", hotkeys),
     Section("Modules"),
     Section("Commandstats", commandstats, is_default=False),
     Section("Errorstats", errorstats),
