@@ -673,6 +673,8 @@ cdef int insert_id(ReplyWriter reply, size_t at, StreamID id) except -1:
     cdef size_t end = reply.length
     cdef size_t size
     reply.bulk_id(id.ms, id.seq)
+    if reply.is_cut:
+        return 0
     size = reply.length - end
     memcpy(text, reply.data + end, size)
     memmove(reply.data + at + size, reply.data + at, end - at)

@@ -319,7 +319,7 @@ cdef int open_stream(ReplyWriter reply, bytes stream_key) except -1:
 cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except -1:
     """End the reply that was opened as an array: in RESP3 it is a map."""
     reply.close_array(opened, served)
-    if reply.resp == 3:
+    if reply.resp == 3 and not reply.is_cut:
         reply.data[opened] = c'%'
     return 0
 

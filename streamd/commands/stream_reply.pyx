@@ -100,6 +100,8 @@ cdef int64_t write_entries(ReplyWriter reply, StreamCursor *cursor, int64_t limi
     while n != limit and cursor_next(cursor):
         write_entry(reply, cursor)
         n += 1
+        if reply.is_cut:
+            break                   # nobody will get the rest
     reply.close_array(opened, n)
     return n
 

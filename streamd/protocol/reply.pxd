@@ -17,6 +17,9 @@ cdef class ReplyWriter:
     cdef size_t capacity          # bytes of the block from `data` on
     cdef char *block              # the malloc'ed block; owned, or NULL
     cdef public int resp          # 2 or 3
+    cdef readonly bint is_cut     # nothing is kept of what is written: more was unsent than `limit`
+    cdef size_t limit             # bytes; SIZE_MAX: no limit; 0 once it is cut
+    cdef object on_limit          # called when the limit is passed; may be None
 
     # Compiled callers. `raw_c` and all below may move `data`.
     cdef char *grow(self, size_t n) except NULL           # room for n more bytes; returns data + length
@@ -29,6 +32,12 @@ cdef class ReplyWriter:
     # is a guess of that number: a right number of digits saves moving the elements.
     cpdef size_t open_array(self, int64_t expected) except? 0
     cpdef int close_array(self, size_t opened, int64_t n) except -1
+    # How much may be unsent.
+    cpdef int set_limit(self, size_t limit, object on_limit) except -1
+    cpdef int cut(self) except -1               # drop everything, and what is still written
+    cdef int pass_limit(self) except -1
+    cdef bint drops(self, size_t n) except -1
+    cdef char *spare(self, size_t n) except NULL
     # Bytes for a direct send(2): data[0:length], then `consume` of as many as were sent.
     cpdef int consume(self, size_t n) except -1
     cdef size_t memory(self) noexcept           # bytes malloc'ed

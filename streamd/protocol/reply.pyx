@@ -13,13 +13,17 @@ be asked of the system, page by page, for each message. Free blocks that have no
 system (`give_back_idle_blocks`, to be called several times a second). Always: data is NULL exactly when block is, then
 length = capacity = 0; else block <= data and length <= capacity.
 
+A writer may be given a limit, that of what a peer may leave unread. The write that passes it drops everything and calls
+`on_limit`; from then on the writer is cut: it takes what is written, as a command may have effects to finish, and keeps
+nothing of it. A cut writer writes into a spare block, over and over; there is nothing in it to be sent.
+
 The writer never checks that the elements of an aggregate are as many as its header says: that is the handler's part.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf, isnan
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, int64_t, uint32_t, uint64_t
 from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
 
@@ -237,6 +241,7 @@ cdef class ReplyWriter:
         self.block = NULL
         self.length = 0
         self.capacity = 0
+        self.limit = SIZE_MAX
         self.resp = resp
 
     def __dealloc__(self):
@@ -259,6 +264,10 @@ cdef class ReplyWriter:
             return self.data + self.length
         if need < n:
             raise MemoryError("reply too large")
+        if need > self.limit:
+            if not self.is_cut:
+                self.pass_limit()
+            return self.spare(n)
         if self.block == NULL and n <= BLOCK_SIZE:
             size = SMALL_BLOCK_SIZE if n <= SMALL_BLOCK_SIZE else BLOCK_SIZE
             block = take_block(&small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks)
@@ -285,6 +294,8 @@ cdef class ReplyWriter:
                 size *= 2
                 if size >= need:
                     break
+            if spent == 0 and size > self.limit:
+                size = self.limit           # not less than `need`; after sent bytes, room for as much saves their move
             block = <char *>realloc(self.block, size)
             if block == NULL:
                 raise MemoryError("no memory for a reply")
@@ -292,6 +303,53 @@ cdef class ReplyWriter:
         self.data = block
         self.capacity = size
         return self.data + self.length
+
+    # The limit
+
+    cpdef int set_limit(self, size_t limit, object on_limit) except -1:
+        """Keep no more than `limit` bytes; `on_limit` is called when more is written. Nothing changes once it is cut.
+
+        `on_limit` may be None. One that holds what holds this writer is a cycle that the collector does not see.
+        """
+        self.on_limit = on_limit
+        if not self.is_cut:
+            self.limit = limit
+        return 0
+
+    cpdef int cut(self) except -1:
+        """Drop everything, and whatever is still written: nothing of it will be sent."""
+        self.is_cut = True
+        self.limit = 0
+        self.release()
+        return 0
+
+    cdef int pass_limit(self) except -1:
+        """More was written than the limit allows."""
+        self.cut()
+        if self.on_limit is not None:
+            self.on_limit()
+        return 0
+
+    cdef bint drops(self, size_t n) except -1:
+        """Whether the next n bytes, for which the block has no room, are beyond the limit and need not be written."""
+        if n <= self.limit - self.length and self.length <= self.limit:
+            return False
+        if not self.is_cut:
+            self.pass_limit()
+        return True
+
+    cdef char *spare(self, size_t n) except NULL:
+        """Room for n bytes that nobody will see."""
+        self.length = 0
+        if self.block == NULL or self.capacity < n:
+            self.release()
+            self.capacity = n if n > BLOCK_SIZE else BLOCK_SIZE
+            self.block = <char *>malloc(n) if n > BLOCK_SIZE else take_block(&large_blocks)
+            if self.block == NULL:
+                self.capacity = 0
+                raise MemoryError("no memory for a reply")
+        self.data = self.block
+        return self.data
 
     cpdef int consume(self, size_t n) except -1:
         """Drop the first n bytes, which have been sent. Marks and opened arrays are dead afterwards."""
@@ -363,7 +421,7 @@ cdef class ReplyWriter:
 
     cdef int raw_c(self, const char *p, size_t n) except -1:
         """Append n bytes as they are."""
-        if n == 0:
+        if n == 0 or (n > self.capacity - self.length and self.drops(n)):
             return 0
         cdef char *to = room(self, n)
         memcpy(to, p, n)
@@ -374,6 +432,8 @@ cdef class ReplyWriter:
         """Append n bytes as one bulk string."""
         if n > <size_t>-1 - SMALL_REPLY:
             raise MemoryError("reply too large")
+        if n + SMALL_REPLY > self.capacity - self.length and self.drops(n + SMALL_REPLY):
+            return 0
         cdef char *to = room(self, n + SMALL_REPLY)
         cdef size_t header = put_line(to, c'$', <int64_t>n)
         to += header
@@ -428,6 +488,8 @@ cdef class ReplyWriter:
 
     cpdef int close_array(self, size_t opened, int64_t n) except -1:
         """Say that the array begun at `opened` has n elements, which have been written."""
+        if self.is_cut:
+            return 0
         cdef char header[SMALL_REPLY]
         cdef size_t size = put_line(header, c'*', n)
         cdef char *at = self.data + opened

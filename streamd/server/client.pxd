@@ -76,6 +76,8 @@ cdef class Client:
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
+    cdef ReplyWriter new_writer(self)
+    cdef int limit_output(self) except -1
     cdef bint is_silent(self) noexcept
     cdef bint can_run(self) noexcept
     cdef int put_off(self) except -1

@@ -9,6 +9,7 @@ piece is handed to the transport; until the transport has got rid of it the clie
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport SIZE_MAX
 
 import socket
 
@@ -97,8 +98,9 @@ cdef class Client:
         cdef Dispatcher dispatcher = self.dispatcher
         self.transport = None
         self.fd = -1
-        self.postponed = None
+        self.postponed = self.deferred = self.confirmed = None
         self.reply.release()
+        self.reply.set_limit(SIZE_MAX, None)
         dispatcher.forget(self)
 
     # --- Output --------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ cdef class Client:
         cdef Dispatcher dispatcher = self.dispatcher
         cdef ssize_t sent = 0
         self.is_writer = False
-        if self.transport is None or self.is_congested:
+        if self.transport is None or self.is_congested or self.reply.is_cut:
             return 0
         if self.reply.length > dispatcher.peak_output:
             dispatcher.peak_output = self.reply.length
@@ -163,7 +165,7 @@ cdef class Client:
             return 0
         if dispatcher.executing is self:
             if self.deferred is None:
-                self.deferred = ReplyWriter()
+                self.deferred = self.new_writer()
             self.deferred.raw_c(head, head_length)
             self.deferred.raw_c(tail, tail_length)
             return 0
@@ -174,6 +176,21 @@ cdef class Client:
         if self.reply.length >= dispatcher.output_watch[self.output_class]:
             dispatcher.check_output(self)
         return 0
+
+    cdef ReplyWriter new_writer(self):
+        """A writer for what is sent later, to which the limit holds, too."""
+        cdef ReplyWriter writer = ReplyWriter(self.reply.resp)
+        writer.set_limit(self.reply.limit, self.reply.on_limit)
+        return writer
+
+    cdef int limit_output(self) except -1:
+        """Take over the hard limit of the client's class, for replies that pass it while they are written."""
+        cdef size_t limit = (<Dispatcher>self.dispatcher).output_most[self.output_class]
+        return self.reply.set_limit(limit, None if limit == SIZE_MAX else self.pass_limit)
+
+    def pass_limit(self):
+        """More is unsent than the hard limit of the client's class."""
+        (<Dispatcher>self.dispatcher).close_for_output(self)
 
     # --- What commands see and do ---------------------------------------------------------------------------------
 

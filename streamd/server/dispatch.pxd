@@ -91,6 +91,7 @@ cdef class Dispatcher:
     cdef long long output_soft[3]
     cdef long long output_soft_us[3]  # how long output_soft may be passed
     cdef size_t output_watch[3]       # the smaller of the two limits; from here on they are looked at
+    cdef size_t output_most[3]        # what a reply may take while it is written; SIZE_MAX: no limit
     cdef list doomed                  # clients that have passed their limit, closed at the end of the turn
     cdef bint is_scheduled
     cdef int state                    # set of ServerState
@@ -155,6 +156,7 @@ cdef class Dispatcher:
     cdef int finish_effects(self) except -1
     cdef int call(self, Client client, Entry entry, list args) except -1
     cdef int check_output(self, Client client) except -1
+    cdef int close_for_output(self, Client client) except -1
     cdef int doom(self, Client client) except -1
     cdef int change_state(self, int state, bint is_on) except -1
     cdef bint needs_memory(self, Client client, Entry entry) noexcept

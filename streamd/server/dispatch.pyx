@@ -60,7 +60,7 @@ cdef enum:
     SHARE_MAX_US = 20000        # ... and at most
     SEEN = 16                   # command names that are found without a look into the table; a power of two
     WALL_CLOCK_US = 1000        # how old an answer of the clock of Unix time may be
-    REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of
+    REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of, and that no limit counts
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
@@ -175,7 +175,7 @@ cdef class ServerContext(Context):
         if client.reply_mode == REPLY_ON:
             return self.reply
         if client.confirmed is None:
-            client.confirmed = ReplyWriter(client.reply.resp)
+            client.confirmed = client.new_writer()
         return client.confirmed
 
     def propagate_to_replicas(self, list args not None):
@@ -249,6 +249,7 @@ cdef class Dispatcher:
 
     def register(self, Client client not None, sock):
         self.clients[client.id] = client
+        client.limit_output()
         self.server.client_connected(client, sock)
 
     def forget(self, Client client not None):
@@ -384,7 +385,11 @@ cdef class Dispatcher:
         self.output_soft[output_class] = soft
         self.output_soft_us[output_class] = soft_seconds * 1000000
         limits = [limit for limit in (hard, soft) if limit]
-        self.output_watch[output_class] = min(limits) if limits else SIZE_MAX
+        self.output_watch[output_class] = min(limits) + REPLY_BLOCK if limits else SIZE_MAX
+        self.output_most[output_class] = hard + REPLY_BLOCK if hard else SIZE_MAX
+        for client in self.clients.values():
+            if (<Client>client).output_class == output_class:
+                (<Client>client).limit_output()
 
     cdef int check_output(self, Client client) except -1:
         """Close a client, at the end of the turn, whose unsent replies have grown beyond its limit."""
@@ -392,9 +397,9 @@ cdef class Dispatcher:
         cdef long long size, now_us
         if client.state & STRANGER and client.reply.length > STRANGER_OUTPUT:
             return self.doom(client)
-        if self.output_watch[kind] == SIZE_MAX:
+        if self.output_watch[kind] == SIZE_MAX or client.reply.is_cut:
             return 0
-        size = client.output_size
+        size = client.output_size - REPLY_BLOCK
         now_us = monotonic_us()
         if not self.output_soft[kind] or size < self.output_soft[kind]:
             client.over_soft_limit_us = 0
@@ -403,12 +408,14 @@ cdef class Dispatcher:
         if (self.output_hard[kind] and size >= self.output_hard[kind]) or (
             client.over_soft_limit_us and now_us - client.over_soft_limit_us > self.output_soft_us[kind]
         ):
-            log.warning(
-                "Client id=%d addr=%s closed for overcoming of output buffer limits.", client.id, client.address
-            )
-            self.closed_for_output += 1
-            self.doom(client)
+            self.close_for_output(client)
         return 0
+
+    cdef int close_for_output(self, Client client) except -1:
+        """Close a client, at the end of the turn, that does not read."""
+        log.warning("Client id=%d addr=%s closed for overcoming of output buffer limits.", client.id, client.address)
+        self.closed_for_output += 1
+        return self.doom(client)
 
     cdef int doom(self, Client client) except -1:
         """Have a client closed at the end of the turn, without what it has not been sent.
@@ -416,7 +423,7 @@ cdef class Dispatcher:
         Safe while clients are walked.
         """
         client.close_after_reply = True
-        client.reply.release()
+        client.reply.cut()
         self.doomed.append(client)
         return self.schedule()
 

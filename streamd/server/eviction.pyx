@@ -45,7 +45,8 @@ cdef enum:
     LOOK_AT_CLOCK = 16          # keys evicted between two looks at the clock
     FREE_SLICE = 200            # objects of a flushed database that are given up at a time while room is needed
     FREE_PAUSE_US = 50          # between two looks at what the other thread has freed
-    FOREVER_US = 1 << 62
+
+cdef long long FOREVER_US = 1 << 62
 
 CLIENT_BYTES = 2048
 """About what a connection takes in Python objects, beside its buffers."""

@@ -319,6 +319,7 @@ cdef class Hub:
         client.change_state(SUBSCRIBED, True)
         if client.output_class == CLASS_NORMAL:
             client.output_class = CLASS_PUBSUB
+            client.limit_output()
         self.client_count += 1
 
     def end(self, Client client not None):
@@ -327,6 +328,7 @@ cdef class Hub:
         client.change_state(SUBSCRIBED, False)
         if client.output_class == CLASS_PUBSUB:
             client.output_class = CLASS_NORMAL
+            client.limit_output()
         self.client_count -= 1
 
     def drop(self, Client client not None):

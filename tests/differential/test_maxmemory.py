@@ -400,6 +400,15 @@ def test_keys_of_all_databases_go(wire: Wire) -> None:
     assert all(size < 200 for size in sizes), sizes
 
 
+def test_a_request_waits_for_all_the_room_that_is_needed_when_the_tenacity_is_greatest(wire: Wire) -> None:
+    wire.pipeline([("SET", f"k{n}", b"x" * 1000) for n in range(2000)])
+    wire.call("CONFIG", "SET", "maxmemory-eviction-tenacity", "100", "maxmemory-policy", "allkeys-random")
+    bound = used(wire) - MB
+    replies = wire.pipeline([("CONFIG", "SET", "maxmemory", bound), ("PING",), ("INFO", "memory")])
+    wire.call("CONFIG", "SET", "maxmemory-eviction-tenacity", "10")
+    assert int(replies[2].value.split(b"used_memory:")[1].split(b"\r")[0]) <= bound
+
+
 @pytest.mark.parametrize("tenacity", [0, 10, 100])
 def test_a_large_stream_takes_no_other_keys_with_it(wire: Wire, tenacity: int) -> None:
     wire.pipeline([("XADD", "large", "*", "f", f"{number}:{'v' * 1000}") for number in range(20_000)])

@@ -375,3 +375,64 @@ def test_writing_consuming_and_truncating_keep_the_bytes_in_order(seed: int, res
             want += b"*%d\r\n" % count + b"".join(b"$%d\r\n%b\r\n" % (len(i), i) for i in ids)
         writer.check_invariants()
         assert writer.peek() == want
+
+
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, 1, 1000, BLOCK, 100_000])
+@pytest.mark.parametrize("size", [1, 100, 20_000, 500_000])
+def test_nothing_is_kept_beyond_a_limit(limit: int, size: int) -> None:
+    told: list[int] = []
+    writer = ReplyWriter()
+    writer.set_limit(limit, lambda: told.append(1))
+    wrote = 0
+    while not writer.is_cut:
+        writer.bulk(b"x" * size)
+        wrote += size
+        writer.check_invariants()
+        assert wrote <= max(limit, BLOCK) + size
+    assert told == [1]
+    for _ in range(100):
+        opened = writer.open_array(1)
+        writer.value({"a": [1, 2.5, None, b"x" * size]})
+        writer.close_array(opened, 12345)
+        writer.error("ERR x" + size * "y")
+        writer.check_invariants()
+        assert writer.allocated <= max(BLOCK, size + 64)
+    assert told == [1]
+    writer.clear()
+    assert writer.allocated == 0
+    assert writer.is_cut
+
+
+def test_what_is_within_the_limit_is_kept() -> None:
+    writer = ReplyWriter()
+    writer.set_limit(100_000, None)
+    for _ in range(10):
+        writer.raw(b"x" * 10_000)
+    assert writer.take() == b"x" * 100_000
+    assert not writer.is_cut
+    writer.raw(b"x" * 100_000)
+    writer.integer(1)
+    assert writer.is_cut
+
+
+def test_a_cut_writer_has_no_limit_to_be_given() -> None:
+    writer = ReplyWriter()
+    writer.cut()
+    writer.set_limit(1000, None)
+    writer.raw(b"x" * 100)
+    assert writer.is_cut
+
+
+def test_a_slow_reader_keeps_the_writer_within_twice_the_limit() -> None:
+    writer = ReplyWriter()
+    writer.set_limit(1_000_000, None)
+    for _ in range(200):
+        writer.raw(b"x" * 60_000)
+        if len(writer) > 800_000:
+            writer.consume(60_000)
+        writer.check_invariants()
+        assert writer.allocated <= 2_000_000
+    assert not writer.is_cut
