@@ -369,7 +369,7 @@ cdef class Tracking:
                 return 0
         if target.reply.resp > 2:
             message = PUSH + (b"_\r\n" if keys is None else keys)
-        elif target is not client and target.state & SUBSCRIBED:
+        elif record is not None and record.redirect and target.state & SUBSCRIBED:
             message = MESSAGE + (b"$-1\r\n" if keys is None else keys)
         else:
             return 0

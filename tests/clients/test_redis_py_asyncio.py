@@ -163,3 +163,36 @@ def test_errors_have_their_text(play: Any) -> None:
         assert await client.ping()
 
     play(story)
+
+
+def test_a_local_cache_is_invalidated_over_the_connection_that_subscribes(server: Server) -> None:
+    """As cashews does it: one connection in RESP2 tracks by prefix, and is told itself, on a channel."""
+
+    async def story() -> None:
+        async with redis.Redis(**connection_arguments(server.port, 2)) as client, client.pubsub() as pubsub:
+            await pubsub.execute_command("CLIENT", "ID")
+            client_id = await pubsub.parse_response()
+            await pubsub.execute_command(
+                "CLIENT", "TRACKING", "on", "REDIRECT", client_id, "BCAST", "PREFIX", "cached:"
+            )
+            assert await pubsub.parse_response() == "OK"
+            await pubsub.subscribe("__redis__:invalidate")
+
+            async def told() -> Any:
+                while (message := await pubsub.get_message(ignore_subscribe_messages=True, timeout=1)) is None:
+                    pass
+                return message["data"]
+
+            await client.set("other", "x")
+            await client.set("cached:a", "x")
+            assert await told() == ["cached:a"]
+            async with client.pipeline(transaction=True) as pipeline:
+                await pipeline.set("cached:b", "x").set("cached:c", "x", px=30).execute()
+            assert await told() == ["cached:b", "cached:c"]
+            assert await told() == ["cached:c"], "expired"
+            await client.unlink("cached:a", "cached:b")
+            assert await told() == ["cached:a", "cached:b"]
+            await client.flushdb()
+            assert await told() is None
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))

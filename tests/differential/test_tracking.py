@@ -362,6 +362,17 @@ DIALOGUES = {
         a2: GET k
         b2: SET k 3
     """,
+    "redirected to itself": """
+        a2: CLIENT TRACKING on REDIRECT {a2} ; GET k
+        b2: SET k 1
+        a2: GET k ; SUBSCRIBE foo
+        b2: SET k 1
+        a2: RESET
+        c2: CLIENT TRACKING on REDIRECT {c2} BCAST PREFIX k ; SUBSCRIBE __redis__:invalidate
+        b2: SET k 1 ; SET ka 1 ; SET l 1
+        b2: FLUSHALL
+        c2: UNSUBSCRIBE ; SET k 2
+    """,
     "redirected in RESP3": """
         r+
         a: CLIENT TRACKING on REDIRECT {r} ; GET k

@@ -26,7 +26,7 @@ from .mask import mask
 from .servers import Server, eventually
 from .wire import ConnectionClosed, Reply, Wire, encode_request, show, split_line
 
-__all__ = ["compare_dialogue"]
+__all__ = ["Dialogue", "compare_dialogue", "compare_records"]
 
 MARKER = b"<heard>"
 LINE = re.compile(r"(?P<who>\w+)(?P<act>[:>&.~!?+]) *(?P<text>.*)")
@@ -160,6 +160,11 @@ def compare_dialogue(ours: Server, theirs: Server, text: str) -> None:
             raise AssertionError(f"{server.name}, after:\n" + "\n".join(dialogue.record) + f"\n{error}") from error
         finally:
             dialogue.close()
+    compare_records(ours, theirs, records)
+
+
+def compare_records(ours: Server, theirs: Server, records: Sequence[list[str]]) -> None:
+    """Compare what two servers said; AssertionError where the records part."""
     if records[0] != records[1]:
         at = next(
             (at for at, (mine, its) in enumerate(zip(*records, strict=False)) if mine != its), min(map(len, records))
