@@ -12,7 +12,7 @@ from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, r
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
     DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in,
-    new_stream, parse_bound, parse_delete, parse_loose_id, propagate_pending, propagate_position,
+    new_stream, parse_bound, parse_delete, parse_loose_id, propagate_consumer, propagate_pending, propagate_position,
     reach_consumer, require_ids, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
@@ -181,10 +181,11 @@ def xgroup_destroy(Context ctx not None, list args not None):
 def xgroup_createconsumer(Context ctx not None, list args not None):
     cdef Stream stream = get_stream_for_write(ctx, <bytes>args[2])
     cdef Group group = get_group(stream, <bytes>args[2], <bytes>args[3])
+    cdef bint is_new
     if group.find_consumer(<bytes>args[4]) is not None:
         ctx.reply.integer(0)
         return
-    reach_consumer(ctx, <bytes>args[2], group, <bytes>args[4])
+    reach_consumer(ctx, <bytes>args[2], group, <bytes>args[4], &is_new)
     ctx.reply.integer(1)
 
 
@@ -492,7 +493,7 @@ def xclaim(Context ctx not None, list args not None):
     cdef int outcome
     cdef int64_t claimed = 0
     cdef size_t opened
-    cdef bint has_moved_on
+    cdef bint has_moved_on, is_new
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     claim_rule(ctx, <bytes>args[4], "XCLAIM", &rule)
@@ -505,7 +506,7 @@ def xclaim(Context ctx not None, list args not None):
     if has_moved_on:
         group.last_id = last_id
     hold_effects(ctx)
-    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3])
+    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
@@ -523,6 +524,8 @@ def xclaim(Context ctx not None, list args not None):
         ctx.dirty += 1
         if ctx.is_propagating:
             propagate_position(ctx, <bytes>args[1], group)
+    if is_new:
+        propagate_consumer(ctx, <bytes>args[1], group, consumer)
 
 
 cdef int claim_and_tell(
@@ -593,6 +596,7 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef StreamID start
     cdef int64_t count = AUTOCLAIM_COUNT
     cdef bint just_id = False
+    cdef bint is_new
     cdef Stream stream
     cdef Group group
     cdef Consumer consumer
@@ -617,8 +621,10 @@ def xautoclaim(Context ctx not None, list args not None):
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     rule.count_up = not just_id
     hold_effects(ctx)
-    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3])
+    consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
     reply_autoclaimed(ctx, <bytes>args[1], stream, group, consumer, start, count, just_id, &rule)
+    if is_new:
+        propagate_consumer(ctx, <bytes>args[1], group, consumer)
 
 
 cdef int reply_autoclaimed(

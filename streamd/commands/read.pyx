@@ -23,8 +23,8 @@ from streamd.heap cimport free, malloc
 from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
 from streamd.commands.context cimport BlockRequest, Context
 from streamd.commands.stream_args cimport (
-    find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_pending, propagate_position,
-    reach_consumer, room_for_ids,
+    find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
+    propagate_position, reach_consumer, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry, write_fields, write_range
 from streamd.engine.database cimport EVENT_KEY_MISS
@@ -380,7 +380,7 @@ def xreadgroup(Context ctx not None, list args not None):
     cdef Group group
     cdef Consumer consumer
     cdef GroupRead read
-    cdef bint is_known
+    cdef bint is_new
     cdef size_t opened = 0
     cdef int64_t served = 0
     for i in range(n):
@@ -402,12 +402,7 @@ def xreadgroup(Context ctx not None, list args not None):
         group = <Group>groups[i]
         name = <bytes>args[options.first_key + i]
         count_second_look(ctx, name, stream)
-        consumer = group.find_consumer(options.consumer)
-        is_known = consumer is not None
-        consumer = reach_consumer(ctx, name, group, options.consumer)
-        if read.no_ack and ctx.is_propagating and not is_known:
-            # Those who acknowledge become known by what is pending for them.
-            ctx.propagate([b"XGROUP", b"CREATECONSUMER", name, group.name, consumer.name])
+        consumer = reach_consumer(ctx, name, group, options.consumer, &is_new)
         if id_cmp(after[i], MAX_ID) != 0:
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
@@ -423,6 +418,8 @@ def xreadgroup(Context ctx not None, list args not None):
             open_stream(reply, name)
             reply_new(ctx, name, stream, group, consumer, &read)
             ctx.dirty += 1
+        if is_new:
+            propagate_consumer(ctx, name, group, consumer)
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:

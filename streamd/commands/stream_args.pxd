@@ -17,7 +17,7 @@ cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
 cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
-cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name)      # made, and told of, if there is none
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # made if there is none
 
 
 # IDs live in the memory of a bytes object, which owns them.
@@ -49,4 +49,5 @@ cdef inline int hold_effects(Context ctx) except -1:
 cdef int propagate_pending(
     Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id) except -1
+cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1
 cdef int propagate_position(Context ctx, bytes key, Group group) except -1

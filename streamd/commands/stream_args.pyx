@@ -58,9 +58,10 @@ cdef Group get_group(Stream stream, bytes key, bytes name):
     return group
 
 
-cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name):
-    """The consumer of that name, made and told of if there is none; it is seen now."""
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new):
+    """The consumer of that name, made and reported if there is none; it is seen now."""
     cdef Consumer consumer = group.find_consumer(name)
+    is_new[0] = consumer is None
     if consumer is None:
         consumer = group.add_consumer(name, ctx.now_ms)
         ctx.dirty += 1
@@ -198,6 +199,13 @@ cdef int propagate_pending(
         b"XCLAIM", key, group.name, consumer, b"0", id, b"TIME", delivery_ms,
         b"RETRYCOUNT", number_text(delivery_count), b"FORCE", b"JUSTID", b"LASTID", last_id,
     ])
+    return 0
+
+
+cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1:
+    """Propagate that a consumer was made, unless it became known by what is pending for it."""
+    if ctx.is_propagating and not group.pending_of(consumer):
+        ctx.effects.append([b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name])
     return 0
 
 

@@ -662,14 +662,15 @@ def test_denials_and_connections_are_those_of_redis(name: str, streamd_server: S
     compare_plays(PLAYS[name], (streamd_server, redis_server))
 
 
-def test_exec_looks_at_keys_again(streamd_server: Server) -> None:
+@pytest.mark.parametrize("request_line", ["SET k v", "GET k", "XREAD STREAMS a k 0 0"])
+def test_exec_looks_at_keys_again(request_line: str, streamd_server: Server) -> None:
     # Redis 8.6.3 looks at commands and channels again and runs what the user may not touch any more; 7.0 does not.
     cast = Cast(streamd_server)
-    cast.play("""
+    cast.play(f"""
         a: ACL SETUSER u on nopass +@all ~*
         u: AUTH u x
         u: MULTI
-        u: SET k v
+        u: {request_line}
         a: ACL SETUSER u resetkeys ~a
         u: EXEC
     """)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.differential import Request, parse_script
 from support.handler import HandlerContext, make_context, run, set_time
+from support.later import without_created
 from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
 from support.scripts import KEYS, Script, scripts
 from support.servers import start_redis, start_streamd
@@ -302,8 +303,8 @@ def test_many_long_random_scripts_do_the_same(observers: Observers, script: Scri
 
 
 def told_units(observer: ServerObserver) -> list[list[Effect]]:
-    """What was propagated since the last time, unit by unit, masked."""
-    log = [effect for effect in observer.read_log() if effect[0] != b"SELECT"]
+    """What was propagated since the last time, unit by unit, masked; see later.without_created."""
+    log = without_created(effect for effect in observer.read_log() if effect[0] != b"SELECT")
     return [[masked(effect) for effect in unit] for unit in units(log)]
 
 
@@ -398,7 +399,7 @@ def test_units_are_those_of_redis(observers: Observers, name: str) -> None:
 
 
 def stream_state(stream: Stream, full: list[Any]) -> dict[Any, Any]:
-    """All that effects bring about: not when consumers were seen, nor those whom nothing is pending for."""
+    """All that effects bring about: not when consumers were seen."""
     state = dict(zip(full[::2], full[1::2], strict=True))
     state["nodes"] = stream.list_nodes()
     tracked = stream.idempotency
@@ -408,7 +409,7 @@ def stream_state(stream: Stream, full: list[Any]) -> dict[Any, Any]:
         group = dict(zip(fields[::2], fields[1::2], strict=True))
         consumers = [dict(zip(each[::2], each[1::2], strict=True)) for each in group.pop(b"consumers")]
         group.pop(b"lag")  # follows from the rest
-        group["consumers"] = [(c[b"name"], c[b"pending"]) for c in consumers if c[b"pending"]]
+        group["consumers"] = [(c[b"name"], c[b"pending"]) for c in consumers]
         groups.append(group)
     state["groups"] = groups
     return state
@@ -540,6 +541,49 @@ def test_deleting_what_was_trimmed_away_is_propagated_when_it_was_pending() -> N
     assert twins.do("XDELEX s DELREF IDS 1 1-1") == [b"XDELEX s DELREF IDS 1 1-1".split()]
     assert twins.do("XDELEX s DELREF IDS 1 1-1") == []
     twins.check()
+
+
+CREATED = [b"XGROUP", b"CREATECONSUMER", b"s", b"g", b"new"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "before"),
+    [
+        ("XREADGROUP GROUP g new STREAMS s >", []),
+        ("XREADGROUP GROUP g new STREAMS s 0", []),
+        ("XREADGROUP GROUP g new BLOCK 1 STREAMS s >", []),
+        ("XREADGROUP GROUP g new CLAIM 1000 STREAMS s >", []),
+        ("XREADGROUP GROUP g new NOACK STREAMS u >", ["XGROUP SETID u g 1-1 ENTRIESREAD 1"]),
+        ("XCLAIM s g new 1000 1-1", []),
+        ("XCLAIM s g new 0 7-7 FORCE", []),
+        ("XCLAIM s g new 0 7-7 LASTID 9-9", ["XGROUP SETID s g 9-9 ENTRIESREAD 2"]),
+        ("XAUTOCLAIM s g new 1000 0", []),
+    ],
+)
+def test_a_consumer_that_gets_nothing_is_propagated_after_what_the_command_did(
+    request_line: str, before: list[str]
+) -> None:
+    twins = Twins()
+    for key in ("s", "u"):
+        twins.do(f"XADD {key} 1-1 f v")
+        twins.do(f"XGROUP CREATE {key} g 0")
+    twins.do("XADD s 1-2 f v")
+    twins.do("XREADGROUP GROUP g a STREAMS s >")
+    key = b"u" if " u " in request_line else b"s"
+    created = [*CREATED[:2], key, *CREATED[3:]]
+    assert twins.do(request_line) == [*(line.encode().split() for line in before), created]
+    assert twins.do("XREADGROUP GROUP g new STREAMS s >") == ([] if key == b"s" else [CREATED])
+    twins.check()
+
+
+def test_a_consumer_that_gets_something_becomes_known_by_it() -> None:
+    twins = Twins()
+    twins.do("XADD s 1-1 f v")
+    twins.do("XGROUP CREATE s g 0")
+    for line in ("XREADGROUP GROUP g a STREAMS s >", "XCLAIM s g b 0 1-1", "XAUTOCLAIM s g c 0 0"):
+        assert {effect[0] for effect in twins.do(line)} <= {b"XCLAIM", b"XGROUP"}
+        assert [b"CREATECONSUMER"] not in [effect[1:2] for effect in twins.log]
+    assert list(twins.check().db.peek(b"s").groups[b"g"].consumers) == [b"a", b"b", b"c"]
 
 
 def test_effects_are_not_built_when_nobody_wants_them() -> None:

@@ -279,6 +279,25 @@ def ask_until_it_ends(process: subprocess.Popen[bytes], port: int, answers: set[
 # --- The append-only file ---------------------------------------------------------------------------------------------
 
 
+def test_consumers_that_got_nothing_survive_a_kill(new_streamd: StartServer) -> None:
+    first = new_streamd(appendonly="yes", appendfsync="always")
+    with first.connect() as wire, first.connect() as waiting:
+        wire.call("XADD", "s", "1-1", "f", "v")
+        wire.call("XGROUP", "CREATE", "s", "g", "$")
+        waiting.send("XREADGROUP", "GROUP", "g", "waiting", "BLOCK", "0", "STREAMS", "s", ">")
+        eventually(lambda: b"blocked_clients:1" in wire.call("INFO", "clients").value)
+        wire.call("XREADGROUP", "GROUP", "g", "early", "STREAMS", "s", ">")
+        wire.call("XREADGROUP", "GROUP", "g", "history", "STREAMS", "s", "0")
+        wire.call("XREADGROUP", "GROUP", "g", "patient", "BLOCK", "1", "STREAMS", "s", ">")
+        wire.call("XREADGROUP", "GROUP", "g", "careless", "NOACK", "STREAMS", "s", ">")
+        wire.call("XCLAIM", "s", "g", "claiming", "0", "9-9")
+        wire.call("XAUTOCLAIM", "s", "g", "taking", "0", "0")
+        first.kill()
+    with restart(first, new_streamd, appendonly="yes").connect() as wire:
+        names = [consumer[1].decode() for consumer in wire.call("XINFO", "CONSUMERS", "s", "g").plain()]
+    assert names == ["careless", "claiming", "early", "history", "patient", "taking", "waiting"]
+
+
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 def test_what_was_acknowledged_survives_a_kill(new_streamd: StartServer, policy: str) -> None:
     first = new_streamd(appendonly="yes", appendfsync=policy)

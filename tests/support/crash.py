@@ -186,7 +186,7 @@ def brief_state(keys: OwnKeys, ask: Ask) -> Any:
 
 
 def own_state(keys: OwnKeys, ask: Ask) -> Any:
-    """What is to outlive a death of a client's keys: all but times, idle consumers, and how entries are spread over nodes."""
+    """What is to outlive a death of a client's keys: all but times, and how entries are spread over nodes."""
     requests: list[Request] = []
     for key in keys.streams:
         requests += [[b"XRANGE", key, b"-", b"+"], [b"XINFO", b"STREAM", key], [b"XINFO", b"GROUPS", key]]
@@ -203,10 +203,7 @@ def _without_times(request: Request, reply: Any) -> Any:
     if what == b"XPENDING":
         reply = [[entry_id, consumer, count] for entry_id, consumer, _, count in reply]
     elif what == (b"XINFO", b"CONSUMERS"):
-        # Those that a read or a claim made, and that got nothing, are not written, as in Redis.
-        reply = [row[:4] for row in reply if row[3]]  # name and pending
-    elif what == (b"XINFO", b"GROUPS"):
-        reply = [[*row[:2], *row[4:]] for row in reply]  # without the number of consumers
+        reply = [row[:4] for row in reply]  # name and pending
     elif what == (b"XINFO", b"STREAM"):
         reply = [pair for pair in zip(reply[::2], reply[1::2], strict=True) if not pair[0].startswith(b"radix-tree")]
     return what, request[1:], reply
