@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamd.spark.plots import STYLE, escape
+from streamd.spark.report.plots import STYLE, escape
 
 __all__ = ["NS_PER_MS", "SHARES", "Delays", "draw", "histogram_lines", "show_ms"]
 

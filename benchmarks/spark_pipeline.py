@@ -142,15 +142,15 @@ def transfer(bench: Bench, schema: object) -> int:
             return [InputPartition(n) for n in range(parts)]
 
         def read(self, partition: InputPartition) -> Iterator[object]:
-            from streamd.spark.arrow_decode import EntryDecoder
+            from streamd.spark.arrow.decode import EntryDecoder
             from streamd.spark.collector import collector_paused
-            from streamd.spark.options import SourceOptions
-            from streamd.spark.ranges import read_range
-            from streamd.spark.schema import arrow_schema, table_layout
+            from streamd.spark.source.options import SourceOptions
+            from streamd.spark.source.ranges import read_range
+            from streamd.spark.source.schema import table_layout
 
             options = SourceOptions.parse(self.options)
             layout = table_layout(self.schema, options)
-            decoder = EntryDecoder(layout.columns, arrow_schema(self.schema), STREAM.encode())
+            decoder = EntryDecoder(layout.columns, layout.schema, STREAM.encode())
             count = options.batch_size
             (batch,) = read_range(
                 options.connection, decoder, STREAM.encode(), 1, 2**128 - 1, fetch_size=count, limit=count
@@ -165,7 +165,7 @@ def transfer(bench: Bench, schema: object) -> int:
             return "constant"
 
         def schema(self) -> object:
-            from streamd.spark.schema import DEFAULT_SCHEMA
+            from streamd.spark.source.schema import DEFAULT_SCHEMA
 
             return DEFAULT_SCHEMA
 

@@ -25,7 +25,7 @@ def group() -> None:
 
 
 def duration(text: str) -> int:
-    from streamd.spark.ids import parse_duration_ms
+    from streamd.spark.wire.ids import parse_duration_ms
 
     try:
         return parse_duration_ms(text)
@@ -255,7 +255,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
     """Look through the archive at PATH: is everything there, and as it was written? Exit status: 0 yes, 1 no."""
     with said_plainly():
         from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.manifest import archived_streams
+        from streamd.spark.archive.log import archived_streams
         from streamd.spark.archive.verify import verify_archive
 
         layout = Layout(path)
@@ -392,7 +392,7 @@ def delete(
 
 def parse_exactly(text: str) -> tuple[int, int]:
     """The range that is one ID, written whole."""
-    from streamd.spark.ids import parse_entry_id
+    from streamd.spark.wire.ids import parse_entry_id
 
     try:
         number = parse_entry_id(text)
@@ -405,7 +405,7 @@ def parse_exactly(text: str) -> tuple[int, int]:
 
 def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
     """The IDs [low, high] between two points, each an ID or a time."""
-    from streamd.spark.ids import MAX_ID, MIN_ID
+    from streamd.spark.wire.ids import MAX_ID, MIN_ID
 
     now_ms = int(time.time() * 1000)
     low = MIN_ID if since is None else parse_when(since, now_ms, is_end=False)
@@ -414,7 +414,7 @@ def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def parse_when(text: str, now_ms: int, *, is_end: bool) -> int:
-    from streamd.spark.options import Bound
+    from streamd.spark.source.options import Bound
 
     # What has the form of an ID is one; a bare number is a time in ms, which is the ID of its millisecond.
     try:

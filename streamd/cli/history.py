@@ -68,7 +68,7 @@ def history(
         raise click.UsageError("--format parquet needs --out FILE")
     options = collect_options(server) | {"stream": stream} | ({} if path is None else {"archive": path})
     with said_plainly():
-        from streamd.spark.ids import format_entry_id
+        from streamd.spark.wire.ids import format_entry_id
 
         low, high = parse_range(since, until)
         options |= {"startingId": format_entry_id(low), "endingId": format_entry_id(max(high, 0))}
@@ -82,13 +82,13 @@ def history(
 
 def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The entries, read in this process, without Spark."""
-    from streamd.spark.history import end_read, plan_history, read_part
-    from streamd.spark.ids import MAX_ID, parse_entry_id
-    from streamd.spark.options import SourceOptions
-    from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
+    from streamd.spark.archive.history import end_read, plan_history, read_part
+    from streamd.spark.arrow.table import default_table
+    from streamd.spark.source.options import SourceOptions
+    from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 
     source = SourceOptions.parse(options)
-    table = table_layout(DEFAULT_SCHEMA, source)
+    table = default_table()
     if source.archive is None:
         from streamd.spark.archive.server import read_entries
 
@@ -211,10 +211,10 @@ def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
     """One file, which has its name when it is whole."""
     import pyarrow.parquet as pq
 
-    from streamd.spark.schema import default_arrow_schema
+    from streamd.spark.arrow.table import default_schema
 
     first = next(batches, None)
-    schema = default_arrow_schema() if first is None else first.schema
+    schema = default_schema() if first is None else first.schema
     temporary = path.with_name(f".{path.name}.new")
     with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         if first is not None:

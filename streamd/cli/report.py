@@ -15,11 +15,11 @@ import click
 
 from streamd.cli.archive import parse_range, said_plainly
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
-from streamd.spark.connect import Connection, connect
-from streamd.spark.ids import format_entry_id, parse_duration_ms
-from streamd.spark.options import ConnectionOptions
-from streamd.spark.profile import Profile, frame_profile
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
+from streamd.spark.report.profile import Profile, frame_profile
+from streamd.spark.wire.connection import Connection, connect
+from streamd.spark.wire.ids import format_entry_id, parse_duration_ms
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

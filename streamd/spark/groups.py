@@ -24,8 +24,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.spark.connect import Connection, server_features
-from streamd.spark.ids import format_entry_id, ms_of, parse_entry_id
+from streamd.spark.wire.connection import Connection, server_features
+from streamd.spark.wire.ids import format_entry_id, ms_of, parse_entry_id
 
 __all__ = [
     "Ack",

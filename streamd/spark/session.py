@@ -62,7 +62,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
               keeps what it planned for the first use of a DataFrame, filters included, and reads no more than that for
               its other uses, be it in a later query or in another branch of the same one.
     """
-    from streamd.spark.batch_source import PushingStreamdDataSource, StreamdDataSource
+    from streamd.spark.data_source import PushingStreamdDataSource, StreamdDataSource
 
     if pushdown:
         spark.conf.set(PUSHDOWN_CONF, "true")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamd.spark.connect import Connection
 from streamd.spark.groups import key_bytes
+from streamd.spark.wire.connection import Connection
 
 if TYPE_CHECKING:
     import pyarrow

@@ -22,14 +22,14 @@ from support.servers import Server, eventually
 from support.spark import ON_BOTH
 
 from streamd.cli import program
-from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import ServerError
 from streamd.spark.groups import DeadLetter, GroupLag, Watch, find_dead_letters, look_at_groups
-from streamd.spark.ids import MAX_ID, MIN_ID, parse_entry_id
-from streamd.spark.options import ConnectionOptions
-from streamd.spark.profile import Profile, find_numeric_fields, read_profile
 from streamd.spark.report import collect
+from streamd.spark.report.profile import Profile, find_numeric_fields, read_profile
 from streamd.spark.tables import append_to_stream, to_frame
+from streamd.spark.wire.connection import Connection, connect
+from streamd.spark.wire.ids import MAX_ID, MIN_ID, parse_entry_id
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -339,7 +339,7 @@ START = 1_700_000_040_000  # a full minute
 @pytest.fixture
 def readings(spark: SparkSession) -> DataFrame:
     """Entries as the source gives them: two streams, values that are numbers and values that are not."""
-    from streamd.spark.schema import DEFAULT_SCHEMA
+    from streamd.spark.source.schema import DEFAULT_SCHEMA
 
     def row(ms: int, seq: int, stream: str, *pairs: tuple[str, str]) -> tuple[Any, ...]:
         moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)

@@ -33,6 +33,7 @@ from support.spark import ON_BOTH, random_source
 
 from streamd.cli import program
 from streamd.spark.archive.delete import DELETE_STEPS, delete
+from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import (
     ArchiveError,
     CorruptArchiveError,
@@ -41,22 +42,24 @@ from streamd.spark.archive.errors import (
     LockLostError,
     VerifyError,
 )
-from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.history import plan_history, read_part
+from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
-from streamd.spark.archive.manifest import ManifestLog
+from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.reading import read_archived
 from streamd.spark.archive.restore import restore
 from streamd.spark.archive.run import STEPS
-from streamd.spark.archive.staging import LocalEngine, SparkEngine
+from streamd.spark.archive.spark_engine import SparkEngine
+from streamd.spark.archive.staging import LocalEngine
 from streamd.spark.archive.status import read_status
 from streamd.spark.archive.verify import file_faults, verify_archive
 from streamd.spark.archive.work import StreamWork
-from streamd.spark.connect import connect, server_features
-from streamd.spark.history import plan_history, read_part
-from streamd.spark.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
-from streamd.spark.options import ConnectionOptions, SourceOptions
-from streamd.spark.schema import DEFAULT_SCHEMA, table_layout
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
+from streamd.spark.wire.connection import connect, server_features
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,13 +15,13 @@ from support.spark import ON_BOTH
 
 pytest.importorskip("pyspark")
 
-from streamd.spark.arrow_decode import EntryDecoder
-from streamd.spark.connect import Connection, Link, connect, pack_command, run, server_features
+from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.errors import OptionError, ServerError, UnreachableError
-from streamd.spark.ids import MAX_ID, MIN_ID, pack_id
-from streamd.spark.options import ConnectionOptions
-from streamd.spark.ranges import read_range, scan_range
-from streamd.spark.schema import DEFAULT_SCHEMA, arrow_schema, table_layout
+from streamd.spark.source.ranges import read_range, scan_range
+from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout
+from streamd.spark.wire.connection import Connection, Link, connect, pack_command, run, server_features
+from streamd.spark.wire.ids import MAX_ID, MIN_ID, pack_id
+from streamd.spark.wire.options import ConnectionOptions
 
 
 def options_of(server: Server | int, **more: str) -> ConnectionOptions:
@@ -30,7 +30,7 @@ def options_of(server: Server | int, **more: str) -> ConnectionOptions:
 
 
 def decoder() -> EntryDecoder:
-    from streamd.spark.options import SourceOptions
+    from streamd.spark.source.options import SourceOptions
 
     layout = table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
     return EntryDecoder(layout.columns, arrow_schema(DEFAULT_SCHEMA), b"s")

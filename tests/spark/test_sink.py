@@ -24,10 +24,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
 from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
 
-from streamd.spark.delivery import Marker, Task, open_delivery
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
-from streamd.spark.options import SinkOptions
-from streamd.spark.sink import BatchRows, RowPlan, write_rows
+from streamd.spark.sink.deliveries import open_delivery
+from streamd.spark.sink.delivery import Task
+from streamd.spark.sink.marked import Marker
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.rows import BatchRows, RowPlan
+from streamd.spark.sink.writer import write_rows
 
 TASK = Task("query", 3, 0)
 TABLE = StructType([StructField("k", StringType()), StructField("n", LongType())])
@@ -608,8 +611,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def failing(spark):
     """Data sources `once` and `always`: the sink, with tasks that fail in their middle at the first attempt, or each time."""
-    from streamd.spark.batch_source import StreamdDataSource
-    from streamd.spark.sink import StreamdStreamWriter, StreamdWriter
+    from streamd.spark.data_source import StreamdDataSource
+    from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
 
     # Classes of a function go to the workers by value: they cannot import this file.
     def make(fails: str):

@@ -22,14 +22,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from streamd.spark.batch_source import RangesReader
-from streamd.spark.connect import SPLIT_COMMAND, Connection, Features, connect, server_features
 from streamd.spark.errors import DataLossError, ServerError
-from streamd.spark.filters import narrow_by_filters
-from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
-from streamd.spark.options import SourceOptions
-from streamd.spark.schema import DEFAULT_SCHEMA
-from streamd.spark.split import (
+from streamd.spark.source.batch import RangesReader
+from streamd.spark.source.filters import narrow_by_filters
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.partitions import (
     MOST_SLICES,
     SplitForbiddenError,
     StreamRange,
@@ -41,6 +38,9 @@ from streamd.spark.split import (
     plan_partitions,
     ranges_between,
 )
+from streamd.spark.source.schema import DEFAULT_SCHEMA
+from streamd.spark.wire.connection import SPLIT_COMMAND, Connection, Features, connect, server_features
+from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, pack_id
 
 COUNT = 20_000
 NO_HELPERS = Features("redis", (7, 0, 0), (7, 0, 0), False, False, True, False)
@@ -148,10 +148,10 @@ def test_large_streams_have_as_many_partitions_as_tasks_run_at_a_time(connection
     options = SourceOptions.parse({"streams": "s,t", "port": str(server.port)})
     wanted = [(name, MIN_ID, MAX_ID) for name in options.named_streams]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streamd.spark.split.ENTRIES_PER_PARTITION", 100)
+        patched.setattr("streamd.spark.source.partitions.ENTRIES_PER_PARTITION", 100)
         found = plan_partitions(connection, options, wanted, parallelism=6)
         assert [each.stream for each in found] == ["s"] * 4 + ["t"] * 2
-        patched.setattr("streamd.spark.split.MOST_ENTRIES", COUNT // 8)
+        patched.setattr("streamd.spark.source.partitions.MOST_ENTRIES", COUNT // 8)
         assert len(plan_partitions(connection, options, wanted, parallelism=6)) == 12
 
 
@@ -321,7 +321,7 @@ def test_entries_that_go_while_a_partition_is_read_are_missed(
     store.xdel("s", store.xrange("s", count=5)[4][0])
     assert sum(batch.num_rows for batch in reader.read(second)) == 2  # deleted one by one: that is no loss
     store.xtrim("s", maxlen=2, approximate=False)
-    with pytest.raises(DataLossError, match=r"stream s begins at .* now"):
+    with pytest.raises(DataLossError, match=r"stream s starts at .* now"):
         list(reader.read(third))
     careless = RangesReader(DEFAULT_SCHEMA, SourceOptions.parse({**options, "failOnDataLoss": "false"}))
     assert sum(batch.num_rows for batch in careless.read(third)) == 2

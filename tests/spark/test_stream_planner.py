@@ -20,12 +20,14 @@ from support.spark import ON_BOTH
 
 pytest.importorskip("pyspark", reason="needs pip install 'streamd-server[spark]'")
 
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from streamd.spark import DataLossError, OptionError, ServerError
-from streamd.spark.options import SourceOptions
-from streamd.spark.schema import DEFAULT_SCHEMA
-from streamd.spark.stream_source import PartPartition, StreamdStreamReader
+from streamd.spark.source.offsets import Part
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.schema import DEFAULT_SCHEMA
+from streamd.spark.source.stream import StreamdStreamReader
 
 pytestmark = ON_BOTH
 
@@ -66,14 +68,14 @@ class Query:
         through_json(self.reader.reportLatestOffset())
         return end
 
-    def parts(self, start: Offset, end: Offset) -> list[PartPartition]:
-        return [pickle.loads(pickle.dumps(each)) for each in self.reader.partitions(start, end)]
+    def parts(self, start: Offset, end: Offset) -> list[Part]:
+        return [pickle.loads(pickle.dumps(each)).value for each in self.reader.partitions(start, end)]
 
     def read(self, start: Offset, end: Offset) -> list[tuple[str, str]]:
         found = []
         for part in self.parts(start, end):
             reader = pickle.loads(pickle.dumps(self.reader))
-            for batch in reader.read(part):
+            for batch in reader.read(InputPartition(part)):
                 found += list(zip(batch["stream"].to_pylist(), batch["id"].to_pylist(), strict=True))
         return found
 
@@ -243,8 +245,8 @@ def test_a_replay_has_the_same_partitions(store: redis.Redis, source_options: Op
         found = query.read(query.start, end)
         assert len(found) <= int(limits.get("maxEntriesPerTrigger", len(ids)))
         for part in planned:
-            assert part.part.count is not None
-            assert part.part.count <= int(limits.get("maxRecordsPerPartition", part.part.count))
+            assert part.count is not None
+            assert part.count <= int(limits.get("maxRecordsPerPartition", part.count))
         if (batches := batches + 1) <= 3:
             fill(store, "a", 3000 + batches, 3000 + batches)  # what comes meanwhile changes nothing
         again = query.restarted(maxEntriesPerTrigger="3", minPartitions="7", maxRecordsPerPartition="2")
@@ -266,7 +268,7 @@ def test_the_same_offset_twice_is_no_batch(store: redis.Redis, source_options: O
 def test_batches_are_cut_for_the_partitions_asked_for(store: redis.Redis, source_options: Options) -> None:
     fill(store, "s", 1, 1000)
     query = Query(source_options, stream="s", minPartitions="4")
-    counts = [each.part.count or 0 for each in query.parts(query.start, query.poll())]
+    counts = [each.count or 0 for each in query.parts(query.start, query.poll())]
     assert len(counts) == 4
     assert sum(counts) == 1000
     assert max(counts) <= 1.1 * min(counts)
@@ -275,13 +277,13 @@ def test_batches_are_cut_for_the_partitions_asked_for(store: redis.Redis, source
 def test_a_long_backlog_is_cut_without_being_looked_through(
     store: redis.Redis, source_options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamd.spark.stream_planner.SCAN_LIMIT", 100)
+    monkeypatch.setattr("streamd.spark.source.planner.SCAN_LIMIT", 100)
     ids = fill(store, "s", 1, 3000)
     query = Query(source_options, stream="s", minPartitions="3")
     parts = query.parts(query.start, query.poll())
     assert len(parts) >= 3
     # streamd tells how many there are.
-    counts = {each.part.count for each in parts}
+    counts = {each.count for each in parts}
     assert counts == ({1000} if "streamd_version" in store.info("server") else {None})
     assert query.ids() == ids
 
@@ -449,8 +451,8 @@ def test_names_that_are_no_text_are_read(store: redis.Redis, source_options: Opt
     query = Query(source_options, streamPattern="s:*")
     end = query.poll()
     parts = query.parts(query.start, end)
-    assert [each.part.stream for each in parts] == ["s:\udcff"]
-    assert sum(batch.num_rows for batch in query.reader.read(parts[0])) == 1
+    assert [each.stream for each in parts] == ["s:\udcff"]
+    assert sum(batch.num_rows for batch in query.reader.read(InputPartition(parts[0]))) == 1
 
 
 # --- Loss -----------------------------------------------------------------------------------------------------------------

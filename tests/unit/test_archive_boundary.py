@@ -17,7 +17,7 @@ from streamd.spark.archive.boundary import (
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import FileRecord, Manifest, RowGroup
 from streamd.spark.errors import DataLossError
-from streamd.spark.ids import pack_id
+from streamd.spark.wire.ids import pack_id
 
 
 def state(last: int = pack_id(100, 0), added: int | None = 50, deleted: int | None = 0) -> StreamState:

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.cli.archive import said_plainly
+from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
-from streamd.spark.archive.layout import Disk
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.parquet import ROW_GROUP, file_schema, first_disorder, read_rows, write_files
 from streamd.spark.archive.reply import encode_reply
 from streamd.spark.archive.verify import count_gone
-from streamd.spark.ids import MAX_ID, pack_id, parse_entry_id
+from streamd.spark.wire.ids import MAX_ID, pack_id, parse_entry_id
 
 HOUR_MS = 3_600_000
 Entry = tuple[str, list[tuple[bytes, bytes]]]

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from streamd.spark import plots, profile
 from streamd.spark.groups import (
     Ack,
     DeadLetter,
@@ -23,9 +22,9 @@ from streamd.spark.groups import (
     throughput_between,
 )
 from streamd.spark.numbers import find_number
-from streamd.spark.plots import Series
-from streamd.spark.profile import GAP_EDGES_MS, Gap, bin_width
-from streamd.spark.report import Report, render_html, render_json, write_tables
+from streamd.spark.report import Report, plots, profile, render_html, render_json, write_tables
+from streamd.spark.report.plots import Series
+from streamd.spark.report.profile import GAP_EDGES_MS, Gap, bin_width
 from streamd.spark.tables import record_fields, to_arrow
 
 NASTY = "</text><script>alert('1')</script>&\x00\x1b\udcff"

@@ -36,11 +36,11 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from streamd.errors import ProtocolError  # noqa: E402
-from streamd.spark.arrow_decode import EntryDecoder  # noqa: E402
-from streamd.spark.arrow_encode import XAddEncoder  # noqa: E402
+from streamd.spark.arrow.decode import EntryDecoder  # noqa: E402
+from streamd.spark.arrow.encode import XAddEncoder  # noqa: E402
 from streamd.spark.errors import MalformedError, ServerError  # noqa: E402
-from streamd.spark.options import SourceOptions  # noqa: E402
-from streamd.spark.schema import DEFAULT_SCHEMA, arrow_schema, table_layout  # noqa: E402
+from streamd.spark.source.options import SourceOptions  # noqa: E402
+from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout  # noqa: E402
 
 Entry = tuple[tuple[int, int], list[tuple[bytes, bytes]]]
 

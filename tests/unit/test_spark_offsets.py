@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.spark.ids import MAX_ID, pack_id
-from streamd.spark.keys import stream_key, stream_name
-from streamd.spark.offsets import (
+from streamd.spark.source.offsets import (
     Loss,
     Offset,
     OffsetError,
@@ -21,6 +19,8 @@ from streamd.spark.offsets import (
     find_loss,
     inside_stream,
 )
+from streamd.spark.wire.ids import MAX_ID, pack_id
+from streamd.spark.wire.keys import stream_key, stream_name
 
 ids = st.integers(0, MAX_ID)
 counts = st.none() | st.integers(0, 2**63)

@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from streamd.spark.errors import OptionError
-from streamd.spark.ids import pack_id
-from streamd.spark.options import (
-    Address,
-    Bound,
-    ConnectionOptions,
-    SinkOptions,
-    SourceOptions,
-    option_rows,
-    set_option_rows,
-)
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.source.options import Bound, SourceOptions
+from streamd.spark.wire.ids import pack_id
+from streamd.spark.wire.options import Address, ConnectionOptions, option_rows, set_option_rows
 
 NOW_MS = 1_700_000_000_000
 

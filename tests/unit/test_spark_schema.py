@@ -20,9 +20,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+from streamd.spark.arrow import table
+from streamd.spark.arrow.table import default_table
 from streamd.spark.errors import OptionError
-from streamd.spark.options import SourceOptions
-from streamd.spark.schema import DEFAULT_SCHEMA, arrow_schema, default_schema, table_layout
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, default_schema, table_layout
 
 
 def layout_of(columns: dict[str, DataType], **options: str) -> list[tuple[str, str]]:
@@ -38,8 +40,14 @@ def test_the_default_schema() -> None:
     assert [(each.source, each.kind) for each in made.columns] == [
         ("id", "string"), ("ms", "bigint"), ("seq", "bigint"), ("time", "timestamp"), ("stream", "string"), ("fields", "pairs")
     ]  # fmt: skip
-    assert made.is_lossless
     assert arrow_schema(DEFAULT_SCHEMA).field("time").type.tz == "UTC"
+
+
+def test_the_default_table_without_spark_is_that_of_spark() -> None:
+    assert default_table() == table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
+    assert table.default_schema().equals(arrow_schema(DEFAULT_SCHEMA), check_metadata=True)
+    some = type(DEFAULT_SCHEMA)([DEFAULT_SCHEMA["id"], DEFAULT_SCHEMA["fields"]])
+    assert default_table("id", "fields") == table_layout(some, SourceOptions.parse({"stream": "s"}))
 
 
 def test_metadata_may_come_in_other_types() -> None:

@@ -24,11 +24,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamd.spark.delivery import Marker, key_capacity, parse_minid
 from streamd.spark.errors import DeliveryError, OptionError
-from streamd.spark.options import SinkOptions
-from streamd.spark.schema import DEFAULT_SCHEMA
-from streamd.spark.sink import BatchRows, RowPlan, StreamdStreamWriter, StreamdWriter
+from streamd.spark.sink.keyed import key_capacity
+from streamd.spark.sink.marked import Marker
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.rows import BatchRows, RowPlan
+from streamd.spark.sink.trimming import parse_minid
+from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
+from streamd.spark.source.schema import DEFAULT_SCHEMA
 
 
 def schema(**columns):

@@ -13,7 +13,7 @@ from typing import Any
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import Manifest
 from streamd.spark.errors import DataLossError
-from streamd.spark.ids import format_entry_id, last_id_of, parse_entry_id
+from streamd.spark.wire.ids import format_entry_id, last_id_of, parse_entry_id
 
 __all__ = ["GroupState", "StreamState", "check_incarnation", "choose_end", "holders", "trim_limit"]
 

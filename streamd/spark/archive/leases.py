@@ -19,8 +19,8 @@ import json
 from typing import Any
 
 from streamd.spark.archive.lock import key_beside
-from streamd.spark.connect import Connection
-from streamd.spark.ids import format_entry_id, parse_entry_id
+from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.ids import format_entry_id, parse_entry_id
 
 __all__ = ["give_lease_back", "leased_boundary", "take_lease"]
 

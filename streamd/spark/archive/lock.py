@@ -27,9 +27,9 @@ from typing import Any
 from streamd.errors import StreamdError
 from streamd.spark.archive.errors import LockedError, LockLostError
 from streamd.spark.archive.layout import quote_key
-from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import ServerError, UnreachableError
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.wire.connection import Connection, connect
+from streamd.spark.wire.options import ConnectionOptions
 
 __all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to", "used_tokens"]
 

@@ -21,10 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
-from streamd.spark.archive.layout import Disk, date_of
+from streamd.spark.archive.layout import date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
-from streamd.spark.ids import last_id_of, ms_of, parse_entry_id
+from streamd.spark.arrow.table import default_table
+from streamd.spark.wire.ids import last_id_of, ms_of, parse_entry_id
 
 __all__ = [
     "COLUMNS",
@@ -49,10 +51,7 @@ _FIELDS = "fields.list.element"
 
 def file_schema() -> pa.Schema:
     """The schema of the files."""
-    from streamd.spark.schema import default_arrow_schema
-
-    schema = default_arrow_schema()
-    return pa.schema([schema.field(name) for name in COLUMNS])
+    return default_table(*COLUMNS).schema
 
 
 @dataclass(frozen=True)

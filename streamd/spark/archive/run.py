@@ -37,7 +37,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamd.errors import StreamdError
-from streamd.spark import split
 from streamd.spark.archive.boundary import (
     GroupState,
     StreamState,
@@ -45,25 +44,29 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
+from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
-from streamd.spark.archive.layout import Disk, Layout
+from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary, server_ms
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
-from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
+from streamd.spark.archive.log import ManifestLog
+from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.server import find_entry_above, find_groups, find_state
-from streamd.spark.archive.staging import Engine, LocalEngine, SparkEngine
+from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
-from streamd.spark.connect import Connection, connect, server_features
 from streamd.spark.errors import OptionError
-from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.options import ConnectionOptions, SourceOptions
-from streamd.spark.split import stream_key
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.partitions import find_streams
+from streamd.spark.wire.connection import Connection, connect, server_features
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive", "find_streams"]
+__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive"]
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
@@ -153,7 +156,13 @@ def archive(
     Raises what concerns all of them: OptionError, UnreachableError, ArchiveError.
     """
     disk = Disk()
-    engine: Engine = LocalEngine(options, disk) if spark is None else SparkEngine(spark, engine_options(options))
+    engine: Engine
+    if spark is None:
+        engine = LocalEngine(options, disk)
+    else:
+        from streamd.spark.archive.spark_engine import SparkEngine
+
+        engine = SparkEngine(spark, engine_options(options))
     return Archiver(path, options, engine, settings or ArchiveSettings(), disk=disk, progress=progress).run()
 
 
@@ -165,10 +174,10 @@ def engine_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in SELECTION}
 
 
-def find_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
+def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
     """The streams that the options name; those of a pattern in order. Raises OptionError when they name none."""
     source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
-    return split.find_streams(connection, source)
+    return find_streams(connection, source)
 
 
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
@@ -208,7 +217,7 @@ class Archiver:
         with connect(self.connection_options) as connection:
             features = server_features(connection)
             report.server = str(features)
-            streams = find_streams(connection, self.options)
+            streams = chosen_streams(connection, self.options)
             self.layout.create(self.disk)
         for stream in streams:
             report.streams.append(self.archive_stream(stream))

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import GroupState, StreamState, pairs
-from streamd.spark.arrow_decode import EntryDecoder
-from streamd.spark.connect import Connection
+from streamd.spark.arrow.decode import EntryDecoder
+from streamd.spark.arrow.table import TableLayout
 from streamd.spark.errors import ServerError
-from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.options import ConnectionOptions, SourceOptions
-from streamd.spark.ranges import read_range
-from streamd.spark.schema import DEFAULT_SCHEMA, TableLayout, arrow_schema, table_layout
-from streamd.spark.split import stream_key
+from streamd.spark.source.ranges import read_range
+from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "lossless_layout", "read_entries"]
+__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "read_entries"]
 
 FETCH = 2_000
 BATCH = 10_000
@@ -66,14 +66,6 @@ def find_entry_above(connection: Connection, stream: str, number: int) -> int | 
     return parse_entry_id(found[0][0]) if found else None
 
 
-def lossless_layout(*names: str) -> TableLayout:
-    """The default table, or some of its columns."""
-    schema = DEFAULT_SCHEMA
-    if names:
-        schema = type(schema)([schema[name] for name in names])
-    return table_layout(schema, SourceOptions())
-
-
 def read_entries(
     options: ConnectionOptions,
     stream: str,
@@ -85,5 +77,5 @@ def read_entries(
     batch_rows: int = BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """The entries with IDs in [low, high] as record batches, in order, over a connection of its own."""
-    decoder = EntryDecoder(layout.columns, arrow_schema(layout.schema), stream_key(stream), mode=layout.mode)
+    decoder = EntryDecoder(layout.columns, layout.schema, stream_key(stream), mode=layout.mode)
     return read_range(options, decoder, stream_key(stream), low, high, fetch_size=fetch_size, batch_rows=batch_rows)

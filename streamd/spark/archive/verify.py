@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 
 from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest import LOOKS, FileRecord, ManifestLog, check_order
+from streamd.spark.archive.log import LOOKS, ManifestLog
+from streamd.spark.archive.manifest import FileRecord, check_order
 from streamd.spark.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
-from streamd.spark.archive.server import lossless_layout, read_entries
-from streamd.spark.ids import MAX_ID, parse_entry_id
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.archive.server import read_entries
+from streamd.spark.arrow.table import default_table
+from streamd.spark.wire.ids import MAX_ID, parse_entry_id
+from streamd.spark.wire.options import ConnectionOptions
 
 __all__ = ["Depth", "StreamVerdict", "compare_with_server", "file_faults", "verify_archive"]
 
@@ -41,7 +43,7 @@ def compare_with_server(
         raise VerifyError(f"what was written is out of order: {error}") from error
     columns = ("id",) if depth == "ids" else ("id", "fields")
     written = (batch for file in files for batch in read_rows(Path("/"), file, low, high, columns))
-    held = read_entries(options, stream, low, high, lossless_layout(*columns))
+    held = read_entries(options, stream, low, high, default_table(*columns))
     return count_gone(written, held)
 
 

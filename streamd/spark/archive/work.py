@@ -18,11 +18,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import StreamState, check_incarnation
+from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
-from streamd.spark.archive.layout import Disk, Layout, date_in
+from streamd.spark.archive.layout import Layout, date_in
 from streamd.spark.archive.leases import server_ms
 from streamd.spark.archive.lock import ArchiveLock
-from streamd.spark.archive.manifest import FileRecord, Manifest, ManifestLog
+from streamd.spark.archive.log import ManifestLog
+from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.parquet import (
     COLUMNS,
     ROWS_PER_FILE,
@@ -35,10 +37,10 @@ from streamd.spark.archive.parquet import (
 )
 from streamd.spark.archive.server import find_state, has_entry
 from streamd.spark.archive.verify import count_gone
-from streamd.spark.connect import Connection, Features, connect, server_features
 from streamd.spark.errors import UnreachableError
-from streamd.spark.ids import MAX_ID
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.wire.connection import Connection, Features, connect, server_features
+from streamd.spark.wire.ids import MAX_ID
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ __all__ = ["EntryDecoder"]
 
 @final
 class EntryDecoder:
-    """Bytes of XRANGE replies in, record batches out; see the head of arrow_decode.pyx."""
+    """Bytes of XRANGE replies in, record batches out; see the head of decode.pyx."""
 
     def __new__(
         cls, columns: Sequence[Any], schema: Any, stream: bytes, *, mode: str = "PERMISSIVE", every: int = 0

@@ -1,6 +1,6 @@
 """The streaming reader of `format("streamd")`: what Spark calls, in the driver's helper process and in the tasks.
 
-The driver's half hands everything to a Planner (stream_planner.py) and turns offsets into JSON and back (offsets.py). The
+The driver's half hands everything to a Planner (planner.py) and turns offsets into JSON and back (offsets.py). The
 same process serves a query from its start to its end, so the Planner keeps its connection and what it knows. `stop` is not
 relied on: Spark kills the process.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,29 +31,22 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamd.spark.connect import run
 from streamd.spark.errors import DataLossError, OptionError, ServerError
-from streamd.spark.ids import format_entry_id
-from streamd.spark.keys import stream_key
-from streamd.spark.offsets import VERSION, Offset, Part, StreamInfo
-from streamd.spark.options import SourceOptions
-from streamd.spark.ranges import read_range
-from streamd.spark.schema import arrow_schema, table_layout
-from streamd.spark.stream_planner import ADVICE, Planner
+from streamd.spark.source.offsets import VERSION, Offset, Part, StreamInfo
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.planner import ADVICE, Planner
+from streamd.spark.source.ranges import read_range
+from streamd.spark.source.schema import table_layout
+from streamd.spark.wire.connection import run
+from streamd.spark.wire.ids import format_entry_id
+from streamd.spark.wire.keys import stream_key
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["PartPartition", "StreamdStreamReader"]
+__all__ = ["StreamdStreamReader"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PartPartition(InputPartition):
-    """A partition: a part of a batch."""
-
-    part: Part
 
 
 class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -117,7 +109,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        return [PartPartition(part) for part in Offset.from_json(end).parts()]
+        return [InputPartition(part) for part in Offset.from_json(end).parts()]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been processed: the mirror group follows, if `latestOffset` has not moved it already."""
@@ -139,13 +131,12 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task --------------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        from streamd.spark.arrow_decode import EntryDecoder
+        from streamd.spark.arrow.decode import EntryDecoder
 
-        if not isinstance(partition, PartPartition):
-            raise TypeError(f"no partition of a stream: {partition!r}")
-        part, options = partition.part, self.options
+        part: Part = partition.value
+        options = self.options
         key = stream_key(part.stream)
-        decoder = EntryDecoder(self.layout.columns, arrow_schema(self.layout.schema), key, mode=self.layout.mode)
+        decoder = EntryDecoder(self.layout.columns, self.layout.schema, key, mode=self.layout.mode)
         yield from read_range(
             options.connection,
             decoder,

@@ -15,12 +15,12 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamd.spark.arrow_decode import EntryDecoder
+from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.collector import made_paused
-from streamd.spark.connect import TEMPORARY_CODES, Connection, connect, pack_command
 from streamd.spark.errors import ServerError, UnreachableError
-from streamd.spark.ids import MAX_ID, format_entry_id
-from streamd.spark.options import ConnectionOptions
+from streamd.spark.wire.connection import TEMPORARY_CODES, Connection, connect, pack_command
+from streamd.spark.wire.ids import MAX_ID, format_entry_id
+from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
     import pyarrow

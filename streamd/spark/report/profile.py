@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamd.spark.connect import Connection
 from streamd.spark.groups import key_bytes, text_of
-from streamd.spark.ids import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
 from streamd.spark.numbers import NUMBER_PATTERN, find_number
+from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,47 +1,18 @@
-"""A report on one stream: what `streamd report` collects and draws. One page that needs nothing beside it.
-
-    collect(connection, stream, ...)   look, and look again for a while: a Report
-    render_html(report)                a page with plots
-    render_json(report)                the same for programs
-    write_tables(report, folder)       the same as Parquet files
-    publish(connection, report, key)   how groups stand, as entries of a stream
-
-The shape of the stream (rate, gaps, numbers) may come from Spark instead (`profile`); what groups do is asked of the server in
-any case, and is small.
-"""
+"""A report as a page of HTML: plots and tables, with everything that they need inside."""
 
 from __future__ import annotations
 
-import dataclasses
-import html
-import json
-import os
-import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from streamd.spark.connect import Connection, server_features
-from streamd.spark.groups import (
-    Ack,
-    DeadLetter,
-    GroupLag,
-    GroupState,
-    PendingEntry,
-    Throughput,
-    Watch,
-    find_dead_letters,
-    key_bytes,
-)
-from streamd.spark.ids import MAX_ID, MIN_ID, parse_entry_id
-from streamd.spark.plots import STYLE, Series, bars, duration, escape, figure, rows, time_plot, when
-from streamd.spark.profile import GAP_EDGES_MS, Profile, find_numeric_fields, read_profile
-from streamd.spark.tables import append_to_stream, write_parquet
+from streamd.spark.groups import GroupLag
+from streamd.spark.report.model import Findings
+from streamd.spark.report.plots import STYLE, Series, bars, duration, escape, figure, rows, time_plot, when
+from streamd.spark.report.profile import GAP_EDGES_MS, Profile
 
-__all__ = ["Report", "collect", "last_id", "publish", "render_html", "render_json", "write_tables"]
+__all__ = ["render_html"]
 
 SHOWN_DEAD_LETTERS = 50
 SHOWN_VALUE = 120
@@ -50,166 +21,6 @@ SHOWN_VALUE = 120
 FOLDED_DELIVERIES = 12
 """Delivery counts from here on share a bar."""
 
-
-@dataclass(frozen=True)
-class BinRow:
-    """A bin of the profile, as a row of a table."""
-
-    start_ms: int
-    width_ms: int
-    entries: int
-    per_second: float
-    longest_gap_ms: int | None
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was found out about a stream."""
-
-    stream: str
-    server: str
-    made_ms: int  # Unix time of the server
-    length: int  # entries that the server holds
-    source: str  # in words, how the entries were read
-    profile: Profile
-    states: tuple[GroupState, ...]  # at the last look
-    lags: tuple[GroupLag, ...]  # at every look
-    acks: tuple[Ack, ...]
-    throughputs: tuple[Throughput, ...]
-    dead_letters: tuple[DeadLetter, ...]
-    above: int  # deliveries beyond which an entry is a dead letter
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the page, in a frame of its own, since its style is for a whole page."""
-        page = html.escape(render_html(self), quote=True)
-        return f'<iframe srcdoc="{page}" sandbox="" style="width: 100%; height: 60rem; border: 0"></iframe>'
-
-
-# --- Collecting -----------------------------------------------------------------------------------------------------------
-
-
-def last_id(connection: Connection, stream: str) -> int:
-    """The greatest ID that the stream has given out: what comes later is beyond it. Raises ServerError without a stream."""
-    info = connection.command("XINFO", "STREAM", key_bytes(stream))
-    return parse_entry_id(dict(zip(info[::2], info[1::2], strict=True))[b"last-generated-id"])
-
-
-def collect(
-    connection: Connection,
-    stream: str,
-    *,
-    profile: Callable[[Sequence[str], int], Profile] | None = None,
-    source: str = "read from the server",
-    low: int = MIN_ID,
-    high: int = MAX_ID,
-    limit: int = 1_000_000,
-    fields: Sequence[str] | None = None,
-    groups: Iterable[str] | None = None,
-    watch_s: float = 2.0,
-    every_s: float = 0.1,
-    above: int = 5,
-    pending_limit: int = 100_000,
-) -> Report:
-    """Find out about a stream. Takes `watch_s` when it has groups, and what reading its entries takes.
-
-    profile   how to get the shape of the stream: called with the names of numeric fields and the last ID. The default reads
-              the newest `limit` entries from `low` to `high`
-    fields    numeric fields to show; None: those that are found
-    groups    only these
-    watch_s   how long to watch the groups, looking every `every_s`; 0: one look
-    above     deliveries beyond which a pending entry is a dead letter
-    Raises ServerError, without such a stream among others.
-    """
-    server = str(server_features(connection))
-    high = min(high, last_id(connection, stream))
-    names = find_numeric_fields(connection, stream, low=low, high=high) if fields is None else list(fields)
-    if profile is not None:
-        shape = profile(names, high)
-    else:
-        shape = read_profile(connection, stream, low=low, high=high, limit=limit, fields=names)
-    watch = Watch(connection, stream, None if groups is None else tuple(groups), pending_limit=pending_limit)
-    states = watch.look()
-    end = time.monotonic() + watch_s
-    while states and time.monotonic() + every_s < end:
-        time.sleep(every_s)
-        states = watch.look()
-    clock, length = connection.pipeline([("TIME",), ("XLEN", key_bytes(stream))])
-    return Report(
-        stream=stream,
-        server=server,
-        made_ms=int(clock[0]) * 1000 + int(clock[1]) // 1000,
-        length=length,
-        source=source,
-        profile=shape,
-        states=tuple(states),
-        lags=tuple(watch.lags),
-        acks=tuple(watch.acks),
-        throughputs=tuple(watch.throughputs),
-        dead_letters=tuple(find_dead_letters(connection, states, above=above)),
-        above=above,
-    )
-
-
-# --- For programs ---------------------------------------------------------------------------------------------------------
-
-
-def _tables(report: Report) -> list[tuple[str, type[Any], Sequence[Any]]]:
-    width = report.profile.bin_ms
-    bins = [
-        BinRow(
-            each.start_ms,
-            width,
-            each.entries,
-            each.entries * 1000 / width,
-            each.longest_gap.ms if each.longest_gap else None,
-        )
-        for each in report.profile.bins
-    ]
-    return [
-        ("bins", BinRow, bins),
-        ("groups", GroupLag, report.lags),
-        ("throughput", Throughput, report.throughputs),
-        ("pending", PendingEntry, [each for state in report.states for each in state.pending]),
-        ("acks", Ack, report.acks),
-        ("dead_letters", DeadLetter, report.dead_letters),
-    ]
-
-
-def write_tables(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write a Parquet file for each kind of finding; return their paths."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, kind, records in _tables(report):
-        path = Path(folder) / f"{name}.parquet"
-        write_parquet(kind, records, path)
-        written.append(path)
-    return written
-
-
-def publish(connection: Connection, report: Report, key: str, *, maxlen: int | None = None) -> int:
-    """Append how each group stands, what it did, and its dead letters to a stream; return the number of entries."""
-    newest = {each.group: each for each in report.throughputs}
-    records = [*(state.lag for state in report.states), *newest.values(), *report.dead_letters]
-    return append_to_stream(connection, key, records, maxlen=maxlen)
-
-
-def render_json(report: Report) -> str:
-    """All of the report; bytes as text, what is no UTF-8 in them replaced."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        if isinstance(value, bytes):
-            return value.decode(errors="replace")
-        # Lone surrogates stand for bytes that are no UTF-8; a file of JSON cannot hold them.
-        return value.encode(errors="surrogateescape").decode(errors="replace") if isinstance(value, str) else value
-
-    return json.dumps(plain(report), ensure_ascii=False, indent=1) + "\n"
-
-
-# --- The page -------------------------------------------------------------------------------------------------------------
 
 PAGE_STYLE = """
 body { margin: 0 auto; max-width: 52rem; padding: 1.5rem 1rem 3rem; color: var(--ink); background: var(--page);
@@ -231,7 +42,7 @@ dt { color: var(--dim); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; 
 """
 
 
-def render_html(report: Report) -> str:
+def render_html(report: Findings) -> str:
     """The report as a page: plots and tables, with everything that they need inside. Nothing is loaded, nothing is run."""
     profile = report.profile
     sections = [
@@ -275,7 +86,7 @@ def _count(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
 
-def _heading(report: Report) -> str:
+def _heading(report: Findings) -> str:
     profile = report.profile
     facts = [("entries looked at", f"{profile.entries:,}"), ("in the server", f"{report.length:,}")]
     if profile.entries:
@@ -357,7 +168,7 @@ def _numbers(profile: Profile) -> list[str]:
     return ["<h2>Numeric fields</h2>", *found] if any(found) else []
 
 
-def _groups(report: Report) -> list[str]:
+def _groups(report: Findings) -> list[str]:
     if not report.states:
         return ["<h2>Consumer groups</h2><p>There are none.</p>"]
     lags = [state.lag for state in report.states]
@@ -418,7 +229,7 @@ def _histogram(title: str, caption: str, times_s: dict[str, list[float]], unit: 
     return _figure(caption, bars(title, labels, cut, unit=unit, details=details))
 
 
-def _by_group(report: Report, records: Iterable[Any], value: Callable[[Any], float | None]) -> dict[str, list[float]]:
+def _by_group(report: Findings, records: Iterable[Any], value: Callable[[Any], float | None]) -> dict[str, list[float]]:
     """Times by group: of all groups, so that each has its colour in every plot."""
     found: dict[str, list[float]] = {state.group: [] for state in report.states}
     for each in records:
@@ -428,7 +239,7 @@ def _by_group(report: Report, records: Iterable[Any], value: Callable[[Any], flo
     return found
 
 
-def _pending(report: Report) -> list[str]:
+def _pending(report: Findings) -> list[str]:
     pending = [each for state in report.states for each in state.pending]
     if not pending:
         return []
@@ -459,7 +270,7 @@ def _pending(report: Report) -> list[str]:
     ]  # fmt: skip
 
 
-def _processing(report: Report) -> list[str]:
+def _processing(report: Findings) -> list[str]:
     if not report.throughputs:
         return []
     lines = []
@@ -488,7 +299,7 @@ def _processing(report: Report) -> list[str]:
     ]  # fmt: skip
 
 
-def _dead_letters(report: Report) -> list[str]:
+def _dead_letters(report: Findings) -> list[str]:
     if not report.dead_letters:
         return []
     shown = report.dead_letters[:SHOWN_DEAD_LETTERS]

@@ -1,14 +1,16 @@
-"""The options of `format("streamd")`: each is one field, declared once with name, default, parser and meaning.
+"""How options are declared and read, and those that say where a server is and how to get in.
 
-    ConnectionOptions   where the server is and how to get in; part of both others, as `.connection`
-    SourceOptions       what to read: batch and streaming
-    SinkOptions         how to write: batch and streaming
+Each option is one field of a class, declared once with name, default, parser and meaning:
 
-`X.parse(mapping)` reads Spark's options, whose keys have no case; every complaint names its option (OptionError). The
+    ConnectionOptions                   part of both others, as `.connection`
+    SourceOptions  (source/options.py)  what to read: batch and streaming
+    SinkOptions    (sink/options.py)    how to write: batch and streaming
+
+`X.parse(mapping)` reads Spark's options, whose keys are case-insensitive; every error names its option (OptionError). The
 results are frozen, can be pickled, and never show a secret in `repr`. Passwords from `...Env` and `...File` are not even in
 them: each process that connects looks them up itself (`ConnectionOptions.find_password`).
 
-An option that is not known raises, with the nearest name that is; what Spark itself puts among the options is let through.
+An unknown option raises, with the nearest name that is known; what Spark itself puts among the options is ignored.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from streamd.spark.errors import OptionError
-from streamd.spark.ids import first_id_of, parse_duration_ms, parse_point, parse_timestamp_ms
+from streamd.spark.wire.ids import parse_duration_ms
 
-__all__ = ["Address", "Bound", "ConnectionOptions", "SinkOptions", "SourceOptions", "option_rows", "set_option_rows"]
+__all__ = ["Address", "ConnectionOptions", "option_rows", "set_option_rows"]
 
 Options = Mapping[str, str]
 T = TypeVar("T")
@@ -125,58 +127,6 @@ def addresses(default_port: int) -> Callable[[str], tuple[Address, ...]]:
                 raise ValueError(f"{each!r} is no address; one is written host:port")
             found.append(Address(host, port or default_port))
         return tuple(found)
-
-    return parse
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Where reading starts or ends, as it was written: resolved when it is used, since `-1h` depends on the clock.
-
-    kind   `id` or `time`
-    text   a point or a timestamp, see streamd.spark.ids
-    """
-
-    kind: Literal["id", "time"]
-    text: str
-
-    @property
-    def is_latest(self) -> bool:
-        """What is newest when one looks: as a start, only what comes later."""
-        return self.kind == "id" and self.text.strip().lower() in ("latest", "+", "$")
-
-    @property
-    def is_earliest(self) -> bool:
-        return self.kind == "id" and self.text.strip().lower() in ("earliest", "-")
-
-    def resolve(self, now_ms: int, *, is_end: bool = False) -> int:
-        """The bound as an inclusive ID. A time as an end is exclusive: entries from before it. Latest is the last ID."""
-        if self.kind == "id":
-            return parse_point(self.text, is_end=is_end)
-        first = first_id_of(parse_timestamp_ms(self.text, now_ms))
-        # The end before the first ID of all is no ID: -1 makes every range empty.
-        return first - 1 if is_end else first
-
-
-Bounds = Bound | Mapping[str, Bound]
-"""One bound for all streams, or one for each by its name (`*`: all others)."""
-
-
-def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Bounds]:
-    """A point or timestamp, or a JSON object of them by stream. Checked at once, resolved later."""
-
-    def one(value: Any) -> Bound:
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError(f"{value!r} is neither a text nor a number")
-        bound = Bound(kind, str(value))
-        bound.resolve(2**50, is_end=is_end)
-        return bound
-
-    def parse(value: str) -> Bounds:
-        if not value.lstrip().startswith("{"):
-            return one(value)
-        found = json.loads(value)
-        return {name: one(each) for name, each in found.items()}
 
     return parse
 
@@ -408,283 +358,3 @@ def url_fields(url: str) -> dict[str, Any]:
     if db:
         found["db"] = read_value("url", whole_number(0), db)
     return found
-
-
-# --- Source ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """What to read. At least one of stream, streams, streamPattern, or an archive."""
-
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    stream: str | None = option("stream", text, None, "key of the stream to read")
-    streams: tuple[str, ...] = option(
-        "streams", names, (), "keys of several streams, with commas between or as a JSON array"
-    )
-    stream_pattern: str | None = option("streamPattern", text, None, "pattern of keys, as SCAN MATCH takes it")
-    pattern_interval_ms: int = option(
-        "patternInterval", parse_duration_ms, 10_000, "how often a query looks for new streams of the pattern"
-    )
-    starting: Bounds | None = option(
-        "startingId",
-        bounds("id", is_end=False),
-        None,
-        "`earliest`, `latest`, or an ID, itself included (`(ID`: excluded); or JSON by stream: "
-        '`{"a": "latest", "*": "earliest"}`. Default: `earliest`',
-    )
-    ending: Bounds | None = option(
-        "endingId",
-        bounds("id", is_end=True),
-        None,
-        "the same for the end, itself included; batch only. Default: `latest`",
-    )
-    starting_timestamp: Bounds | None = option(
-        "startingTimestamp",
-        bounds("time", is_end=False),
-        None,
-        "entries from this time on: Unix time in ms, ISO 8601, or before now like `-1h`; or JSON by stream",
-    )
-    ending_timestamp: Bounds | None = option(
-        "endingTimestamp", bounds("time", is_end=True), None, "entries from before this time; batch only"
-    )
-    min_partitions: int | None = option(
-        "minPartitions",
-        whole_number(1),
-        None,
-        "how many partitions there are to be at least, entries permitting. Default: the session's parallelism",
-    )
-    max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition",
-        whole_number(1),
-        None,
-        "how many entries a partition may hold; servers other than streamd have the range scanned for it when planning",
-    )
-    fetch_size: int = option(
-        "fetchSize",
-        whole_number(1, 1_000_000),
-        2_000,
-        "COUNT of each XRANGE; more keeps other clients of the server waiting longer",
-    )
-    batch_size: int = option("batchSize", whole_number(1, 1_000_000), 10_000, "rows of an Arrow record batch")
-    pushdown: bool | None = option(
-        "pushdown",
-        boolean,
-        None,
-        "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
-        "needs spark.sql.python.filterPushdown.enabled, and a DataFrame loaded anew for each use: PySpark 4.3 keeps the "
-        "filters of the first one",
-    )
-    metadata_prefix: str = option(
-        "metadataPrefix",
-        str,
-        "",
-        "put before the names id, ms, seq, time, stream and fields, for entries with fields of these names",
-    )
-    mode: str = option(
-        "mode",
-        choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
-        "PERMISSIVE",
-        "what to do with a value that its column's type cannot take: null, drop the row, or fail",
-    )
-    corrupt_record_column: str | None = option(
-        "columnNameOfCorruptRecord",
-        text,
-        None,
-        "string column of the schema that gets the whole entry as JSON when a value could not be taken. Default: `_corrupt_record` when the schema has it",
-    )
-    fail_on_data_loss: bool = option(
-        "failOnDataLoss",
-        boolean,
-        True,
-        "fail when entries are gone that were to be read (trimmed, deleted with their stream, stream made anew); otherwise go on with what is there",
-    )
-    max_entries_per_trigger: int | None = option(
-        "maxEntriesPerTrigger", whole_number(1), None, "most entries of a micro-batch"
-    )
-    max_bytes_per_trigger: int | None = option(
-        "maxBytesPerTrigger",
-        size,
-        None,
-        "most bytes of a micro-batch, as replies on the wire; at least one entry is read",
-    )
-    min_entries_per_trigger: int | None = option(
-        "minEntriesPerTrigger", whole_number(1), None, "wait for so many entries before a micro-batch"
-    )
-    max_trigger_delay_ms: int = option("maxTriggerDelay", parse_duration_ms, 900_000, "longest such wait")
-    group: str | None = option(
-        "group",
-        text,
-        None,
-        "consumer group that mirrors the query's progress, for XINFO GROUPS and ACKED trims; nothing is read through it",
-    )
-    archive: str | None = option(
-        "archive", text, None, "folder of an archive, to read what it holds together with what the server holds"
-    )
-    archive_lease_ms: int = option(
-        "archiveLease",
-        parse_duration_ms,
-        600_000,
-        "how long archivers leave on the server what a read of an archive takes from there; 0: they are not asked to",
-    )
-
-    @classmethod
-    def parse(cls, options: Options) -> SourceOptions:
-        """Read the options of a source. Raises OptionError."""
-        given = lowered(options)
-        refuse_unknown(given, cls, ConnectionOptions)
-        only_one_of(given, "stream", "streams", "streamPattern")
-        only_one_of(given, "startingId", "startingTimestamp")
-        only_one_of(given, "endingId", "endingTimestamp")
-        made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))
-        if made.stream is None and not made.streams and made.stream_pattern is None and made.archive is None:
-            raise OptionError("stream", "name what to read: stream, streams or streamPattern")
-        if (
-            made.min_entries_per_trigger
-            and made.max_entries_per_trigger
-            and (made.min_entries_per_trigger > made.max_entries_per_trigger)
-        ):
-            raise OptionError("minEntriesPerTrigger", "is above maxEntriesPerTrigger")
-        return made
-
-    @property
-    def named_streams(self) -> tuple[str, ...]:
-        """The streams that are named, in the order given; those of a pattern are found by asking the server."""
-        return (self.stream,) if self.stream is not None else self.streams
-
-    def start_of(self, stream: str) -> Bound:
-        """Where reading of a stream starts."""
-        return _bound_of(stream, self.starting_timestamp or self.starting, Bound("id", "earliest"))
-
-    def end_of(self, stream: str) -> Bound:
-        """Where a batch read of a stream ends."""
-        return _bound_of(stream, self.ending_timestamp or self.ending, Bound("id", "latest"))
-
-
-def _bound_of(stream: str, given: Bounds | None, default: Bound) -> Bound:
-    if given is None or isinstance(given, Bound):
-        return given or default
-    return given.get(stream) or given.get("*") or default
-
-
-# --- Sink -----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SinkOptions:
-    """How to write. The target is `stream`, or each row's `stream` column."""
-
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    stream: str | None = option(
-        "stream", text, None, "key of the stream to write to; without it each row names its own in `streamColumn`"
-    )
-    stream_column: str = option(
-        "streamColumn", text, "stream", "column that names the stream of a row; not a field of the entry"
-    )
-    id_column: str | None = option(
-        "idColumn",
-        text,
-        None,
-        "column with the entry's ID (`ms-seq`, `ms-*`, `*`); not a field of the entry. Default: the server makes the IDs",
-    )
-    fields_column: str = option(
-        "fieldsColumn",
-        text,
-        "fields",
-        "column whose array of field and value, or map, is the entry; without such a column each remaining one is a field",
-    )
-    null_values: str = option(
-        "nullValues",
-        choice("omit", "empty", "fail"),
-        "omit",
-        "what a null becomes: no field, an empty value, or an error",
-    )
-    maxlen: int | None = option("maxLen", whole_number(0), None, "trim the stream to so many entries while writing")
-    minid: str | None = option(
-        "minId", text, None, "trim what is below this ID, or older than a time like `-7d`, while writing"
-    )
-    trim_exactly: bool = option("trimExactly", boolean, False, "trim to the entry, not to a node's bounds")
-    trim_limit: int | None = option(
-        "trimLimit", whole_number(0), None, "most entries to trim at a time (LIMIT), when not trimming exactly"
-    )
-    trim_policy: str | None = option(
-        "trimPolicy",
-        choice("KEEPREF", "DELREF", "ACKED"),
-        None,
-        "what trimming does to pending references; ACKED: only what every group has acknowledged",
-    )
-    create: bool = option(
-        "createStream",
-        boolean,
-        True,
-        "whether a stream that is not there is made (otherwise NOMKSTREAM, and its rows are an error)",
-    )
-    delivery: str = option(
-        "delivery",
-        choice("at-least-once", "exactly-once"),
-        "at-least-once",
-        "exactly-once writes each chunk in a transaction with a marker, and skips on replay what the marker says is there",
-    )
-    idempotency_key: str | None = option(
-        "idempotencyKey",
-        text,
-        None,
-        "column whose value makes a repeated XADD a no-op (IDMP; Redis 8.6, streamd); independent of order",
-    )
-    idmp_duration_s: int | None = option(
-        "idempotencyDuration",
-        lambda value: max(1, parse_duration_ms(value) // 1000),
-        None,
-        "how long keys are remembered (XCFGSET); at most a day",
-    )
-    idmp_maxsize: int | None = option(
-        "idempotencyMaxSize", whole_number(1, 10_000), None, "how many keys are remembered for each producer (XCFGSET)"
-    )
-    idmp_producers: int = option(
-        "idempotencyProducers",
-        whole_number(1, 65_536),
-        256,
-        "how many producers the keys of a query are spread over: this times idempotencyMaxSize keys are remembered; "
-        "not to be changed while a batch is unfinished",
-    )
-    run_id: str | None = option(
-        "runId",
-        text,
-        None,
-        "name of a batch write, for exactly-once: the same name again is the same write; without it only the tasks of one "
-        "write are told apart. A streaming query brings its own",
-    )
-    marker_prefix: str = option(
-        "markerPrefix", text, "streamd:sink:", "beginning of the keys that hold the markers of exactly-once"
-    )
-    marker_ttl_ms: int | None = option(
-        "markerTtl", parse_duration_ms, None, "how long a marker is kept after the last write; default: for good"
-    )
-    verify_replay: bool = option(
-        "verifyReplay",
-        boolean,
-        True,
-        "whether rows that are skipped, since the marker says they are there, are compared with those that were written",
-    )
-    chunk_size: int = option(
-        "chunkSize", whole_number(1, 100_000), 1_000, "rows of a transaction, or of one round trip"
-    )
-
-    @classmethod
-    def parse(cls, options: Options) -> SinkOptions:
-        """Read the options of a sink. Raises OptionError."""
-        given = lowered(options)
-        refuse_unknown(given, cls, ConnectionOptions)
-        only_one_of(given, "maxLen", "minId")
-        only_one_of(given, "idempotencyKey", "idColumn")
-        made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))
-        if made.trim_exactly and made.trim_limit is not None:
-            raise OptionError("trimLimit", "cannot be combined with trimExactly")
-        for name, value in (
-            ("trimExactly", made.trim_exactly),
-            ("trimLimit", made.trim_limit),
-            ("trimPolicy", made.trim_policy),
-        ):
-            if value not in (None, False) and made.maxlen is None and made.minid is None and name != "trimPolicy":
-                raise OptionError(name, "needs maxLen or minId")
-        return made

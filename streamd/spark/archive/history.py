@@ -21,7 +21,6 @@ then, without a lease, and is told so by the look back.
 
     plan_history(...)    the parts of a read, in the order of their IDs
     read_part(...)       the rows of one part as record batches
-    HistoryReader        both, for format("streamd").option("archive", path)
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-
-from streamd.spark import split
 from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import give_lease_back, server_ms, take_lease
 from streamd.spark.archive.lock import trimmed_to
-from streamd.spark.archive.manifest import FileRecord, ManifestLog, archived_streams
+from streamd.spark.archive.log import ManifestLog, archived_streams
+from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.server import (
     find_entry_above,
     find_state,
     has_entry,
     read_entries,
 )
+from streamd.spark.arrow.table import TableLayout
 from streamd.spark.collector import made_paused
-from streamd.spark.connect import Connection, connect
 from streamd.spark.errors import DataLossError, OptionError, ServerError
-from streamd.spark.filters import Narrowed, narrow_by_filters
-from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.options import SourceOptions
-from streamd.spark.schema import TableLayout, arrow_schema, table_layout
-from streamd.spark.split import stream_key
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.partitions import find_streams, plan_partitions
+from streamd.spark.wire.connection import Connection, connect
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.wire.keys import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-__all__ = ["ColdPart", "HistoryReader", "HotPart", "PushingHistoryReader", "end_read", "plan_history", "read_part"]
+    from streamd.spark.source.filters import Narrowed
+
+
+__all__ = ["ColdPart", "HotPart", "end_read", "plan_history", "read_part"]
 
 COLD_ROWS = 500_000
 """Rows of a cold partition, about."""
@@ -75,7 +74,7 @@ PLAIN = {"id": "string", "ms": "bigint", "seq": "bigint", "time": "timestamp", "
 
 
 @dataclass(frozen=True)
-class ColdPart(InputPartition):
+class ColdPart:
     """Rows of one file: the row groups [first, stop), and of those the IDs in [low, high]."""
 
     stream: str
@@ -87,7 +86,7 @@ class ColdPart(InputPartition):
 
 
 @dataclass(frozen=True)
-class HotPart(InputPartition):
+class HotPart:
     """Entries on the server with IDs in [low, high].
 
     first_hot  the first entry above the boundary when the read was planned: as long as it is there, nobody has trimmed
@@ -143,7 +142,7 @@ def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -
     if options.stream_pattern is None:
         return archived
     matches = re.compile(pattern_of(options.stream_pattern), re.DOTALL)
-    return sorted({*split.find_streams(connection, options), *filter(matches.fullmatch, archived)})
+    return sorted({*find_streams(connection, options), *filter(matches.fullmatch, archived)})
 
 
 def pattern_of(glob: str) -> str:
@@ -301,7 +300,7 @@ def plan_hot(
     first_hot = find_entry_above(connection, stream, log.boundary)
     if low > high or first_hot is None:
         return []
-    ranges = split.plan_partitions(connection, options, [(stream, low, high)], parallelism=os.cpu_count() or 1)
+    ranges = plan_partitions(connection, options, [(stream, low, high)], parallelism=os.cpu_count() or 1)
     return [HotPart(stream, each.start, each.end, first_hot) for each in ranges]
 
 
@@ -374,7 +373,7 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
 
     from streamd.spark.archive.reading import read_file
 
-    schema = arrow_schema(table.schema)
+    schema = table.schema
     wanted = list(dict.fromkeys(each.source for each in table.columns if each.source != "stream")) or ["seq"]
     groups = (part.first, part.stop)
     batches = read_file(
@@ -396,9 +395,9 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
 def decoded(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) -> Iterator[pa.RecordBatch]:
     """The same rows in the columns of a user's schema, by the decoder that makes them of the server's replies."""
     from streamd.spark.archive.reply import encode_reply
-    from streamd.spark.arrow_decode import EntryDecoder
+    from streamd.spark.arrow.decode import EntryDecoder
 
-    decoder = EntryDecoder(table.columns, arrow_schema(table.schema), stream_key(stream), mode=table.mode)
+    decoder = EntryDecoder(table.columns, table.schema, stream_key(stream), mode=table.mode)
     for batch in batches:
         reply = memoryview(encode_reply(batch.column(0), batch.column(1)))
         at = 0
@@ -410,44 +409,3 @@ def decoded(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) 
             at += count
         if decoder.rows:
             yield decoder.take()
-
-
-# --- The data source ------------------------------------------------------------------------------------------------------
-
-
-class HistoryReader(DataSourceReader):
-    """Reads for format("streamd") with the option `archive`. Made in Spark's processes; the constructor asks nobody."""
-
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self.options = options
-        self.table = table_layout(schema, options)
-        self.reader = uuid.uuid4().hex
-        self.narrowed: Narrowed | None = None
-
-    def partitions(self) -> Sequence[InputPartition]:
-        # Spark takes no partitions at all for one without value, and would ask `read` for it.
-        return plan_history(self.options, reader=self.reader, narrowed=self.narrowed) or [EmptyPart(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, ColdPart | HotPart):
-            yield from read_part(self.options, self.table, partition)
-        else:
-            yield from no_rows(self.table)
-
-
-class PushingHistoryReader(HistoryReader):
-    """The same for sessions in which Spark hands over filters: files and row groups that they leave out are not read."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)
-        return filters
-
-
-class EmptyPart(InputPartition):
-    """The one partition of a read that finds nothing."""
-
-
-def no_rows(table: TableLayout) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    yield pa.RecordBatch.from_pylist([], schema=arrow_schema(table.schema))

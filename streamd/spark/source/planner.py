@@ -18,7 +18,7 @@ A poll that finds something asks XINFO about these streams in a second one.
 Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
 the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
 where a limit was reached. Each part begins with an entry that was seen; whoever reads the part looks whether it is still
-there (stream_source.py).
+there (stream.py).
 
 Where a batch is cut, and where it reaches a limit of entries, streamd tells (STREAMD.SPLIT, two round trips). With other
 servers, and for limits in bytes, the entries are looked through; but not a backlog without limits that is long.
@@ -42,21 +42,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamd.spark.connect import Connection, Link, server_features
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
-from streamd.spark.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.keys import stream_key, stream_name
-from streamd.spark.offsets import (
-    Offset,
-    Position,
-    StreamInfo,
-    end_of_stream,
-    find_loss,
-    inside_stream,
-)
-from streamd.spark.options import SourceOptions
-from streamd.spark.ranges import RangeScan, scan_range
-from streamd.spark.split import SplitForbiddenError, ask_slices
+from streamd.spark.source.offsets import Offset, Position, StreamInfo, end_of_stream, find_loss, inside_stream
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.partitions import SplitForbiddenError, ask_slices
+from streamd.spark.source.ranges import RangeScan, scan_range
+from streamd.spark.wire.connection import Connection, Link, server_features
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
+from streamd.spark.wire.keys import stream_key, stream_name
 
 __all__ = ["ADVICE", "Planner"]
 
@@ -503,7 +496,7 @@ class Planner:
         self, connection: Connection, name: str, candidate: Candidate, estimate: int | None, total: int | None
     ) -> tuple[tuple[int, int | None], ...]:
         """Parts of a backlog that is too long to be looked through, by probes."""
-        from streamd.spark.split import Extent, find_cuts
+        from streamd.spark.source.partitions import Extent, find_cuts
 
         first, end = candidate.first, candidate.end
         parts = 4 * self._parallelism  # more than tasks at a time, so that what is uneven evens out

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from streamd.spark.ids import MAX_ID, MIN_ID, first_id_of, last_id_of, ms_of, parse_entry_id
+from streamd.spark.wire.ids import MAX_ID, MIN_ID, first_id_of, last_id_of, ms_of, parse_entry_id
 
 __all__ = ["Narrowed", "narrow_by_filters"]
 

@@ -24,7 +24,7 @@ Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
 
 Entries deleted one by one (XDEL) are no loss while an entry before them is left to show it; otherwise they look like a trim.
 
-Pure: no I/O. The planner (stream_source.py) is the user.
+Pure: no I/O. Used by planner.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamd.errors import StreamdError
-from streamd.spark.ids import format_entry_id, parse_entry_id
+from streamd.spark.wire.ids import format_entry_id, parse_entry_id
 
 __all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss"]
 

@@ -1,22 +1,13 @@
-"""The tables that entries become: the default schema, and what a user's schema may ask for.
+"""The schemas of Spark: that of the default table (arrow/table.py), and what a user's schema may ask for.
 
-    id      string      `ms-seq`, canonical
-    ms      bigint      null above 2^63-1, as are the next two when they cannot hold the value; `id` holds everything
-    seq     bigint
-    time    timestamp   of `ms`
-    stream  string      the key
-    fields  array<struct<field:binary,value:binary>>   in order, with duplicates
-
-A user's schema may have any of these columns, in any order, some in another type (`ms decimal(20,0)`, `fields
-map<string,string>`, see METADATA_TYPES); each other column is the value of the entry's field of that name, cast to the
-column's type; of several fields with one name the last counts; a missing one is null. One string column may
-take entries that do not fit (`columnNameOfCorruptRecord`).
+A user's schema may have any column of the default table, in any order, some in another type (`ms decimal(20,0)`, `fields
+map<string,string>`); each other column is the value of the entry's field of that name, cast to the column's type. If several
+fields have the same name, the last one counts; a missing field is null. One string column may receive the entries that do
+not fit (`columnNameOfCorruptRecord`).
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -40,26 +31,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from streamd.spark.arrow.table import METADATA_NAMES, Column, TableLayout
 from streamd.spark.errors import OptionError
-from streamd.spark.options import SourceOptions
+from streamd.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "DEFAULT_SCHEMA",
-    "METADATA_NAMES",
-    "Column",
-    "TableLayout",
-    "arrow_schema",
-    "default_schema",
-    "table_layout",
-]
+__all__ = ["DEFAULT_SCHEMA", "arrow_schema", "default_schema", "table_layout"]
 
 FIELD_STRUCT = StructType([StructField("field", BinaryType()), StructField("value", BinaryType())])
 FIELDS_TYPE = ArrayType(FIELD_STRUCT)
-
-METADATA_NAMES = ("id", "ms", "seq", "time", "stream", "fields")
 
 DEFAULT_SCHEMA = StructType(
     [
@@ -78,36 +60,6 @@ DEFAULT_CORRUPT_COLUMN = "_corrupt_record"
 def default_schema(prefix: str = "") -> StructType:
     """DEFAULT_SCHEMA, with `metadataPrefix` before its names."""
     return StructType([StructField(prefix + each.name, each.dataType) for each in DEFAULT_SCHEMA.fields])
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table, as the decoder wants it.
-
-    name    in the table
-    source  what fills it: one of METADATA_NAMES; `field`: the field `name` of the entry; `corrupt`
-    kind    how its values are made: see KINDS
-    """
-
-    name: str
-    source: str
-    kind: str
-    precision: int = 0
-    scale: int = 0
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """A schema, read: what the decoder fills, and what becomes of values that do not fit."""
-
-    columns: tuple[Column, ...]
-    mode: str
-    schema: StructType
-
-    @property
-    def is_lossless(self) -> bool:
-        """No value can fail to fit: nothing is cast."""
-        return all(each.source != "field" or each.kind in ("string", "binary") for each in self.columns)
 
 
 def _is_binary_or_string(kind: DataType) -> bool:
@@ -166,7 +118,7 @@ def table_layout(schema: StructType, options: SourceOptions) -> TableLayout:
     if options.corrupt_record_column and corrupt not in schema.names:
         raise OptionError("columnNameOfCorruptRecord", f"the schema has no column {corrupt}")
     columns = tuple(_column(each, options.metadata_prefix, corrupt) for each in schema.fields)
-    return TableLayout(columns, options.mode, schema)
+    return TableLayout(columns, options.mode, arrow_schema(schema))
 
 
 def _column(column: StructField, prefix: str, corrupt: str | None) -> Column:
@@ -200,8 +152,3 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
-
-
-@functools.cache
-def default_arrow_schema() -> pyarrow.Schema:
-    return arrow_schema(DEFAULT_SCHEMA)

@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import hiredis
 
 from streamd.spark.errors import OptionError, ServerError, UnreachableError
-from streamd.spark.options import Address, ConnectionOptions
+from streamd.spark.wire.options import Address, ConnectionOptions
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Connection", "Features", "Link", "connect", "pack_command", "run", "server_features"]
+__all__ = ["Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
 
 Argument = bytes | str | int
+Request = Sequence[Argument]
 Reply = Any
 """bytes, int, list of replies, None; in the list of `pipeline(..., raise_errors=False)` also ServerError."""
 
@@ -45,7 +46,7 @@ TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "C
 """Error codes after which the same request may succeed: a start, a fail-over, a script."""
 
 
-def pack_command(args: Sequence[Argument]) -> bytes:
+def pack_command(args: Request) -> bytes:
     """A request as bytes."""
     words: Any = tuple(args)  # what hiredis's stub says of them is not what it takes
     return cast(bytes, hiredis.pack_command(words))
@@ -66,7 +67,7 @@ class Connection:
         self.socket_send(pack_command(args))
         return self._raised(self._read())
 
-    def pipeline(self, requests: Sequence[Sequence[Argument]], *, raise_errors: bool = True) -> list[Reply]:
+    def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
         """Send requests in one go, return their replies in order.
 
         raise_errors  raise the first error reply (after all have been read); otherwise errors stand in the list
@@ -84,7 +85,7 @@ class Connection:
                 self._raised(each)
         return found
 
-    def transaction(self, requests: Sequence[Sequence[Argument]]) -> list[Reply] | None:
+    def transaction(self, requests: Sequence[Request]) -> list[Reply] | None:
         """MULTI, the requests, EXEC in one go: the replies, or None when a watched key was touched.
 
         Raises ServerError for a request that is refused (nothing was done), or that failed (the others were done).

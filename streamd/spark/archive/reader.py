@@ -1,0 +1,46 @@
+"""Batch reads of an archive and its server by Spark: format("streamd").option("archive", path)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from streamd.spark.archive.history import plan_history, read_part
+from streamd.spark.source.filters import Narrowed, narrow_by_filters
+from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.schema import table_layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["HistoryReader", "PushingHistoryReader"]
+
+
+class HistoryReader(DataSourceReader):
+    """Reads for format("streamd") with the option `archive`. Made in Spark's processes; the constructor asks nobody."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.table = table_layout(schema, options)
+        self.reader = uuid.uuid4().hex
+        self.narrowed: Narrowed | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        parts = plan_history(self.options, reader=self.reader, narrowed=self.narrowed)
+        return [*map(InputPartition, parts)] or [InputPartition(None)]  # Spark wants at least one
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:
+            yield from read_part(self.options, self.table, partition.value)
+
+
+class PushingHistoryReader(HistoryReader):
+    """The same for sessions in which Spark hands over filters: files and row groups that they leave out are not read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)
+        return filters

@@ -1,0 +1,1 @@
+"""Between the bytes of the protocol and Arrow record batches, compiled."""

@@ -1,0 +1,72 @@
+"""`format("streamd")`: the data source that Spark is given.
+
+    StreamdDataSource           opens the readers and writers
+    PushingStreamdDataSource    the same, whose batch readers take filters; `register(spark, pushdown=True)` chooses it
+
+Spark creates readers and writers in several processes and several times over, and pickles them from one process to another.
+So constructors only read options: no connection, no clock.
+
+This module is imported with the first use of any Python data source (through the package pyspark_streamd), so what is
+expensive to import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.source.batch import PushingRangesReader, RangesReader
+from streamd.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+__all__ = ["PushingStreamdDataSource", "StreamdDataSource"]
+
+
+class StreamdDataSource(DataSource):
+    """The data source `streamd`; its options are declared in `source/options.py` and `sink/options.py`."""
+
+    pushes_filters = False
+
+    @classmethod
+    def name(cls) -> str:
+        return "streamd"
+
+    def schema(self) -> StructType:
+        from streamd.spark.source.schema import default_schema
+
+        return default_schema(SourceOptions.parse(self.options).metadata_prefix)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.parse(self.options)
+        pushes = self.pushes_filters if options.pushdown is None else options.pushdown
+        if options.archive is not None:
+            from streamd.spark.archive.reader import HistoryReader, PushingHistoryReader
+
+            return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
+        return (PushingRangesReader if pushes else RangesReader)(schema, options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from streamd.spark.source.stream import StreamdStreamReader
+
+        return StreamdStreamReader(schema, SourceOptions.parse(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from streamd.spark.sink.writer import StreamdWriter
+
+        return StreamdWriter(schema, SinkOptions.parse(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from streamd.spark.sink.writer import StreamdStreamWriter
+
+        return StreamdStreamWriter(schema, SinkOptions.parse(self.options), overwrite)
+
+
+class PushingStreamdDataSource(StreamdDataSource):
+    """The data source for sessions in which Spark hands filters to Python readers."""
+
+    pushes_filters = True

@@ -1,0 +1,13 @@
+"""Reports on a stream and its consumer groups: what `streamd report` collects and draws.
+
+collect(connection, stream, ...)   look, and keep looking for a while: a Report
+render_html(report)                a page with plots, which needs nothing beside it
+render_json(report)                the same for programs
+write_tables(report, folder)       the same as Parquet files
+publish(connection, report, key)   the state of the groups, as entries of a stream
+"""
+
+from streamd.spark.report.make import Report, collect, last_id, publish, render_json, write_tables
+from streamd.spark.report.page import render_html
+
+__all__ = ["Report", "collect", "last_id", "publish", "render_html", "render_json", "write_tables"]

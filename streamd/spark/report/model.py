@@ -1,0 +1,28 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamd.spark.groups import Ack, DeadLetter, GroupLag, GroupState, Throughput
+from streamd.spark.report.profile import Profile
+
+__all__ = ["Findings"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found out about a stream."""
+
+    stream: str
+    server: str
+    made_ms: int  # Unix time of the server
+    length: int  # entries that the server holds
+    source: str  # in words, how the entries were read
+    profile: Profile
+    states: tuple[GroupState, ...]  # at the last look
+    lags: tuple[GroupLag, ...]  # at every look
+    acks: tuple[Ack, ...]
+    throughputs: tuple[Throughput, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    above: int  # deliveries beyond which an entry is a dead letter

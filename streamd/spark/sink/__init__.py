@@ -1,0 +1,1 @@
+"""Writing rows as entries: at least once, or exactly once."""

@@ -1,0 +1,34 @@
+"""The five deliveries: how the rows of one task get into streams.
+
+Plain          at least once: a chunk whose reply is lost is written again, a repeated task writes all of its rows again
+Marked         exactly once: the transaction of a chunk also moves a marker, a string beside the streams, that says how
+               many rows of which batch are written. A repeated task skips that many rows (marked.py)
+Keyed          exactly once by a key of each row (XADD IDMP): the server remembers the keys, repeated rows do nothing
+KeyedByString  the same on servers without IDMP: a string, which expires, for each key (keyed.py, both)
+Identified     the row brings the entry's ID: what the server refuses because it has that entry is already there
+               (identified.py)
+"""
+
+from __future__ import annotations
+
+from streamd.spark.sink.delivery import Delivery, Plain, Task, WriterLink
+from streamd.spark.sink.identified import Identified
+from streamd.spark.sink.keyed import Keyed, KeyedByString
+from streamd.spark.sink.marked import Marked
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.wire.connection import server_features
+
+__all__ = ["open_delivery"]
+
+
+def open_delivery(options: SinkOptions, task: Task, *, marker_ttl_ms: int | None = None) -> Delivery:
+    """The delivery that the options ask for. Connects only when it has to know the server, or to write."""
+    link = WriterLink(options.connection)
+    if options.idempotency_key is not None:
+        has_idmp = link.ask(server_features).has_idmp
+        return (Keyed if has_idmp else KeyedByString)(options, task, link)
+    if options.id_column is not None:
+        return Identified(options, task, link)
+    if options.delivery == "exactly-once":
+        return Marked(options, task, link, options.marker_ttl_ms if marker_ttl_ms is None else marker_ttl_ms)
+    return Plain(options, task, link)

@@ -1,0 +1,173 @@
+"""`df.write.format("streamd")` and `df.writeStream.format("streamd")`: rows become entries of streams.
+
+    StreamdWriter         a batch write
+    StreamdStreamWriter   a streaming query
+
+What an entry is made of is decided in rows.py; how rows are written, and how often, in deliveries.py. A batch write without
+`runId` gets a random one, which all of its tasks share, so that with `delivery=exactly-once` a repeated task duplicates
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from streamd.spark.collector import collector_paused
+from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.sink.deliveries import open_delivery
+from streamd.spark.sink.delivery import Delivery, Task
+from streamd.spark.sink.keyed import Keyed, key_capacity
+from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.rows import BatchRows, RowPlan
+from streamd.spark.sink.trimming import parse_minid
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["StreamdStreamWriter", "StreamdWriter", "Written", "write_rows"]
+
+log = logging.getLogger(__name__)
+
+MAX_CHUNK_BYTES = 4 * 1024 * 1024
+"""Most bytes of rows, as Arrow holds them, in a transaction: the server keeps it all until EXEC."""
+
+GENERATED_MARKER_TTL_MS = 86_400_000
+"""How long the markers of a write without a name are kept: nobody asks for them when its tasks are over."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written.
+
+    stream_rows  rows for each stream
+    """
+
+    stream_rows: dict[bytes, int]
+
+
+def write_rows(
+    plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], *, marker_ttl_ms: int | None = None
+) -> dict[bytes, int]:
+    """Write the rows of a task; return how many there were for each stream. Without rows nothing is asked of the server."""
+    delivery: Delivery | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if delivery is None:
+                delivery = open_delivery(plan.options, task, marker_ttl_ms=marker_ttl_ms)
+                encoder = plan.encoder(with_idmp=isinstance(delivery, Keyed))
+            _deliver(plan, delivery, BatchRows(plan, encoder, plan.prepare(batch)), batch)
+        if delivery is None:
+            return {}
+        delivery.finish()
+        return delivery.stream_rows
+    finally:
+        if delivery is not None:
+            delivery.close()
+
+
+def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows, batch: pyarrow.RecordBatch) -> None:
+    fitting = MAX_CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
+    chunk = max(1, min(plan.options.chunk_size, fitting))
+    start = 0
+    while start < batch.num_rows:
+        start = delivery.deliver(rows, start, min(start + chunk, batch.num_rows))
+
+
+class _Writer:
+    """What both writers have in common."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self.options = options
+        if self.options.minid is not None:
+            try:
+                parse_minid(self.options.minid, 2**50)
+            except ValueError as error:
+                raise OptionError("minId", str(error)) from None
+        self.plan = RowPlan.of(schema, self.options)
+
+    def _write(self, task: Task, batches: Iterator[pyarrow.RecordBatch], marker_ttl_ms: int | None = None) -> Written:
+        with collector_paused():
+            return Written(write_rows(self.plan, task, batches, marker_ttl_ms=marker_ttl_ms))
+
+    def _check_capacity(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say so when all tasks together have written more keys to a stream than it remembers."""
+        options = self.options
+        if options.idempotency_key is None:
+            return
+        totals: dict[bytes, int] = {}
+        for message in messages:
+            if isinstance(message, Written):
+                for stream, count in message.stream_rows.items():
+                    totals[stream] = totals.get(stream, 0) + count
+        capacity = key_capacity(options.idmp_maxsize or 10_000, options.idmp_producers)
+        for stream, count in totals.items():
+            if count > capacity:
+                log.warning(
+                    "option idempotencyProducers: %d rows were written to stream %s, which remembers about %d keys; had the "
+                    "batch been repeated, some would be there twice",
+                    count,
+                    stream.decode(errors="backslashreplace"),
+                    capacity,
+                )
+
+
+class StreamdWriter(_Writer, DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+        super().__init__(schema, options)
+        if overwrite:
+            raise OptionError(
+                "mode", "streams are only appended to; use mode append, and DEL for a stream to begin anew"
+            )
+        self._run = self.options.run_id or uuid.uuid4().hex
+        self._ttl_ms = self.options.marker_ttl_ms
+        if self.options.run_id is None and self._ttl_ms is None:
+            self._ttl_ms = GENERATED_MARKER_TTL_MS
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        return self._write(Task(self._run, 0, partition), iterator, self._ttl_ms)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._check_capacity(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What is written stays: streams cannot take back what a reader may have seen. The same runId completes it."""
+
+
+class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The sink of a streaming query. A batch is there when its tasks are through; `commit` has nothing to add.
+
+    overwrite  output mode complete: as in other sinks that only append, each batch adds the whole result
+    """
+
+    def __init__(self, schema: StructType, options: SinkOptions, overwrite: bool) -> None:
+        super().__init__(schema, options)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        query = context and context.getLocalProperty("sql.streaming.queryId")
+        batch = context and context.getLocalProperty("streaming.sql.batchId")
+        if context is None or not query or not batch:
+            raise DeliveryError(
+                "this task does not belong to a streaming query: Spark tells neither its query nor its batch"
+            )
+        return self._write(Task(query, int(batch), context.partitionId()), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._check_capacity(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What is written stays, and is passed over when the batch is repeated."""

@@ -1,0 +1,234 @@
+"""The options of a read, batch and streaming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from streamd.spark.errors import OptionError
+from streamd.spark.wire.ids import first_id_of, parse_duration_ms, parse_point, parse_timestamp_ms
+from streamd.spark.wire.options import (
+    ConnectionOptions,
+    Options,
+    boolean,
+    choice,
+    lowered,
+    names,
+    only_one_of,
+    option,
+    read_fields,
+    refuse_unknown,
+    size,
+    text,
+    whole_number,
+)
+
+__all__ = ["Bound", "SourceOptions"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where reading starts or ends, as it was written: resolved when it is used, since `-1h` depends on the clock.
+
+    kind   `id` or `time`
+    text   a point or a timestamp, see wire/ids.py
+    """
+
+    kind: Literal["id", "time"]
+    text: str
+
+    @property
+    def is_latest(self) -> bool:
+        """What is newest when one looks: as a start, only what comes later."""
+        return self.kind == "id" and self.text.strip().lower() in ("latest", "+", "$")
+
+    @property
+    def is_earliest(self) -> bool:
+        return self.kind == "id" and self.text.strip().lower() in ("earliest", "-")
+
+    def resolve(self, now_ms: int, *, is_end: bool = False) -> int:
+        """The bound as an inclusive ID. A time as an end is exclusive: entries from before it. Latest is the last ID."""
+        if self.kind == "id":
+            return parse_point(self.text, is_end=is_end)
+        first = first_id_of(parse_timestamp_ms(self.text, now_ms))
+        # The end before the first ID of all is no ID: -1 makes every range empty.
+        return first - 1 if is_end else first
+
+
+Bounds = Bound | Mapping[str, Bound]
+"""One bound for all streams, or one for each by its name (`*`: all others)."""
+
+
+def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Bounds]:
+    """A point or timestamp, or a JSON object of them by stream. Checked at once, resolved later."""
+
+    def one(value: Any) -> Bound:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError(f"{value!r} is neither a text nor a number")
+        bound = Bound(kind, str(value))
+        bound.resolve(2**50, is_end=is_end)
+        return bound
+
+    def parse(value: str) -> Bounds:
+        if not value.lstrip().startswith("{"):
+            return one(value)
+        found = json.loads(value)
+        return {name: one(each) for name, each in found.items()}
+
+    return parse
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What to read. At least one of stream, streams, streamPattern, or an archive."""
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    stream: str | None = option("stream", text, None, "key of the stream to read")
+    streams: tuple[str, ...] = option(
+        "streams", names, (), "keys of several streams, with commas between or as a JSON array"
+    )
+    stream_pattern: str | None = option("streamPattern", text, None, "pattern of keys, as SCAN MATCH takes it")
+    pattern_interval_ms: int = option(
+        "patternInterval", parse_duration_ms, 10_000, "how often a query looks for new streams of the pattern"
+    )
+    starting: Bounds | None = option(
+        "startingId",
+        bounds("id", is_end=False),
+        None,
+        "`earliest`, `latest`, or an ID, itself included (`(ID`: excluded); or JSON by stream: "
+        '`{"a": "latest", "*": "earliest"}`. Default: `earliest`',
+    )
+    ending: Bounds | None = option(
+        "endingId",
+        bounds("id", is_end=True),
+        None,
+        "the same for the end, itself included; batch only. Default: `latest`",
+    )
+    starting_timestamp: Bounds | None = option(
+        "startingTimestamp",
+        bounds("time", is_end=False),
+        None,
+        "entries from this time on: Unix time in ms, ISO 8601, or before now like `-1h`; or JSON by stream",
+    )
+    ending_timestamp: Bounds | None = option(
+        "endingTimestamp", bounds("time", is_end=True), None, "entries from before this time; batch only"
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        whole_number(1),
+        None,
+        "how many partitions there are to be at least, entries permitting. Default: the session's parallelism",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition",
+        whole_number(1),
+        None,
+        "how many entries a partition may hold; servers other than streamd have the range scanned for it when planning",
+    )
+    fetch_size: int = option(
+        "fetchSize",
+        whole_number(1, 1_000_000),
+        2_000,
+        "COUNT of each XRANGE; more keeps other clients of the server waiting longer",
+    )
+    batch_size: int = option("batchSize", whole_number(1, 1_000_000), 10_000, "rows of an Arrow record batch")
+    pushdown: bool | None = option(
+        "pushdown",
+        boolean,
+        None,
+        "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
+        "needs spark.sql.python.filterPushdown.enabled, and a DataFrame loaded anew for each use: PySpark 4.3 keeps the "
+        "filters of the first one",
+    )
+    metadata_prefix: str = option(
+        "metadataPrefix",
+        str,
+        "",
+        "put before the names id, ms, seq, time, stream and fields, for entries with fields of these names",
+    )
+    mode: str = option(
+        "mode",
+        choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        "PERMISSIVE",
+        "what to do with a value that its column's type cannot take: null, drop the row, or fail",
+    )
+    corrupt_record_column: str | None = option(
+        "columnNameOfCorruptRecord",
+        text,
+        None,
+        "string column of the schema that gets the whole entry as JSON when a value could not be taken. Default: `_corrupt_record` when the schema has it",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        boolean,
+        True,
+        "fail when entries are gone that were to be read (trimmed, deleted with their stream, stream made anew); otherwise go on with what is there",
+    )
+    max_entries_per_trigger: int | None = option(
+        "maxEntriesPerTrigger", whole_number(1), None, "most entries of a micro-batch"
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        size,
+        None,
+        "most bytes of a micro-batch, as replies on the wire; at least one entry is read",
+    )
+    min_entries_per_trigger: int | None = option(
+        "minEntriesPerTrigger", whole_number(1), None, "wait for so many entries before a micro-batch"
+    )
+    max_trigger_delay_ms: int = option("maxTriggerDelay", parse_duration_ms, 900_000, "longest such wait")
+    group: str | None = option(
+        "group",
+        text,
+        None,
+        "consumer group that mirrors the query's progress, for XINFO GROUPS and ACKED trims; nothing is read through it",
+    )
+    archive: str | None = option(
+        "archive", text, None, "folder of an archive, to read what it holds together with what the server holds"
+    )
+    archive_lease_ms: int = option(
+        "archiveLease",
+        parse_duration_ms,
+        600_000,
+        "how long archivers leave on the server what a read of an archive takes from there; 0: they are not asked to",
+    )
+
+    @classmethod
+    def parse(cls, options: Options) -> SourceOptions:
+        """Read the options of a source. Raises OptionError."""
+        given = lowered(options)
+        refuse_unknown(given, cls, ConnectionOptions)
+        only_one_of(given, "stream", "streams", "streamPattern")
+        only_one_of(given, "startingId", "startingTimestamp")
+        only_one_of(given, "endingId", "endingTimestamp")
+        made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))
+        if made.stream is None and not made.streams and made.stream_pattern is None and made.archive is None:
+            raise OptionError("stream", "name what to read: stream, streams or streamPattern")
+        if (
+            made.min_entries_per_trigger
+            and made.max_entries_per_trigger
+            and (made.min_entries_per_trigger > made.max_entries_per_trigger)
+        ):
+            raise OptionError("minEntriesPerTrigger", "is above maxEntriesPerTrigger")
+        return made
+
+    @property
+    def named_streams(self) -> tuple[str, ...]:
+        """The streams that are named, in the order given; those of a pattern are found by asking the server."""
+        return (self.stream,) if self.stream is not None else self.streams
+
+    def start_of(self, stream: str) -> Bound:
+        """Where reading of a stream starts."""
+        return _bound_of(stream, self.starting_timestamp or self.starting, Bound("id", "earliest"))
+
+    def end_of(self, stream: str) -> Bound:
+        """Where a batch read of a stream ends."""
+        return _bound_of(stream, self.ending_timestamp or self.ending, Bound("id", "latest"))
+
+
+def _bound_of(stream: str, given: Bounds | None, default: Bound) -> Bound:
+    if given is None or isinstance(given, Bound):
+        return given or default
+    return given.get(stream) or given.get("*") or default
