@@ -38,3 +38,4 @@ cdef class Context:
     cpdef block_on(self, object request)
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1
     cpdef int propagate(self, list args) except -1
+    cpdef int forget_snapshot(self) except -1

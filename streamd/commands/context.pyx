@@ -47,6 +47,10 @@ cdef class Context:
         """Deliver a message to the subscribers of a channel, or of a shard channel; return how many they are."""
         raise NotImplementedError
 
+    cpdef int forget_snapshot(self) except -1:
+        """All data is gone on request: what was saved of it, or is being saved now, must not come back."""
+        return 0
+
     cpdef int propagate(self, list args) except -1:
         """Add a command to those that are propagated instead of the one received.
 

@@ -310,8 +310,8 @@ FLUSH_HISTORY = (("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`."))
 ALL_SHARDS = ("request_policy:all_shards", "response_policy:all_succeeded")
 
 
-def _flush(ctx: Context, databases: list[Database], args: list[bytes]) -> None:
-    """Empty databases. ASYNC and SYNC are the same: nobody waits for the memory to be freed."""
+def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all: bool = False) -> None:
+    """Empty databases; `is_all`: these are all there are. ASYNC and SYNC are the same: nobody waits for the memory to be freed."""
     words = args[1:]
     if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
         raise OptionSyntaxError
@@ -323,6 +323,8 @@ def _flush(ctx: Context, databases: list[Database], args: list[bytes]) -> None:
     for db in databases:
         ctx.dirty += len(db)
         db.flush()
+    if is_all:
+        ctx.forget_snapshot()
     ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
     if not is_async:
         ctx.reply.ok()
@@ -343,7 +345,7 @@ def flushdb(ctx: Context, args: list[bytes]) -> None:
     summary="Deletes all keys of all databases.", args=(FLUSH_TYPE,),
 )  # fmt: skip
 def flushall(ctx: Context, args: list[bytes]) -> None:
-    _flush(ctx, ctx.databases, args)
+    _flush(ctx, ctx.databases, args, is_all=True)
 
 
 def _swap_index(text: bytes, which: str) -> int:

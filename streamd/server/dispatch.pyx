@@ -126,6 +126,11 @@ cdef class ServerContext(Context):
         else:
             (<BlockedClients>self.registry).block(self.client, self.db, <BlockRequest>request)
 
+    cpdef int forget_snapshot(self) except -1:
+        if not self.is_replaying:
+            self.server.persistence.forget_snapshot()
+        return 0
+
     # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
 
     def begin_transaction(self):

@@ -286,8 +286,17 @@ class Persistence:
         child = self.children.current
         if child is not None and child.kind == "rdb":
             raise CommandError("ERR Background save already in progress")
+        self.saves += 1
         if not self._save_now():
             raise CommandError("ERR")
+
+    def forget_snapshot(self) -> None:
+        """FLUSHALL: end a child that writes a snapshot, and with save points replace the snapshot, while everybody waits."""
+        child = self.children.current
+        if child is not None and child.kind == "rdb":
+            self.children.kill()
+        if self._config.save:
+            self._save_now()
 
     def start_save(self, *, may_wait: bool, must_wait: bool) -> str:
         """BGSAVE: see commands.persistence."""
@@ -328,32 +337,26 @@ class Persistence:
 
     def _save_now(self) -> bool:
         dirty = self._server.dispatcher.context.dirty
-        started = time.monotonic()
         try:
             self._claim(self._directory)
             warnings = self._write_snapshot()
         except OSError as error:
             log.warning("Failed saving the DB: %s", error.strerror or error)
-            self.is_last_save_ok = False
-            self.refresh()
             return False
         finally:
             self._settle()
         for line in warnings:
             log.warning("%s", line)
         log.info("DB saved on disk")
-        self._saved(dirty, started)
+        self._saved(dirty)
         return True
 
     def _count_keys(self) -> int:
         return sum(map(len, self._server.databases))
 
-    def _saved(self, dirty: int, started: float) -> None:
+    def _saved(self, dirty: int) -> None:
         self.is_last_save_ok = True
         self.last_save = int(time.time())
-        self.last_save_seconds = int(time.monotonic() - started)
-        self.saves += 1
-        self.consecutive_save_failures = 0
         self._dirty_saved = dirty
         self.refresh()
 
@@ -361,6 +364,7 @@ class Persistence:
         self._last_attempt = time.monotonic()
         self._dirty_at_fork = self._server.dispatcher.context.dirty
         self.is_save_scheduled = False
+        self.saves += 1
         server_pid = os.getpid()
 
         def job(report: Report) -> None:
@@ -409,7 +413,8 @@ class Persistence:
             self.refresh()
             return
         log.info("Background saving terminated with success")
-        self._saved(self._dirty_at_fork, child.started)
+        self.consecutive_save_failures = 0
+        self._saved(self._dirty_at_fork)
 
     # --- The append-only file ------------------------------------------------------------------------------------------
 
