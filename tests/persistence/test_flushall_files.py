@@ -21,7 +21,8 @@ FIELDS = (
 def fields(wire: Wire) -> dict[str, str]:
     lines = wire.call("INFO", "persistence").value.decode().split("\r\n")
     found = dict(line.split(":", 1) for line in lines if ":" in line)
-    return {name: found[name] for name in FIELDS}
+    known = {"rdb_last_bgsave_time_sec": "never" if found["rdb_last_bgsave_time_sec"] == "-1" else "some time"}
+    return {name: found[name] for name in FIELDS} | known
 
 
 @pytest.mark.parametrize("is_saving", [False, True])
