@@ -40,7 +40,7 @@ from streamd.server.permissions import Catalogue, Permissions, Rules
 if TYPE_CHECKING:
     from streamd.server.client import Client
 
-__all__ = ["Acl", "CommandIndex", "DenialLog", "FileReader", "LogEntry", "Reason", "RuleSet", "User"]
+__all__ = ["Acl", "CommandIndex", "DenialLog", "FileReader", "LogEntry", "Reason", "RuleSet", "User", "as_set"]
 
 DEFAULT_USER = b"default"
 READ, WRITE = 1, 2
@@ -113,7 +113,8 @@ class CommandIndex:
 
     numbers    `xadd`, `xgroup|create` -> Entry.index, for those that can be run
     catalogue  where their keys and channels are
-    free       numbers of the commands that whoever is connected may run, whatever the rules say: AUTH and its like
+    everything the set of all commands; a set is an integer with a byte, 0 or 1, for each command by number
+    free       the set of those that whoever is connected may run, whatever the rules say: AUTH and its like
     """
 
     def __init__(self, numbers: Mapping[str, int], commands: Mapping[str, Command] = table) -> None:
@@ -121,8 +122,10 @@ class CommandIndex:
         self._named = {each.full_name: each for found in commands.values() for each in _family(found)}
         self.count = max(self.numbers.values(), default=-1) + 1
         self.catalogue = Catalogue((number, self._named[name]) for name, number in self.numbers.items())
-        self.free = [number for name, number in self.numbers.items() if "no_auth" in self._named[name].flags]
-        self._members = {category: self._find_members(category) for category in ACL_CATEGORIES}
+        self.everything = as_set(range(self.count))
+        self.free = as_set(number for name, number in self.numbers.items() if "no_auth" in self._named[name].flags)
+        self._families = {name: as_set(self.numbers_of(each)) for name, each in self._named.items()}
+        self._members = {category: as_set(self._find_members(category)) for category in ACL_CATEGORIES}
 
     def find(self, name: str) -> Command | None:
         """The command of that name; None when it is not there."""
@@ -143,13 +146,22 @@ class CommandIndex:
         """Names of the commands in a category, as ACL CAT lists them."""
         return [each.full_name for each in self._named.values() if category in each.acl_categories]
 
-    def members(self, category: str) -> list[int]:
-        """Numbers of the commands that a rule about a category is about: a container stands for its subcommands."""
+    def family(self, command: Command) -> int:
+        """The set of a command and its subcommands."""
+        return self._families[command.full_name]
+
+    def members(self, category: str) -> int:
+        """The set of commands that a rule about a category is about: a container stands for its subcommands."""
         return self._members[category]
 
-    def _find_members(self, category: str) -> list[int]:
+    def _find_members(self, category: str) -> set[int]:
         found = [each for each in self._named.values() if category in each.acl_categories]
-        return sorted({number for each in found for number in self.numbers_of(each)})
+        return {number for each in found for number in self.numbers_of(each)}
+
+
+def as_set(numbers: Iterable[int]) -> int:
+    """A set of commands, from their numbers, each given once."""
+    return sum(1 << 8 * number for number in numbers)
 
 
 def _family(command: Command) -> list[Command]:
@@ -162,7 +174,7 @@ def _family(command: Command) -> list[Command]:
 class RuleSet:
     """Commands, keys and channels that are allowed; made without any.
 
-    commands      a byte for each command by number, 1 when it is allowed
+    commands      the set of those that are allowed
     first_args    command's number -> first arguments with which it is allowed nevertheless
     command_rules what was said of commands since the last `+@all` or `-@all`: name -> `+` or `-`, in order
     keys          pattern -> READ, WRITE or both
@@ -171,7 +183,7 @@ class RuleSet:
 
     def __init__(self, index: CommandIndex, *, all_channels: bool = False) -> None:
         self._index = index
-        self.commands = bytearray(index.count)
+        self.commands = 0
         self.first_args: dict[int, set[bytes]] = {}
         self.begins_with_all = False
         self.command_rules: dict[str, str] = {}
@@ -181,25 +193,18 @@ class RuleSet:
         self.all_channels = all_channels
 
     def copy(self) -> RuleSet:
-        other = RuleSet(self._index)
-        other.commands = bytearray(self.commands)
+        other = RuleSet.__new__(RuleSet)
+        other.__dict__.update(self.__dict__)
         other.first_args = {number: set(words) for number, words in self.first_args.items()}
-        other.begins_with_all = self.begins_with_all
         other.command_rules = dict(self.command_rules)
         other.keys = dict(self.keys)
-        other.all_keys = self.all_keys
         other.channels = dict(self.channels)
-        other.all_channels = self.all_channels
         return other
 
     def compile(self) -> Rules:
         """The same, to check requests with."""
-        commands = bytearray(self.commands)
-        for number in self._index.free:
-            commands[number] = 1
-        return Rules(
-            bytes(commands), self.first_args, self.keys.items(), self.all_keys, self.channels, self.all_channels
-        )
+        commands = (self.commands | self._index.free).to_bytes(self._index.count, "little")
+        return Rules(commands, self.first_args, self.keys.items(), self.all_keys, self.channels, self.all_channels)
 
     # -- Changing it
 
@@ -233,7 +238,7 @@ class RuleSet:
 
     def set_all_commands(self, allowed: bool) -> None:
         self.begins_with_all = allowed
-        self.commands = bytearray([allowed]) * self._index.count
+        self.commands = self._index.everything if allowed else 0
         self.first_args.clear()
         self.command_rules.clear()
 
@@ -248,7 +253,7 @@ class RuleSet:
         name = word.decode("latin-1")
         found = self._index.find(name)
         if found is not None:
-            self._set_commands(self._index.numbers_of(found), sign)
+            self._set_commands(self._index.family(found), sign)
         elif not self._index.is_foreign(name):
             raise _unknown()
         self._remember(sign, name)
@@ -267,14 +272,17 @@ class RuleSet:
             self._apply_command("+", word)
             return
         for number in [] if found is None else self._index.numbers_of(found):
-            if not self.commands[number]:
+            if not self._allows(number):
                 self.first_args.setdefault(number, set()).add(part.encode("latin-1"))
         self._remember("+", f"{name}|{part}")
 
-    def _set_commands(self, numbers: Iterable[int], sign: str) -> None:
-        for number in numbers:
-            self.commands[number] = sign == "+"
-            self.first_args.pop(number, None)
+    def _set_commands(self, commands: int, sign: str) -> None:
+        self.commands = self.commands | commands if sign == "+" else self.commands & ~commands
+        for number in [number for number in self.first_args if commands >> 8 * number & 1]:
+            del self.first_args[number]
+
+    def _allows(self, number: int) -> bool:
+        return bool(self.commands >> 8 * number & 1)
 
     def _remember(self, sign: str, name: str) -> None:
         """Add a rule to the text, in place of what it makes void."""
@@ -305,8 +313,8 @@ class RuleSet:
 
     def check_invariants(self) -> None:
         """Assert what must hold; for tests."""
-        assert len(self.commands) == self._index.count
-        assert not any(self.commands[number] for number in self.first_args), "allowed with any argument, and with some"
+        assert self.commands & ~self._index.everything == 0
+        assert not any(map(self._allows, self.first_args)), "allowed with any argument, and with some"
         assert not (self.all_keys and self.keys)
         assert not (self.all_channels and self.channels)
         assert all(access in _KEY_SIGNS for access in self.keys.values())
@@ -363,7 +371,7 @@ FOREIGN_CONTAINERS = frozenset(name.partition("|")[0] for name in FOREIGN_SUBCOM
 
 
 def _has_blanks(text: bytes) -> bool:
-    return any(byte in b" \t\n\v\f\r\0" for byte in text)
+    return len(text.translate(None, b" \t\n\v\f\r\0")) != len(text)
 
 
 # --- Users -----------------------------------------------------------------------------------------------------------------
@@ -381,6 +389,8 @@ class User:
     permissions     the same, to check requests with
     """
 
+    _line: bytes | None  # `line`, once somebody has asked for it; a user is changed by `take` only
+
     def __init__(self, name: bytes, index: CommandIndex, *, all_channels: bool = False) -> None:
         self.name = name
         self._index = index
@@ -397,11 +407,13 @@ class User:
         return f"<User {self.text.decode('utf-8', 'backslashreplace')}>"
 
     def _compile(self) -> None:
+        self._line = None
         self.permissions = Permissions(self._index.catalogue, [rules.compile() for rules in self.rule_sets])
 
     def copy(self) -> User:
-        other = User(self.name, self._index)
-        other.take(self)
+        other = User.__new__(User)
+        other.__dict__.update(self.__dict__)
+        other.hashes = dict(self.hashes)
         other.rule_sets = [rules.copy() for rules in self.rule_sets]
         return other
 
@@ -410,9 +422,10 @@ class User:
         self.is_enabled = other.is_enabled
         self.is_nopass = other.is_nopass
         self.sanitizes = other.sanitizes
-        self.hashes = dict(other.hashes)
+        self.hashes = other.hashes
         self.rule_sets = other.rule_sets
-        self._compile()
+        self.permissions = other.permissions
+        self._line = None
 
     def changed(self, rules: Iterable[bytes], *, all_channels: bool = False) -> User:
         """What this user would be after some rules; raises RuleError, its `at` being the index of the rule.
@@ -433,18 +446,18 @@ class User:
     # -- Rules
 
     def _apply(self, rule: bytes) -> None:
-        word = rule.lower()
+        word, sign = rule.lower(), rule[:1]
         if word in _USER_WORDS:
             _USER_WORDS[word](self)
-        elif rule[:1] == b">":
+        elif sign == b">":
             self._add_hash(hash_of(rule[1:]))
-        elif rule[:1] == b"#":
+        elif sign == b"#":
             self._add_hash(_checked_hash(rule[1:]))
-        elif rule[:1] == b"<":
+        elif sign == b"<":
             self._remove_hash(hash_of(rule[1:]))
-        elif rule[:1] == b"!":
+        elif sign == b"!":
             self._remove_hash(_checked_hash(rule[1:]))
-        elif rule[:1] == b"(" and rule[-1:] == b")":
+        elif sign == b"(" and rule[-1:] == b")":
             selector = RuleSet(self._index)
             for part in rule[1:-1].split(b" "):
                 if part:
@@ -517,7 +530,9 @@ class User:
     @property
     def line(self) -> bytes:
         """The line about this user in a file."""
-        return b"user " + self.name + b" " + self.text
+        if self._line is None:
+            self._line = b"user " + self.name + b" " + self.text
+        return self._line
 
 
 _USER_WORDS: dict[bytes, Callable[[User], None]] = {
@@ -883,7 +898,7 @@ def may_keep_subscriptions(user: User, client: Client) -> bool:
 
 
 class FileReader:
-    """Reads an ACL file: a line `user <name> <rules>` for each user, blank lines between them."""
+    """Reads an ACL file: a line `user <name> <rules>` for each user; blank lines, and those with a `#` first, say nothing."""
 
     def __init__(self, path: str, new_user: Callable[[bytes], User]) -> None:
         self._path = path
@@ -905,7 +920,7 @@ class FileReader:
     def _read_line(self, number: int, line: bytes) -> Iterator[str]:
         """Take one line; what is wrong with it, in texts that end with what separates them from the next."""
         place = f"{self._path}:{number}"
-        if not line:
+        if not line or line[:1] == b"#":
             return
         words = line.split(b" ")
         if words[0] != b"user" or len(words) < 2:

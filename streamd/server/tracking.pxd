@@ -32,6 +32,7 @@ cdef class Tracking:
     cdef object length_counts             # Counter: how many prefixes have a length
     cdef list lengths                     # of the prefixes, each once, ascending
     cdef list pending                     # keys to be told to the running client after its reply; None: all keys
+    cdef ClientTracking former            # what the running client had asked for, when it has ended that with `pending` left
     cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
     cdef readonly int client_count        # clients with CLIENT TRACKING ON
     cdef readonly long long total_items   # client IDs in `table`

@@ -138,6 +138,8 @@ cdef class Tracking:
                     del self.length_counts[len(prefix)]
         if record.prefixes:
             self.lengths = sorted(self.length_counts)
+        if self.pending and client is self.dispatcher.executing:
+            self.former = record
         client.tracking = None
         client.change_state(TRACKING, False)
         self.client_count -= 1
@@ -305,6 +307,7 @@ cdef class Tracking:
         self.pending = []
         for key in pending:
             self.send(client, None if key is None else one_key(key))
+        self.former = None
         return 0
 
     # --- BCAST ---------------------------------------------------------------------------------------------------
@@ -356,7 +359,7 @@ cdef class Tracking:
 
     cdef int send(self, Client client, bytes keys) except -1:
         """Send keys, an encoded array, to a client or to whom it named instead; None: all keys."""
-        cdef ClientTracking record = client.tracking
+        cdef ClientTracking record = self.former if client.tracking is None else client.tracking
         cdef Client target = client
         cdef bytes message
         if record is not None and record.redirect:

@@ -332,10 +332,10 @@ def test_a_category_has_the_commands_that_it_has_in_redis(
 ) -> None:
     with streamd_server.connect() as ours, redis_server.connect() as theirs:
         assert ours.call("ACL", "CAT") == theirs.call("ACL", "CAT")
-        known = set(ours.call("COMMAND", "LIST").plain())
+        known, its_known = (set(wire.call("COMMAND", "LIST").plain()) for wire in (ours, theirs))
         for category in ours.call("ACL", "CAT").plain():
             mine, its = (set(wire.call("ACL", "CAT", category).plain()) for wire in (ours, theirs))
-            assert {name for name in mine if not name.startswith(b"streamd.")} == its & known, category
+            assert mine & its_known == its & known, category
 
 
 def test_a_password_is_made_up_in_the_length_asked_for(pair: Pair) -> None:
@@ -741,7 +741,7 @@ def denials(wire: Wire) -> dict[str, int]:
 
 ACL_FILES = [
     "", "user alice on >a ~* +@all\nuser bob on nopass ~* &* +@all\n\n", "user bob on\r\nuser carl on\r\n", "\n\n\nuser x",
-    "user bob nopass", "# a comment", "user", "user ", "userx y", "USER bob on", "  user bob\ton", "user default off +@all",
+    "user bob nopass", "user", "user ", "userx y", "USER bob on", "  user bob\ton", "user default off +@all",
     "user bob +nocmd +nocmd2 foo", "user bob foo +nocmd bar", "user bob foo bar", "user a b c d", "user default foo",
     "user bob (+get +nocmd", "user bob (+get) )x", "user a (x", "user bob (+nocmd)", "user bob %R~a %W~b (%X~c)",
     "user bob ~* ~x", "user bob #abc", "user bob <zz", "user bob -foo|bar", "user bob +get|x +get|x|y", "user b +@nocat",

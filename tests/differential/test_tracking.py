@@ -373,6 +373,15 @@ DIALOGUES = {
         b2: FLUSHALL
         c2: UNSUBSCRIBE ; SET k 2
     """,
+    "redirected, and ended in the transaction": """
+        r+
+        a: CLIENT TRACKING on REDIRECT {r} ; MGET k l
+        a: MULTI ; SET k 1 ; CLIENT TRACKING off ; SET l 1 ; EXEC ; PING
+        a: CLIENT TRACKING on REDIRECT {r} ; MGET k l
+        a: MULTI ; SET k 1 ; CLIENT TRACKING off ; CLIENT TRACKING on ; GET k ; SET k 2 ; EXEC ; PING
+        a: SET k 3 ; PING
+        a: CLIENT TRACKING on REDIRECT {r} ; MULTI ; FLUSHALL ; CLIENT TRACKING off ; EXEC ; PING
+    """,
     "redirected in RESP3": """
         r+
         a: CLIENT TRACKING on REDIRECT {r} ; GET k

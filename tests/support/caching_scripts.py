@@ -103,7 +103,7 @@ class Writer:
 
     def subscription(self) -> str:
         return self.chance.choice([
-            f"SUBSCRIBE {CHANNEL}", f"SUBSCRIBE {CHANNEL}", "SUBSCRIBE ch", f"PSUBSCRIBE {CHANNEL}*", "UNSUBSCRIBE",
+            f"SUBSCRIBE {CHANNEL}", f"SUBSCRIBE {CHANNEL}", "SUBSCRIBE ch", f"PSUBSCRIBE {CHANNEL}*", "UNSUBSCRIBE ch",
             "PUNSUBSCRIBE", f"PUBLISH {CHANNEL} x", "PUBLISH ch x", f"UNSUBSCRIBE {CHANNEL}",
         ])  # fmt: skip
 
@@ -124,7 +124,7 @@ class Writer:
         ]  # fmt: skip
         makers, weights = zip(*kinds, strict=True)
         return " ; ".join(
-            maker() for maker in self.chance.choices(makers, weights, k=self.chance.choice([1, 1, 1, 2, 3, 5, 8]))
+            maker() for maker in self.chance.choices(makers, weights, k=self.chance.choice([1, 1, 1, 2, 3, 5]))
         )
 
     # --- Lines ------------------------------------------------------------------------------------------------------

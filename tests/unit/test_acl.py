@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from streamd.engine.glob import match
 from streamd.errors import AclError, RuleError, UnmatchedError
 from streamd.protocol.request import RequestParser, forget_words
 from streamd.server import acl as acl_module
-from streamd.server.acl import Acl, CommandIndex, DenialLog, FileReader, LogEntry, Reason, User, hash_of
+from streamd.server.acl import Acl, CommandIndex, DenialLog, FileReader, LogEntry, Reason, User, as_set, hash_of
 from streamd.server.config import Config
 from streamd.server.permissions import Catalogue, Permissions, Rules
 
@@ -240,7 +241,7 @@ def test_the_text_of_a_user_makes_the_same_user(rules: list[str]) -> None:
 def test_every_command_has_its_own_number() -> None:
     assert INDEX.count == len(NAMES)
     for category in ("read", "write", "slow", "fast"):
-        assert INDEX.members(category) == sorted(
+        assert INDEX.members(category) == as_set(
             number for name, number in INDEX.numbers.items() if is_in(COMMANDS[name], category)
         )
 
@@ -468,9 +469,28 @@ def test_a_file_has_a_user_a_line() -> None:
     }
 
 
+def test_lines_with_a_number_sign_first_are_comments() -> None:
+    assert read(b"# the users\n#\n  # user c\nuser a #%s\n" % (b"0" * 64)) == {
+        b"a": b"off sanitize-payload #%s resetchannels -@all" % (b"0" * 64),
+    }
+
+
+def test_comments_are_not_in_the_file_that_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "users.acl"
+    path.write_bytes(b"# the users\nuser a on\nuser default off\n")
+    acl = Acl(FakeServer(aclfile=str(path)))
+    acl.load_file()
+    saved = b"user a on sanitize-payload resetchannels -@all\nuser default off sanitize-payload resetchannels -@all\n"
+    acl.save_file()
+    assert path.read_bytes() == saved
+    acl.set_user(b"a", [b"~x"])
+    acl.save_file()
+    assert path.read_bytes() == saved.replace(b"payload reset", b"payload ~x reset", 1), "a line follows its user"
+
+
 def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
     with pytest.raises(AclError) as caught:
-        read(b"user a foo bar +nosuch\n# x\nuser a on\nuser b (x\nuser \tc on\n")
+        read(b"user a foo bar +nosuch\nx\nuser a on\nuser b (x\nuser \tc on\n")
     assert str(caught.value) == (
         "f:1: Syntax error. f:1: Error in applying operation '+nosuch': Unknown command or category name in ACL. f:2 should"
         " start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. f:4: Unmatched"
