@@ -135,6 +135,10 @@ class Client(Protocol):
     @property
     def blocked(self) -> object | None: ...
     @property
+    def postponed(self) -> list[bytes] | None:
+        """The request that waits for the end of a pause."""
+
+    @property
     def query_buffer_size(self) -> int: ...
     @property
     def query_buffer_free(self) -> int: ...
@@ -540,7 +544,7 @@ def _flags_of(client: Client) -> str:
         ("O", client.is_monitor),
         ("P", client.is_subscribed),
         ("x", client.transaction is not None),
-        ("b", client.blocked is not None),
+        ("b", client.blocked is not None or client.postponed is not None),
         ("t", tracking is not None),
         ("R", tracking is not None and tracking.is_broken),
         ("B", tracking is not None and tracking.is_bcast),

@@ -66,6 +66,7 @@ cdef class Database:
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
+    cdef public bint holds_expired        # True during CLIENT PAUSE: expired keys are missing, but removed only later
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
     cdef public int access_mode           # AccessMode
     cdef public int log_factor            # the greater, the more accesses it takes for `uses` to grow (lfu-log-factor)
@@ -136,6 +137,7 @@ cdef class Database:
     cdef int weigh(self, Slot slot, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
     cdef int insert(self, Slot slot) except -1
+    cdef int make_way(self, bytes key) except -1
     cdef int take_out(self, Slot slot) except -1
     cdef int overwrite(self, Slot slot, object value) except -1
     cdef int place(self, bytes key, Slot source, object value) except -1

@@ -49,6 +49,7 @@ class Database:
     decay_minutes: int
     object_bytes: int
     keeps_expired: bool
+    holds_expired: bool
     hits: int
     misses: int
     expired_keys: int

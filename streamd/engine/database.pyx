@@ -71,6 +71,7 @@ cdef enum:
     CHUNK = 1 << CHUNK_BITS
     NEW_USES = 5        # what a key begins with, so that it is not the first to go
     MINUTE_MS = 60_000
+    RANDOM_TRIES = 100  # draws of expired keys, all of which are still there, after which one of them will do
     EMBEDDED_MAX = 41   # bytes of key and string together that Redis 8.6 keeps in one block ("embstr")
 
 # What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
@@ -314,24 +315,26 @@ cdef class Database:
         return None if found is NULL else <Slot>found
 
     cdef Slot lookup(self, bytes key):
-        """The slot of a key, or None; an expired key is removed."""
+        """The slot of a key, or None; an expired key is removed, unless removing waits."""
         cdef Slot slot = self.find_slot(key)
         if slot is None:
             return None
         if 0 <= slot.expire_at_ms < self.now_ms and not self.keeps_expired:
-            self.expire(slot)
+            if not self.holds_expired:
+                self.expire(slot)
             return None
         return slot
 
     cdef int insert(self, Slot slot) except -1:
         """Give a new slot its places in shard and dense list; its key must be missing."""
         cdef Py_ssize_t number = shard_of(slot.key)
-        cdef Py_ssize_t place = self.count & (CHUNK - 1)
+        cdef Py_ssize_t place
         shard = self.shards[number]
         if shard is None:
             shard = self.shards[number] = {}
         elif PyDict_GetItemWithError(shard, slot.key) is not NULL:
-            raise KeyError(slot.key)
+            self.make_way(slot.key)
+        place = self.count & (CHUNK - 1)
         if place == 0:
             chunk = []
             PyObject_GC_UnTrack(chunk)  # slots take no part in cycles: the collector need not walk all keys
@@ -343,6 +346,12 @@ cdef class Database:
         self.weigh(slot, 1)
         self.count += 1
         return 0
+
+    cdef int make_way(self, bytes key) except -1:
+        """Remove a key that has expired, and is only there because removing waits; KeyError for any other."""
+        if not self.is_overdue(key):
+            raise KeyError(key)
+        return self.expire(self.find_slot(key))
 
     cdef int take_out(self, Slot slot) except -1:
         """Take a slot out of all three structures. The last one of the dense list moves to its place."""
@@ -814,15 +823,24 @@ cdef class Database:
         return found
 
     def random_key(self):
-        """Any key that has not expired, or None; each is as likely as the others."""
+        """Any key that has not expired, or None; each is as likely as the others.
+
+        While removing waits, and every key has an expiry, an expired key after some tries, as in Redis.
+        """
         cdef Py_ssize_t at
         cdef Slot slot
+        cdef int tries = 0
         while self.count:
             at = randrange(self.count)
             slot = self.slot_at(at)
             if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
                 return slot.key
-            self.expire(slot)
+            if not self.holds_expired:
+                self.expire(slot)
+            elif self.deadline_count == self.count:
+                tries += 1
+                if tries == RANDOM_TRIES:
+                    return slot.key
         return None
 
     def scan(self, unsigned long long cursor, long long limit):
@@ -845,6 +863,8 @@ cdef class Database:
             at -= 1
             slot = self.slot_at(at)
             if 0 <= slot.expire_at_ms < self.now_ms:
+                if self.holds_expired:
+                    continue
                 self.expire(slot)  # the slot that takes its place has been visited, if it is another one
             else:
                 found.append(slot)

@@ -416,13 +416,20 @@ class Server:
             self._pause_handle = None
         self._pause_until = 0.0
         self.dispatcher.pause = 0
+        self.eviction.resume()
         self._loop.call_soon(self._run_postponed)
 
     def postpone(self, client: Client) -> None:
         """Remember that a client holds a request back."""
         self._postponed[client.id] = client
 
+    @property
+    def postponed_count(self) -> int:
+        """Clients that wait for the end of a pause."""
+        return len(self._postponed)
+
     def _run_postponed(self) -> None:
+        self.dispatcher.serve_held_back()
         waiting = list(self._postponed.values())
         self._postponed.clear()
         for client in waiting:
@@ -530,7 +537,8 @@ class Server:
             return
         limit = time.monotonic() - self.config.timeout
         for client in list(self.clients.values()):
-            is_listening = client.blocked is not None or client.is_subscribed or client.is_monitor
+            is_waiting = client.blocked is not None or client.postponed is not None
+            is_listening = is_waiting or client.is_subscribed or client.is_monitor
             if client.last_interaction < limit and not is_listening:
                 log.log(VERBOSE, "Closing idle client")
                 client.close()

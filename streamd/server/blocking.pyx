@@ -37,7 +37,7 @@ from streamd.engine.ids cimport id_cmp
 from streamd.engine.stream cimport Stream
 from streamd.server.client cimport Client
 from streamd.server.clock cimport monotonic_us
-from streamd.server.dispatch cimport Dispatcher, Entry
+from streamd.server.dispatch cimport PAUSED, Dispatcher, Entry
 
 __all__ = ["Blocked", "BlockedClients", "Waiters"]
 
@@ -299,6 +299,9 @@ cdef class BlockedClients:
         cdef size_t mark
         if client.blocked is not blocked:
             return True
+        if dispatcher.state & PAUSED and dispatcher.holds_back(client, blocked.entry):
+            dispatcher.has_held_back = True
+            return False
         mark = client.reply.length
         self.running = blocked
         dispatcher.run_again(client, blocked.entry, blocked.request.args)

@@ -331,8 +331,10 @@ cdef class Client:
 
     @property
     def args_size(self):
-        """Bytes of the arguments of a request that waits for a key, or that has come in part."""
-        waiting = () if self.blocked is None else self.blocked.request.args
+        """Bytes of the arguments of a request that waits, for a key or the end of a pause, or that has come in part."""
+        waiting = self.postponed or ()
+        if self.blocked is not None:
+            waiting = self.blocked.request.args
         return self.parser.pending_args_size + sum(map(len, waiting))
 
     @property

@@ -129,6 +129,7 @@ cdef class Dispatcher:
     cdef public long long max_bulk_len
     cdef public long long query_buffer_limit
     cdef int _pause
+    cdef bint has_held_back           # somebody who waited for a key was not served because of a pause
     cdef public long long total_commands
     cdef public long long total_error_replies
     cdef public long long unexpected_errors
@@ -159,6 +160,7 @@ cdef class Dispatcher:
     cdef int close_for_output(self, Client client) except -1
     cdef int doom(self, Client client) except -1
     cdef int change_state(self, int state, bint is_on) except -1
+    cdef bint holds_back(self, Client client, Entry entry) noexcept
     cdef bint needs_memory(self, Client client, Entry entry) noexcept
     cdef bint is_write(self, Client client, Entry entry, int flags) noexcept
     cdef int serve_ready(self) except -1

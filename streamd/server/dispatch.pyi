@@ -65,6 +65,7 @@ class Dispatcher:
     max_bulk_len: int
     query_buffer_limit: int
     pause: int
+    def serve_held_back(self) -> None: ...
     limits_clients: bool
     is_refusing: bool
     executing: Client | None

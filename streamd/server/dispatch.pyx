@@ -448,8 +448,26 @@ cdef class Dispatcher:
 
     @pause.setter
     def pause(self, int mode):
+        cdef Database db
         self._pause = mode
         self.change_state(PAUSED, mode != 0)
+        for db in self.context.databases:
+            db.holds_expired = mode != 0
+
+    cdef bint holds_back(self, Client client, Entry entry) noexcept:
+        """Whether a pause lets a request wait."""
+        return not client.state & MONITORING and (
+            self._pause == 2 or self.is_write(client, entry, WRITE | MAY_REPLICATE)
+        )
+
+    def serve_held_back(self):
+        """After a pause: serve those who waited for a key that has changed meanwhile."""
+        cdef Database db
+        if self.has_held_back:
+            self.has_held_back = False
+            for db in self.context.databases:
+                db.signal_all()
+            self.serve_ready()
 
     def limit_memory(self, bint is_limited):
         """maxmemory: ask for room before each request, or do not."""
@@ -555,10 +573,9 @@ cdef class Dispatcher:
             return 1
         if self.state & TRACKING_FULL:
             (<Tracking>self.tracking).shrink()
-        if self.state & PAUSED and not client.state & MONITORING and (
-            self._pause == 2 or self.is_write(client, entry, WRITE | MAY_REPLICATE)
-        ):
+        if self.state & PAUSED and self.holds_back(client, entry):
             client.postponed = args
+            client.last_command = entry.command
             self.server.postpone(client)
             return 1
         if client.state & IN_MULTI and not entry.flags & AT_ONCE:

@@ -34,7 +34,7 @@ from streamd.engine.database cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TI
 from streamd.heap cimport heap_bytes
 from streamd.server.client cimport CLASS_REPLICA, Client
 from streamd.server.clock cimport monotonic_us, wall_ms
-from streamd.server.dispatch cimport Dispatcher
+from streamd.server.dispatch cimport PAUSED, Dispatcher
 
 __all__ = ["CLIENT_BYTES", "Eviction"]
 
@@ -188,7 +188,7 @@ cdef class Eviction:
         cdef long long until_us
         cdef int evicted = 0
         cdef bint is_done
-        if self.is_off or self.has_room():
+        if self.is_off or self.dispatcher.state & PAUSED or self.has_room():
             self.note_excess(False)
             return True
         until_us = monotonic_us() + self.patience_us
@@ -240,9 +240,16 @@ cdef class Eviction:
             self.timer = self.dispatcher.loop.call_soon(self.go_on)
         return 0
 
+    def resume(self):
+        """After a pause of writes, in which nothing goes."""
+        if self.limit:
+            self.go_on_later()
+
     def go_on(self):
         """Evict what there was no time for."""
         self.timer = None
+        if self.dispatcher.state & PAUSED:
+            return
         if self.limit and not self.has_room() and self.order != BY_NOTHING and self.make_room() and not self.has_room():
             self.go_on_later()
 

@@ -224,6 +224,10 @@ class InfoSource(Protocol):
     @property
     def blocked(self) -> BlockedSource: ...
     @property
+    def postponed_count(self) -> int:
+        """Clients that wait for the end of a pause."""
+
+    @property
     def dispatcher(self) -> DispatcherSource: ...
 
 
@@ -370,7 +374,7 @@ CLIENTS_FIELDS = (
     Field("maxclients", lambda s: s.config.maxclients),
     Field("client_recent_max_input_buffer", lambda s: s.recent_input.most),
     Field("client_recent_max_output_buffer", lambda s: s.recent_output.most),
-    Field("blocked_clients", lambda s: len(s.blocked)),
+    Field("blocked_clients", lambda s: len(s.blocked) + s.postponed_count),
     Field("tracking_clients", lambda s: s.dispatcher.tracking.client_count),
     Field("pubsub_clients", lambda s: s.dispatcher.hub.client_count),
     Field("watching_clients", lambda s: s.dispatcher.keyspace.watching_clients),

@@ -35,7 +35,7 @@ class FakeClient:
         self.local_address = "127.0.0.1:6379"
         self.fileno = 7 + number
         self.created_at = self.last_interaction = time.clock_gettime(time.CLOCK_MONOTONIC)
-        self.blocked = None
+        self.blocked = self.postponed = None
         self.query_buffer_size = self.query_buffer_free = self.args_size = self.output_size = 0
         self.is_subscribed = self.is_monitor = self.is_dirty = False
         self.channels = self.patterns = self.shard_channels = frozenset[bytes]()
