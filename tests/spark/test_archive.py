@@ -466,7 +466,7 @@ def archive_in_steps(store: redis.Redis, path: Path, options: Options, runs: int
 COUNTED_READ = """
 import sys
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.manifest import ManifestLog
+from streamd.spark.archive.log import ManifestLog
 layout = Layout(sys.argv[1])
 opened = []
 def see(event, args):
