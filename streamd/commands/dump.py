@@ -106,6 +106,7 @@ def restore(ctx: Context, args: list[bytes]) -> None:
     expire_at_ms = ttl if options.is_absolute or ttl == 0 else ttl + ctx.now_ms
     has_passed = 0 < expire_at_ms <= ctx.now_ms or expire_at_ms > INT64_MAX
     if has_passed and not ctx.is_replaying:
+        ctx.db.expired_keys += 1
         if ctx.db.delete(name, True):
             ctx.dirty += 1
             if ctx.is_propagating:

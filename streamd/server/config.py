@@ -259,9 +259,9 @@ class Config:
         """The lines that give a setting its value, each with whether it must be there."""
         value = self.value(setting)
         kind = setting.kind
-        if value == setting.default and value in ("", ("*", "-::*")) and setting.name != "dir":
+        if value == setting.default and value in ("", ("*", "-::*")) and not kind.is_told:
             return []
-        is_news = value != setting.default or setting.name == "dir"
+        is_news = value != setting.default or kind.is_told
         usual = kind.directives(setting.default) if isinstance(kind, BufferLimits) else []
         return [(f"{setting.name} {text}", is_news and text not in usual) for text in kind.directives(value)]
 

@@ -621,6 +621,41 @@ def test_what_one_rewrites_the_other_reads(
     assert "# kept" in path.read_text()
 
 
+@pytest.mark.parametrize("new", [None, "", "900 1 60 5", "3600 1 300 100 60 10000"])
+@pytest.mark.parametrize("old", ["", 'save ""', "save 900 1", "save 900 1 60 5", "save 900 1\nsave 60 5\nhz 20"])
+def test_save_points_are_rewritten_alike(old: str, new: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "x.conf"
+    path.write_text(f"{old}\n")
+    config = Config.from_arguments([str(path)], io.BytesIO())
+    changes = [] if new is None else [("save", new)]
+    config.set(changes)
+    assert save_lines(config.rewritten(path.read_text())) == save_lines(rewritten_by_redis(path, changes))
+
+
+def save_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("save")]
+
+
+def rewritten_by_redis(path: Path, changes: list[tuple[str, str]]) -> str:
+    """A file after CONFIG SET and CONFIG REWRITE by a redis-server that works on it."""
+    oracle = find_oracle()
+    assert oracle is not None
+    socket = path.with_name("s")
+    server = subprocess.Popen(
+        [oracle.server, path.name, "--port", "0", "--unixsocket", str(socket)],
+        cwd=path.parent, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        assert any("Ready to accept connections" in line for line in server.stdout)
+        for request in (*(["CONFIG", "SET", *change] for change in changes), ["CONFIG", "REWRITE"]):
+            subprocess.run([oracle.cli, "-s", str(socket), *request], capture_output=True, check=True)
+    finally:
+        server.kill()
+        server.communicate()
+    return path.read_text()
+
+
 def test_a_keep_alive_that_the_system_refuses_is_no_obstacle(
     new_streamd: Callable[[], Server], new_redis: Callable[[], Server]
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.differential import Pair
 from support.rdb import make_payload, make_stream, make_string
-from support.wire import Reply
+from support.wire import Reply, Wire
 
 from streamd.persistence.rdb_write import dump_value
 
@@ -84,6 +84,19 @@ def test_a_time_that_has_passed(plain: Pair, ttl: int, options: tuple[str, ...])
     plain.run(restored(*options, ttl=ttl))
     plain.run([("DEL", "k"), ("SET", "k", "old")])
     plain.run(restored(*options, ttl=ttl))
+
+
+@pytest.mark.parametrize("options", [("ABSTTL",), ("ABSTTL", "REPLACE")])
+def test_a_key_restored_after_its_time_counts_as_expired(plain: Pair, options: tuple[str, ...]) -> None:
+    def counted(wire: Wire) -> bytes:
+        wire.call("CONFIG", "RESETSTAT")
+        for _ in range(2):
+            wire.call("RESTORE", "k", 1, HELLO, *options)
+            wire.call("SET", "k", "old")
+        return next(line for line in wire.call("INFO", "stats").value.split() if line.startswith(b"expired_keys:"))
+
+    ours, theirs = map(counted, plain.wires)
+    assert ours == theirs != b"expired_keys:0"
 
 
 def test_access_of_the_key(plain: Pair) -> None:
