@@ -213,7 +213,7 @@ def test_a_session_ends_when_its_time_is_over(pair: Pair) -> None:
     for wire in pair.wires:
         wire.call("HOTKEYS", "START", "METRICS", "1", "NET", "DURATION", "1")
         eventually(lambda wire=wire: session_of(wire)["tracking-active"] == 0, what="the end of the session")
-        assert 1000 <= session_of(wire)["collection-duration-ms"] < 9000
+        assert 900 <= session_of(wire)["collection-duration-ms"] < 60_000
         wire.call("GET", "k")
         assert session_of(wire)["by-net-bytes"] == {}
         assert wire.call("HOTKEYS", "STOP").value is None
