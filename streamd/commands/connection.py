@@ -404,22 +404,6 @@ def reset(ctx: ConnectionContext, args: list[bytes]) -> None:
 # --- READONLY, READWRITE: for clients that take every server for a cluster -------------------------------------------------
 
 
-@command(
-    "READONLY", arity=1, group="cluster", flags="loading stale fast", categories="connection", since="3.0.0",
-    summary="Allows reading from the replicas of a cluster; here it is refused.",
-)  # fmt: skip
-def readonly(ctx: ConnectionContext, args: list[bytes]) -> None:
-    raise CommandError("ERR This instance has cluster support disabled")
-
-
-@command(
-    "READWRITE", arity=1, group="cluster", flags="loading stale fast", categories="connection", since="3.0.0",
-    summary="Takes READONLY back; here it is refused.",
-)  # fmt: skip
-def readwrite(ctx: ConnectionContext, args: list[bytes]) -> None:
-    raise CommandError("ERR This instance has cluster support disabled")
-
-
 # --- CLIENT: this connection ----------------------------------------------------------------------------------------------
 
 container("CLIENT", group="connection", since="2.4.0", summary="Holds the commands about connections.")

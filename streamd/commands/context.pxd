@@ -14,6 +14,7 @@ cdef class BlockRequest:
     cdef readonly long long timeout_ms
     cdef readonly bytes group
     cdef readonly long long ready_at_ms
+    cdef readonly bytes timeout_reply
 
 
 cdef class Context:

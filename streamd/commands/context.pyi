@@ -19,6 +19,8 @@ class BlockRequest:
     def group(self) -> bytes | None: ...
     @property
     def ready_at_ms(self) -> int: ...
+    @property
+    def timeout_reply(self) -> bytes | None: ...
     def __new__(
         cls,
         keys: list[bytes],
@@ -26,6 +28,7 @@ class BlockRequest:
         timeout_ms: int,
         group: bytes | None = None,
         ready_at_ms: int = -1,
+        timeout_reply: bytes | None = None,
     ) -> Self: ...
 
 @disjoint_base

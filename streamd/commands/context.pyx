@@ -24,15 +24,17 @@ cdef class BlockRequest:
     group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
                  every reader without a group
     ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
+    timeout_reply  what is answered, encoded, when the time is over; None: the null array
     """
 
     def __cinit__(self, list keys not None, list args not None, long long timeout_ms, bytes group=None,
-                  long long ready_at_ms=-1):
+                  long long ready_at_ms=-1, bytes timeout_reply=None):
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms
         self.group = group
         self.ready_at_ms = ready_at_ms
+        self.timeout_reply = timeout_reply
 
 
 cdef class Context:

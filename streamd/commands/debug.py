@@ -20,7 +20,7 @@ from typing import Any
 
 from streamd.commands.args import integer as read_integer
 from streamd.commands.help import write_help
-from streamd.commands.server import is_local
+from streamd.commands.server import check_enabled
 from streamd.commands.spec import command
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
@@ -32,12 +32,6 @@ log = logging.getLogger("streamd")
 
 # What it says is Redis's; the context is the server's own, which knows more than `Context` tells.
 Handler = Callable[[Any, list[bytes]], None]
-
-NOT_ALLOWED = (
-    'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it from a local'
-    " connection, otherwise you need to set this option in the configuration file, and then restart the server."
-)
-
 
 # --- Digests -------------------------------------------------------------------------------------------------------
 
@@ -127,9 +121,7 @@ def subcommand(name: bytes, least: int, most: int | None = None) -> Callable[[Ha
     summary="Commands for tests of the server.", complexity="Depends on subcommand.",
 )  # fmt: skip
 def debug(ctx: Any, args: list[bytes]) -> None:
-    allowed = ctx.config.enable_debug_command
-    if allowed != "yes" and not (allowed == "local" and is_local(ctx.client)):
-        raise CommandError(NOT_ALLOWED)
+    check_enabled("DEBUG", ctx.config.enable_debug_command, ctx.client)
     found = SUBCOMMANDS.get(args[1].upper())
     if found is None or not found.least <= len(args) <= found.most:
         raise unknown(args)

@@ -17,7 +17,7 @@ from streamd.errors import CommandError, ConfigError, OptionSyntaxError, Unknown
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
 
-__all__ = ["Client", "Config", "Server", "ServerContext", "is_local", "parse_shutdown"]
+__all__ = ["Client", "Config", "Server", "ServerContext", "check_enabled", "is_local", "parse_shutdown"]
 
 log = logging.getLogger("streamd")
 
@@ -84,6 +84,16 @@ def is_local(client: Client) -> bool:
         return ipaddress.ip_address(client.address.rpartition(":")[0].strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def check_enabled(name: str, setting: str, client: Client) -> None:
+    """Raise CommandError unless `setting`, the value of enable-NAME-command, lets a client use a command."""
+    if setting != "yes" and not (setting == "local" and is_local(client)):
+        raise CommandError(
+            f'ERR {name} command not allowed. If the enable-{name.lower()}-command option is set to "local", you can run it'
+            " from a local connection, otherwise you need to set this option in the configuration file, and then restart"
+            " the server."
+        )
 
 
 def decoded(args: list[bytes]) -> list[str]:

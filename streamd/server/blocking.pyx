@@ -323,7 +323,10 @@ cdef class BlockedClients:
     def time_out(self, Blocked blocked not None):
         """Answer as after a time-out."""
         cdef size_t mark = blocked.client.reply.length
-        blocked.client.reply.null_array()
+        if blocked.request.timeout_reply is None:
+            blocked.client.reply.null_array()
+        else:
+            blocked.client.reply.raw(blocked.request.timeout_reply)
         self.finish(blocked, mark)
 
     def fail(self, Blocked blocked not None, str text not None):

@@ -101,7 +101,7 @@ cdef class Dispatcher:
     cdef readonly object keyspace     # Keyspace
     cdef readonly Monitors monitors
     cdef public bint tracks_latency   # latency-tracking: keep histograms
-    cdef long long slow_us            # the smaller of the next two, 0 while hot keys are looked for: what takes so long is noted
+    cdef long long slow_us            # from here on commands are noted: the smaller of the next two, 0 for hot keys
     cdef long long slowlog_us         # what takes at least so long goes to the slow log
     cdef long long latency_us         # what takes at least so long goes to the latency monitor
     cdef object hotkeys               # HotKeys while it counts commands, or None
