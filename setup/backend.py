@@ -54,6 +54,6 @@ def missing_for_venv() -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  ./install asks whatever python3 there is
         sys.exit(f"streamd: Python 3.11 or newer is needed, and python3 is {sys.version.split()[0]}")
     print(*missing_for_venv(), *missing_for_build())

@@ -61,6 +61,7 @@ class Server(Protocol):
 
     def reset_statistics(self) -> None: ...
     def request_shutdown(self, *, save: bool | None, force: bool) -> bool: ...
+    def abort_shutdown(self) -> bool: ...
 
 
 class ServerContext(Protocol):
@@ -253,8 +254,10 @@ def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
 def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
     words = parse_shutdown(args)
     if b"ABORT" in words:
-        # A shutdown has nothing to wait for, so that there never is one to call off.
-        raise CommandError("ERR No shutdown in progress.")
+        if not ctx.server.abort_shutdown():
+            raise CommandError("ERR No shutdown in progress.")
+        ctx.reply.ok()
+        return
     save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
     if not ctx.server.request_shutdown(save=save, force=b"FORCE" in words):
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")

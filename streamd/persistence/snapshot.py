@@ -4,7 +4,9 @@ Saving never touches the file that is there: everything goes into `temp-PID.rdb`
 in the other's place, and then the directory is brought to the disk too. Whatever happens between two of these steps, the
 name leads to a whole snapshot, the old one or the new one.
 
-    for line in save_to_file(databases, path, options):         # in a forked child, or in the server itself (SAVE)
+    saved = save_to_file(databases, path, options)              # in a forked child, or in the server itself (SAVE)
+    log.info(saved.summary)
+    for line in saved.losses:
         log.warning(line)                                       # what the form had no room for
 
     reader = load_file(path, databases, options)
@@ -21,6 +23,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from streamd.engine.database import Database
 from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
@@ -28,12 +31,30 @@ from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.rdb_write import RdbWriter
 
-__all__ = ["load_file", "save_to_file", "temporary_path"]
+__all__ = ["Saved", "load_file", "save_to_file", "temporary_path"]
 
 
 def temporary_path(path: str, pid: int | None = None) -> str:
     """Where a snapshot is written before it is put at `path`. What a killed child leaves there may be removed."""
     return os.path.join(os.path.dirname(path), f"temp-{os.getpid() if pid is None else pid}.rdb")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What has been written.
+
+    keys, size  keys and bytes
+    losses      what the form had no room for, a line for the log each
+    """
+
+    keys: int
+    size: int
+    losses: list[str]
+
+    @property
+    def summary(self) -> str:
+        """A line for the log, in Redis's words."""
+        return f"BGSAVE done, {self.keys} keys saved, 0 keys skipped, {self.size} bytes written."
 
 
 def save_to_file(
@@ -46,10 +67,9 @@ def save_to_file(
     incremental_fsync: bool = True,
     progress: Callable[[int], object] | None = None,
     files: Files | None = None,
-) -> list[str]:
+) -> Saved:
     """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
 
-    Returns what the form had no room for, a line for the log each.
     now_ms             Unix time; None: the system's
     used_memory        bytes, noted in the file
     incremental_fsync  bring the file to the disk every 4 MiB (`rdb-save-incremental-fsync`)
@@ -75,7 +95,7 @@ def save_to_file(
             files.unlink(temporary)
         raise
     files.sync_directory(os.path.dirname(path) or ".")
-    return writer.losses.describe(options.form)
+    return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))
 
 
 def load_file(path: str, databases: Iterable[Database] | None, options: LoadOptions | None = None) -> RdbReader:

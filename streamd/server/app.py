@@ -38,7 +38,7 @@ from streamd.server.hotkeys import HotKeys
 from streamd.server.info import render as render_info
 from streamd.server.latency import LatencyMonitor
 from streamd.server.listening import ListenError, PortListener
-from streamd.server.log import VERBOSE
+from streamd.server.log import VERBOSE, interject
 from streamd.server.memory import Memory
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
@@ -78,6 +78,8 @@ EXPIRE_STEP = 100
 FREE_SLICE_OBJECTS = 1000
 """Objects of a flushed database that are given up at a time, about 0.3 ms; then others get their turn."""
 FREE_SLICE_PAUSE_S = 0.002
+SIGNAL_GRACE_S = 0.01
+"""Between a signal that asks for a shutdown and the shutdown: requests that are there already may call it off."""
 
 
 class Server:
@@ -126,7 +128,8 @@ class Server:
         self.expire_cycle_us = 0
         self.is_embedded = True
         self.exit_code = 0
-        self.was_interrupted = False
+        self.shutdown_signal: int | None = None
+        """SIGTERM or SIGINT, until the shutdown that it asks for has been called off or has failed."""
         self.blocked: BlockedClients
         self.dispatcher: Dispatcher
         self.acl: Acl
@@ -181,6 +184,8 @@ class Server:
             # From here on it is the port that was asked for: CONFIG GET tells it, and CONFIG SET bind keeps it.
             self.config.port = self.port
             self._any_port = self._tcp.any_port = False
+        if self._stopped.is_set():
+            return
         try:
             await self.persistence.load()
         except LoadError:
@@ -207,6 +212,33 @@ class Server:
         """Return when the server has stopped."""
         await self._stopped.wait()
 
+    def signal_shutdown(self, number: int) -> None:
+        """SIGTERM or SIGINT, from a signal handler, which interrupts anything. A SIGINT that is not the first ends at once."""
+        if number == signal.SIGINT and self.shutdown_signal is not None:
+            interject("You insist... exiting now.")
+            self.persistence.remove_temporary_snapshot()
+            os._exit(1)
+        interject(f"Received {signal.Signals(number).name} scheduling shutdown...")
+        self.shutdown_signal = number
+        self._loop.call_soon_threadsafe(self._loop.call_later, SIGNAL_GRACE_S, self._follow_signal)
+
+    def _follow_signal(self) -> None:
+        """Begin the shutdown that a signal has asked for."""
+        if self.shutdown_signal is None or self.is_cron_paused:
+            return
+        is_interrupt = self.shutdown_signal == signal.SIGINT
+        words = self.config.shutdown_on_sigint if is_interrupt else self.config.shutdown_on_sigterm
+        save = True if "save" in words else False if "nosave" in words else None
+        self.request_shutdown(save=save, force="force" in words)
+
+    def abort_shutdown(self) -> bool:
+        """SHUTDOWN ABORT: call off what a signal has asked for; False when it has not, or the shutdown goes on already."""
+        if self.shutdown_signal is None:
+            return False
+        self.shutdown_signal = None
+        log.info("Shutdown manually aborted.")
+        return True
+
     def request_shutdown(self, *, save: bool | None = None, force: bool = False) -> bool:
         """Stop: bring the data to the disk, give unsent replies to the kernel, close every client.
 
@@ -216,11 +248,12 @@ class Server:
         """
         if self._stopped.is_set():
             return True
-        log.warning("User requested shutdown...")
+        log.info("User requested shutdown...")
         if self.persistence.loading is not None:
             log.warning("Received shutdown signal during loading, exiting now.")
             self.persistence.abandon_loading()
         elif not self.persistence.finish(save=save, force=force):
+            self.shutdown_signal = None
             log.warning("Errors trying to shut down the server. Check the logs for more information.")
             return False
         self._stop()
@@ -232,6 +265,7 @@ class Server:
         self._tls.close()
         if self._unix_listener is not None:
             self._unix_listener.close()
+            log.info("Removing the unix socket file.")
             with suppress(OSError):
                 os.unlink(self.config.unixsocket)
         for handle in (self._cron_handle, self._pause_handle, self._slice_handle):
@@ -493,6 +527,8 @@ class Server:
         self.cron_loops += 1
         if self.is_cron_paused:
             return
+        if self.shutdown_signal is not None:
+            self._loop.call_soon(self._follow_signal)  # behind requests that wait for their turn
         self.persistence.cron()
         now_ms = int(time.time() * 1000)
         if self.active_expire and not self.dispatcher.pause and self.persistence.loading is None:
@@ -608,11 +644,11 @@ async def _serve(config: Config) -> int:
     gc.collect()
     gc.freeze()
     gc.disable()
-    loop = asyncio.get_running_loop()
+    # Not the loop's own handlers: those run after what is running, which may be what is to be called off, or a long snapshot.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, server, number)
-    with suppress(ValueError, OSError):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(number, lambda number, _frame: server.signal_shutdown(number))
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     try:
         await server.start()
     except (AclError, TlsError) as error:
@@ -645,19 +681,6 @@ async def _serve(config: Config) -> int:
     return server.exit_code
 
 
-def _on_signal(server: Server, number: int) -> None:
-    name = signal.Signals(number).name
-    if number == signal.SIGINT and server.was_interrupted:
-        log.warning("You insist... exiting now.")
-        os._exit(1)
-    server.was_interrupted = number == signal.SIGINT
-    log.warning("Received %s scheduling shutdown...", name)
-    config = server.config
-    words = config.shutdown_on_sigterm if number == signal.SIGTERM else config.shutdown_on_sigint
-    save = True if "save" in words else False if "nosave" in words else None
-    server.request_shutdown(save=save, force="force" in words)
-
-
 def daemonize() -> bool:
     """Go on in the background; False in the process that is to end."""
     if os.fork():
@@ -684,7 +707,7 @@ def write_pid_file(config: Config) -> Any:
         return lambda: None
 
     def remove() -> None:
-        log.warning("Removing the pid file.")
+        log.info("Removing the pid file.")
         with suppress(OSError):
             os.unlink(path)
 

@@ -10,7 +10,7 @@ server closes is closed. It reports on the pipe, a line at a time:
     cow N             bytes that it has of its own by now
     done N            the job is done; bytes that it has of its own at the end
     failed TEXT       the job failed
-    log TEXT          something to be told to people
+    log LEVEL TEXT    a line for the log
 
 and the end of the pipe is the end of the child. Its exit code counts as well: `done` and another code than 0 is a
 failure.
@@ -52,9 +52,9 @@ class Report:
             self._next = now + REPORT_EVERY_S
             self._send(f"keys {count}\ncow {own_memory()}")
 
-    def log(self, text: str) -> None:
-        """Have something logged by the server."""
-        self._send(f"log {text}")
+    def log(self, text: str, level: int = logging.INFO) -> None:
+        """Have something logged by the server, as a line of this process."""
+        self._send(f"log {level} {text}")
 
     def done(self) -> None:
         self._send(f"done {own_memory()}")
@@ -78,6 +78,7 @@ class Child:
     keys_done    keys that it has written, as far as it has said
     cow_bytes    memory that it has of its own, as far as it has said; `cow_peak`: the most so far
     error        why it failed; empty as long as it has not
+    signal       what it was ended by; 0 when it was not
     """
 
     def __init__(self, kind: str, pid: int, keys_total: int, fork_us: int) -> None:
@@ -89,6 +90,8 @@ class Child:
         self.keys_done = 0
         self.cow_bytes = self.cow_peak = 0
         self._cow_told = self.started
+        self._cow_sum = self._cow_count = 0
+        self.signal = 0
         self.error = ""
         self.is_done = False
         self.was_killed = False
@@ -120,11 +123,25 @@ class Child:
                 self.cow_bytes = int(rest)
                 self.cow_peak = max(self.cow_peak, self.cow_bytes)
                 self._cow_told = time.monotonic()
+                self._cow_sum += self.cow_bytes
+                self._cow_count += 1
                 self.is_done = self.is_done or word == "done"
+                if self.is_done:
+                    self._log_memory()
             elif word == "failed":
                 self.error = rest
             elif word == "log":
-                log.warning("%s", rest)
+                level, _, text = rest.partition(" ")
+                self.log(int(level), text)
+
+    def log(self, level: int, text: str) -> None:
+        """Log a line of the child."""
+        log.log(level, "%s", text, extra={"child": self.pid})
+
+    def _log_memory(self) -> None:
+        job = "RDB" if self.kind == "rdb" else "AOF rewrite"
+        current, peak, average = (n >> 20 for n in (self.cow_bytes, self.cow_peak, self._cow_sum // self._cow_count))
+        self.log(logging.INFO, f"Fork CoW for {job}: current {current} MB, peak {peak} MB, average {average} MB")
 
     def end(self, status: int) -> None:
         """Take the status of its end as `waitpid` gives it."""
@@ -132,6 +149,7 @@ class Child:
         if self.error:
             return
         if code < 0:
+            self.signal = -code
             self.error = f"terminated by signal {-code}"
         elif code != 0 or not self.is_done:
             self.error = f"exited with code {code}"

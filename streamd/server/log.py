@@ -2,6 +2,7 @@
 
     1234:M 21 Nov 2026 10:00:00.123 * Ready to accept connections tcp
     pid    day and time             level: `.` debug, `-` verbose, `*` notice, `#` warning and worse
+    M: the server; C: a child, which has its lines logged by the server
 
 The server logs to the logger `streamd` and nothing else. `setup` is for a process that is a server; a program that embeds
 one leaves it out and handles the logger as it likes.
@@ -13,6 +14,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from logging.handlers import WatchedFileHandler
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from streamd.errors import ConfigError
 if TYPE_CHECKING:
     from streamd.server.config import Config
 
-__all__ = ["VERBOSE", "LineFormatter", "set_level", "setup"]
+__all__ = ["VERBOSE", "LineFormatter", "interject", "set_level", "setup"]
 
 VERBOSE = 15
 """Between DEBUG and INFO."""
@@ -47,7 +49,9 @@ class LineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         t = time.localtime(record.created)
         date = f"{t.tm_mday:02} {MONTHS[t.tm_mon - 1]} {t.tm_year} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
-        return f"{record.process}:M {date}.{int(record.msecs):03} {mark(record.levelno)} {record.message}"
+        child: int | None = getattr(record, "child", None)
+        who = f"{record.process}:M" if child is None else f"{child}:C"
+        return f"{who} {date}.{int(record.msecs):03} {mark(record.levelno)} {record.message}"
 
 
 def mark(level: int) -> str:
@@ -79,6 +83,18 @@ def setup(config: Config) -> None:
     log.addHandler(handler)
     log.propagate = False
     set_level(config)
+
+
+def interject(text: str) -> None:
+    """Log from a signal handler, which may have interrupted the logging of another line: with one write, in Redis's form.
+
+    1234:signal-handler (1795332887) Received SIGTERM scheduling shutdown...
+    """
+    line = f"{os.getpid()}:signal-handler ({int(time.time())}) {text}\n".encode()
+    for handler in log.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            with suppress(OSError):
+                os.write(handler.stream.fileno(), line)
 
 
 def set_level(config: Config) -> None:

@@ -60,6 +60,8 @@ SNAPSHOT_FAILED_TEXT = (
 )
 
 
+Logged = Callable[[int, str], object]
+"""Takes the level and the text of a line for the log."""
 Progress = Callable[[int], object] | None
 """Told of the number of keys written so far."""
 
@@ -96,6 +98,28 @@ class ChildFiles(Files):
         if os.getppid() != self._server_pid:
             raise OSError(errno.ECHILD, "The server is gone")
         super().rename(old, new)
+
+
+def log_line(level: int, text: str) -> None:
+    log.log(level, "%s", text)
+
+
+def describe_save_error(error: OSError) -> str:
+    """Why a snapshot could not be written, in Redis's words: by the step that failed, which the names in the error tell."""
+    reason = error.strerror or error
+    if error.filename2 is not None:
+        name, place = error.filename, os.path.basename(error.filename2)
+        return f"Error moving temp DB file {name} on the final destination {place} (in server root dir {working_directory()}): {reason}"
+    if error.filename is not None:
+        return f"Failed opening the temp RDB file {error.filename} (in server root dir {working_directory()}) for saving: {reason}"
+    return f"Write error while saving DB to the disk(rdbSaveRio): {reason}"
+
+
+def working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "unknown"
 
 
 class _Abandoned(Exception):
@@ -327,27 +351,28 @@ class Persistence:
             default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
 
-    def _write_snapshot(self, progress: Progress = None, files: Files | None = None) -> list[str]:
-        """Write a snapshot; returns what the log is to tell of it."""
-        return save_to_file(
+    def _write_snapshot(self, logged: Logged, progress: Progress = None, files: Files | None = None) -> None:
+        """Write a snapshot; `logged` gets the lines for the log."""
+        saved = save_to_file(
             self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
             now_ms=now_ms(), used_memory=self._server.eviction.used(),
             incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, files=files,
         )  # fmt: skip
+        logged(logging.INFO, saved.summary)
+        for line in saved.losses:
+            logged(logging.WARNING, line)
+        logged(logging.INFO, "DB saved on disk")
 
     def _save_now(self) -> bool:
         dirty = self._server.dispatcher.context.dirty
         try:
             self._claim(self._directory)
-            warnings = self._write_snapshot()
+            self._write_snapshot(log_line, self._slowed(None) if self._config.rdb_key_save_delay else None)
         except OSError as error:
-            log.warning("Failed saving the DB: %s", error.strerror or error)
+            log.warning("%s", describe_save_error(error))
             return False
         finally:
             self._settle()
-        for line in warnings:
-            log.warning("%s", line)
-        log.info("DB saved on disk")
         self._saved(dirty)
         return True
 
@@ -368,8 +393,13 @@ class Persistence:
         server_pid = os.getpid()
 
         def job(report: Report) -> None:
-            for line in self._write_snapshot(self._slowed(report.keys), ChildFiles(server_pid)):
-                report.log(line)
+            try:
+                self._write_snapshot(
+                    lambda level, text: report.log(text, level), self._slowed(report.keys), ChildFiles(server_pid)
+                )
+            except OSError as error:
+                report.log(describe_save_error(error), logging.WARNING)
+                raise
 
         try:
             self._claim(self._directory)
@@ -385,13 +415,14 @@ class Persistence:
         log.info("Background saving started by pid %d", child.pid)
         return True
 
-    def _slowed(self, progress: Callable[[int], None]) -> Callable[[int], None]:
-        """In a child: as slow as `rdb-key-save-delay` says."""
+    def _slowed(self, progress: Progress) -> Callable[[int], None]:
+        """As slow as `rdb-key-save-delay` says."""
         done = 0
 
         def slowed(keys: int) -> None:
             nonlocal done
-            progress(keys)
+            if progress is not None:
+                progress(keys)
             time.sleep(pause_s(self._config.rdb_key_save_delay, keys - done))
             done = keys
 
@@ -404,10 +435,8 @@ class Persistence:
         if child.error:
             with suppress(OSError):
                 os.unlink(temporary_path(self.snapshot_path, child.pid))
-            if child.was_killed:
-                log.warning("Background saving was ended")
-            else:
-                log.warning("Background saving error: %s", child.error)
+            if not child.was_killed:
+                log.warning("Background saving %s", f"terminated by signal {child.signal}" if child.signal else "error")
                 self.is_last_save_ok = False
                 self.consecutive_save_failures += 1
             self.refresh()
@@ -482,10 +511,7 @@ class Persistence:
             return False
         try:
             child = self.children.start(
-                "aof",
-                lambda report: self._write_base(self.aof.temporary_base(os.getpid()), self._slowed(report.keys)),
-                self._rewrite_ended,
-                keys_total=self._count_keys(),
+                "aof", self._rewrite_in_child, self._rewrite_ended, keys_total=self._count_keys()
             )
         except OSError as error:
             self.aof.rewrite_failed(f"fork: {error.strerror}")
@@ -505,10 +531,17 @@ class Persistence:
             log.warning("Can't begin an append only file in the data directory: %s", error)
             raise
 
+    def _rewrite_in_child(self, report: Report) -> None:
+        path = self.aof.temporary_base(os.getpid())
+        self._write_base(path, self._slowed(report.keys))
+        report.log(f"Successfully created the temporary AOF base file {os.path.basename(path)}")
+
     def _rewrite_ended(self, child: Child) -> None:
         self.last_rewrite_cow = child.cow_bytes
-        if child.error and not child.was_killed:
-            log.warning("Background AOF rewrite error: %s", child.error)
+        if not child.error:
+            log.info("Background AOF rewrite terminated with success")
+        elif not child.was_killed:
+            log.warning("Background AOF rewrite terminated with error: %s", child.error)
         self.aof.finish_rewrite(not child.error, was_asked=child.was_killed)
         self._settle()
         self._refresh_propagation()
@@ -751,23 +784,43 @@ class Persistence:
         """
         if self.aof.state is AofState.WAIT_REWRITE:
             # Neither file has everything yet.
-            log.warning("Writing initial AOF. Exit anyway." if force else "Writing initial AOF, can't exit")
+            log.warning("Writing initial AOF. Exit anyway." if force else "Writing initial AOF, can't exit.")
             if not force:
                 return False
         if self.children.current is not None:
-            log.warning("There is a child saving. Killing it!")
-            self.children.kill()
+            self._kill_child()
+        if self.aof.state is not AofState.OFF:
+            log.info("Calling fsync() on the AOF file.")
         is_written = self._finish_append_only()
         if not is_written and not force:
             return False
         if save or (save is None and self._config.save):
             log.info("Saving the final RDB snapshot before exiting.")
-            if not self._save_now() and not force:
-                return False
+            if not self._save_now():
+                log.warning(
+                    "Error trying to save the DB. Exit anyway." if force else "Error trying to save the DB, can't exit."
+                )
+                if not force:
+                    return False
         # Only now: a server that goes on must have its file.
         with suppress(CannotPersistError):
             self.aof.close()
         return True
+
+    def _kill_child(self) -> None:
+        child = self.children.current
+        assert child is not None  # noqa: S101
+        if child.kind == "rdb":
+            log.warning("There is a child saving an .rdb. Killing it!")
+        else:
+            log.warning("There is a child rewriting the AOF. Killing it!")
+            log.info("Killing running AOF rewrite child: %d", child.pid)
+        self.children.kill()
+
+    def remove_temporary_snapshot(self) -> None:
+        """The process ends now: a snapshot that it is writing itself will not be completed."""
+        with suppress(OSError):
+            os.unlink(temporary_path(self.snapshot_path))
 
     def _finish_append_only(self) -> bool:
         """Write what is left to be written; False when that failed. What was acknowledged would be gone."""

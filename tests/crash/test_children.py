@@ -195,6 +195,7 @@ def test_the_end_does_not_wait_for_a_child(tmp_path: Path, trials: list[Trial], 
         wire.call("CONFIG", "SET", "rdb-key-save-delay", 10_000)
         wire.call(command)
         child = children_of(server.process.pid) if sys.platform == "linux" else []
+        wire.call("CONFIG", "SET", "rdb-key-save-delay", 0)  # for the snapshot of the end
         if how == "SHUTDOWN":
             wire.send("SHUTDOWN")
         else:

@@ -81,7 +81,7 @@ def test_the_steps_of_saving(tmp_path: Path) -> None:
     path = tmp_path / "dump.rdb"
     files = Journal()
     told: list[int] = []
-    assert save_to_file(large(), str(path), now_ms=NOW_MS, files=files, progress=told.append) == []
+    assert save_to_file(large(), str(path), now_ms=NOW_MS, files=files, progress=told.append).losses == []
     assert files.steps[0] == "open"
     assert [step for step in files.steps if step not in ("open", "write", "sync data")] == [
         "sync", "close", "rename", "sync directory",
