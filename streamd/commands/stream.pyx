@@ -661,7 +661,7 @@ def xsetid(Context ctx not None, list args not None):
         raise CommandError("ERR The entries_added specified in XSETID is smaller than the target stream length")
     stream.last_id = id
     if entries_added >= 0:
-        stream.entries_added = <uint64_t>entries_added
+        stream.set_entries_added(<uint64_t>entries_added)
     if not id_is_zero(max_deleted):
         stream.max_deleted_id = max_deleted
     ctx.dirty += 1

@@ -119,7 +119,7 @@ class SetOptions:
     def parse(cls, words: list[bytes]) -> SetOptions:
         """Read the options; OptionSyntaxError when they are unknown, incomplete or contradict each other.
 
-        An option may be repeated, the last one counts. NX and XX are refused before a comparison, and accepted after one.
+        An option may be repeated, the last one counts; a comparison may not, nor stand beside NX or XX.
         """
         only_missing = only_existing = returns_old = keeps_expiry = False
         comparison = unit = None
@@ -127,9 +127,9 @@ class SetOptions:
         rest = iter(words)
         for text in rest:
             word = text.decode("latin-1").upper()
-            if word == "NX" and not only_existing:
+            if word == "NX" and not only_existing and comparison is None:
                 only_missing = True
-            elif word == "XX" and not only_missing:
+            elif word == "XX" and not only_missing and comparison is None:
                 only_existing = True
             elif word == "GET":
                 returns_old = True
@@ -137,7 +137,7 @@ class SetOptions:
                 keeps_expiry = True
             elif word in UNITS and unit in (None, word) and not keeps_expiry:
                 unit, time = word, _operand(rest)
-            elif word in COMPARISONS and comparison in (None, word) and not only_missing and not only_existing:
+            elif word in COMPARISONS and comparison is None and not only_missing and not only_existing:
                 comparison, operand = word, _operand(rest)
             else:
                 raise OptionSyntaxError

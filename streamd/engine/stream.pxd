@@ -85,6 +85,7 @@ cdef class Stream:
         # 1: removed, 2: kept because referenced, -1: no such entry
 
     # --- Inside
+    cdef int set_entries_added(self, uint64_t entries_added) except -1
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil
     cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1

@@ -21,9 +21,8 @@ and how it stands in an RDB file.
     1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
 
 A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone,
-which stays as long as its node. The node goes when its last live entry is deleted, or when it is trimmed as a whole;
-but when the last live entry is trimmed alone, and later tombstones follow it, the node stays with nothing but
-tombstones, as in Redis.
+which stays as long as its node. The node goes with its last live entry. Files of older servers may have nodes with
+nothing but tombstones, which their XTRIM MINID left.
 
 What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
 node's master ID or above last_id; no node is without entries; live and deleted counts are right, the live ones add up
@@ -733,7 +732,17 @@ cdef class Stream:
             raise ValueError("there are more entries than were added")
         self.last_id = new_last
         self.max_deleted_id = new_deleted
-        self.entries_added = new_added
+        if entries_added is not None:
+            self.set_entries_added(new_added)
+
+    cdef int set_entries_added(self, uint64_t entries_added) except -1:
+        """Say how many entries were ever added; no group can have read more."""
+        cdef Group group
+        self.entries_added = entries_added
+        for group in self.groups.values():
+            if group.entries_read > <int64_t>entries_added:
+                group.entries_read = <int64_t>entries_added
+        return 0
 
     # --- Appending ----------------------------------------------------------------------------------------------------
 
@@ -987,10 +996,10 @@ cdef class Stream:
                     removed += live
                 else:
                     removed += self.trim_within(node, rule, barrier)
-                    if not whole:
-                        break
                     if live_count(node) == 0:
                         self.drop_node(node)
+                    if not whole:
+                        break
                 if following is not NULL and id_cmp(master_id(following), barrier) > 0:
                     break
                 node = following

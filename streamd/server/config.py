@@ -198,9 +198,9 @@ class Config:
                 raise ConfigError(name, "can't set immutable config")
             if setting.is_protected and not self.is_allowed(self.enable_protected_configs, is_local):
                 raise ConfigError(name, "can't set protected config")
-            if name.lower() in seen:
+            if setting.name in seen:
                 raise ConfigError(name, "duplicate parameter")
-            seen.add(name.lower())
+            seen.add(setting.name)
             named.append(setting)
         return named
 

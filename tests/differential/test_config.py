@@ -123,7 +123,7 @@ CONFIG SET timeout 20 replica-priority x
 CONFIG GET timeout
 CONFIG SET tcp-keepalive 10 timeout -5 hz x
 CONFIG GET tcp-keepalive
-CONFIG SET slave-priority 20 replica-priority 30
+CONFIG SET slave-priority 20
 CONFIG GET replica-priority
 CONFIG GET slave-priority
 CONFIG SET replica-priority 100

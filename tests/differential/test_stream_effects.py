@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.differential import Request, parse_script
 from support.handler import HandlerContext, make_context, run, set_time
-from support.later import without_created
+from support.later import without_created, without_later_fixes
 from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
 from support.scripts import KEYS, Script, scripts
 from support.servers import start_redis, start_streamd
@@ -288,7 +288,7 @@ def sizes_of(script: Script) -> dict[str, int]:
 @settings(COMMON, max_examples=100)
 @given(script=scripts())
 def test_a_random_script_does_the_same(observers: Observers, script: Script) -> None:
-    compare(observers, without_keyspace_commands(script), **sizes_of(script))
+    compare(observers, list(without_later_fixes(without_keyspace_commands(script))), **sizes_of(script))
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_a_random_script_does_the_same(observers: Observers, script: Script) -> 
 @settings(COMMON, max_examples=5000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts_do_the_same(observers: Observers, script: Script) -> None:
-    compare(observers, without_keyspace_commands(script), **sizes_of(script))
+    compare(observers, list(without_later_fixes(without_keyspace_commands(script))), **sizes_of(script))
 
 
 # --- Units ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamd.engine.group import Group
@@ -338,25 +340,35 @@ def test_an_exact_trim_at_each_append_keeps_the_ends_right() -> None:
         assert ids(stream) == there
 
 
-def test_a_node_emptied_by_an_exact_trim_stays_when_its_end_is_not_reached() -> None:
+def test_a_node_emptied_by_an_exact_trim_goes_though_its_end_is_not_reached() -> None:
     stream = numbered(1, 2, 3, 4)
     stream.delete((3, 1))
     assert stream.trim(min_id=(3, 1)) == 2
     assert ids(stream) == [4]
-    assert [node[:2] for node in nodes(stream)] == [[b"0", b"3"], [b"1", b"0"]]
-    assert (stream.first_entry_id, stream.node_count) == ((4, 1), 2)
+    assert [node[:2] for node in nodes(stream)] == [[b"1", b"0"]]
+    assert (stream.first_entry_id, stream.node_count) == ((4, 1), 1)
     assert stream.trim(min_id=(3, 2)) == 0
-    assert stream.node_count == 1
 
 
-def test_a_tail_node_without_live_entries_is_written_on() -> None:
+@pytest.mark.parametrize("policy", ["keepref", "delref", "acked"])
+def test_a_tail_node_without_live_entries_goes(policy: Any) -> None:
     stream = numbered(1, 2)
     stream.delete((2, 1))
-    assert stream.trim(min_id=(2, 1)) == 1
-    assert (ids(stream), stream.node_count) == ([], 1)
+    assert stream.trim(min_id=(2, 1), policy=policy) == 1
+    assert (ids(stream), stream.node_count) == ([], 0)
     stream.append([(b"f", b"v")], (3, 1))
     assert ids(stream) == [3]
-    assert nodes(stream)[0][:2] == [b"1", b"2"]
+
+
+def test_no_group_has_read_more_than_was_added() -> None:
+    stream = numbered(1, 2, 3)
+    for name, entries_read in ((b"all", 3), (b"one", 1), (b"unknown", -1)):
+        stream.groups[name] = Group(name, (3, 1), entries_read)
+    stream.set_ids((3, 1))
+    assert [each.entries_read for each in stream.groups.values()] == [3, 1, -1]
+    stream.trim(max_length=2)
+    stream.set_ids((3, 1), entries_added=2)
+    assert [each.entries_read for each in stream.groups.values()] == [2, 1, -1]
 
 
 def test_trimming_needs_one_strategy() -> None:
