@@ -330,10 +330,11 @@ cdef class Database:
         cdef Py_ssize_t number = shard_of(slot.key)
         cdef Py_ssize_t place
         shard = self.shards[number]
+        if shard is not None and PyDict_GetItemWithError(shard, slot.key) is not NULL:
+            self.make_way(slot.key)
+            shard = self.shards[number]
         if shard is None:
             shard = self.shards[number] = {}
-        elif PyDict_GetItemWithError(shard, slot.key) is not NULL:
-            self.make_way(slot.key)
         place = self.count & (CHUNK - 1)
         if place == 0:
             chunk = []

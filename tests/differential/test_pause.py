@@ -202,7 +202,9 @@ def test_a_key_that_is_not_expired_meanwhile_can_be_written_in_the_transaction_t
         pause(wire)
         eventually(lambda: wire.call("EXISTS", "k", "l") == Reply(":", 0))
         unpause(wire)
-        requests = "MULTI|CLIENT PAUSE 100000 WRITE|SET k new|XADD l 1-1 f v|EXEC|GET k|TTL k|XLEN l|DBSIZE".split("|")
+        requests = (
+            "MULTI", "CLIENT PAUSE 100000 WRITE", "SET k new", "XADD l 1-1 f v", "EXEC", "GET k", "TTL k", "XLEN l", "DBSIZE",
+        )  # fmt: skip
         replies = wire.pipeline([request.split() for request in requests])
         assert [reply.value for reply in replies[4].value] == [b"OK", b"OK", b"1-1"]
         assert [reply.value for reply in replies[5:]] == [b"new", -1, 1, 2]

@@ -356,3 +356,31 @@ def test_flushing_nothing_leaves_nothing_to_do(db: Database) -> None:
     db.flush()
     assert not db.trash.has_slices
     assert isinstance(db.trash, LazyFree)
+
+
+# --- While removing expired keys waits ---------------------------------------------------------------------------------
+
+
+def test_expired_keys_that_are_held_are_missing_and_there() -> None:
+    db = Database(0)
+    db.now_ms = 1000
+    for name in (b"a", b"b"):
+        db.add(name, b"v")
+        db.set_expiry(name, 1500)
+    db.holds_expired = True
+    db.now_ms = 2000
+    assert db.find(b"a") is None
+    assert db.keys() == []
+    assert db.scan(0, 10)[1] == []
+    assert db.random_key() in (b"a", b"b")
+    assert len(db) == 2
+    db.add(b"a", b"new")
+    assert (db.find(b"a"), db.expiry(b"a"), len(db), db.expired_keys) == (b"new", -1, 2, 1)
+    assert db.random_key() == b"a"
+    with pytest.raises(KeyError):
+        db.add(b"a", b"again")
+    db.check_invariants()
+    db.holds_expired = False
+    assert db.find(b"b") is None
+    assert (len(db), db.expired_keys) == (1, 2)
+    db.check_invariants()

@@ -99,6 +99,8 @@ def fake_server(**changes: Any) -> Any:
             ),
         ),
         blocked=[SimpleNamespace(deadline=5.0), SimpleNamespace(deadline=float("inf"))],
+        postponed_count=0,
+        hotkeys=SimpleNamespace(session=None),
         dispatcher=SimpleNamespace(
             entries={"xadd": entry, "xgroup|create": refused, "xlen": never},
             errorstats={"ERR": 3, "WRONGTYPE": 1},
