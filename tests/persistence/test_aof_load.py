@@ -13,7 +13,7 @@ from support.aof import Store, bytes_of, commands, make_aof, open_aof
 
 from streamd.errors import CorruptFileError
 from streamd.persistence.aof_load import AofLoadError, LoadOptions
-from streamd.persistence.aof_reader import AofFault, AofReader
+from streamd.persistence.aof_reader import AofFault, AofReader, UnknownCommandError
 
 INCR = "appendonly.aof.1.incr.aof"
 BASE = "appendonly.aof.1.base.rdb"
@@ -386,3 +386,84 @@ def test_an_old_file_beside_a_new_set_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "appendonly.aof").write_bytes(b"old")
     assert load(tmp_path).applied == HEAD
     assert (tmp_path / "appendonly.aof").read_bytes() == b"old"
+
+
+# --- What is accepted once ----------------------------------------------------------------------------------------------
+
+LATER = commands("SELECT 0", "XADD later 1-1 f v", "SET later-too v")
+ENDS = [
+    commands("XADD s 3-1 field value", "XGROUP CREATE s g 0"),
+    commands("XACK s g 1-1", "SET k 1"),
+    commands("MULTI", "SET k v", "XADD s 3-1 f v", "EXEC"),
+    commands("SELECT 3", "FLUSHALL"),
+    [[b"SET", b"k", b""], [b"SET", b"k", b"*1\r\n$1\r\n"], [b"SET", b"k", b"#\r\n"]],
+    # Lengths with which a damaged header may take in what follows it and end where a command does.
+    [
+        [b"XADD", b"s", b"3-1", b"field", b"v"],
+        [b"SET", b"k", b"x" * 12],
+        [b"MULTI"],
+        [b"SET", b"k", b"x" * 12],
+        [b"EXEC"],
+    ],
+    [[b"SET", b"k", b"x" * 27], [b"SET", b"k", b"x" * 1020], [b"SET", b"k", b"y"]],
+]
+KNOWN = {b"SELECT", b"XADD", b"XGROUP", b"XACK", b"SET", b"FLUSHALL"}
+
+
+def replay(data: bytes) -> tuple[list[list[bytes]], int | None]:
+    """What a start runs, and how much of the file it goes on with; None: it refuses the file."""
+    ran: list[list[bytes]] = []
+
+    def require_known(args: list[bytes]) -> None:
+        if args[0].upper() not in KNOWN:
+            raise UnknownCommandError(repr(args[0]))
+
+    def apply(args: list[bytes]) -> None:
+        require_known(args)
+        ran.append(args)
+
+    reader = AofReader(Pieces(data, 1 << 30), len(data))
+    try:
+        while reader.replay(apply, 100, None, None, require_known):
+            pass
+    except AofFault as fault:
+        return ran, reader.valid if fault.is_cut else None
+    except UnknownCommandError:
+        return ran, None
+    return ran, len(data)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_file_that_is_accepted_with_a_flipped_bit_is_read_with_all_that_is_appended(end: list[list[bytes]]) -> None:
+    head, later = bytes_of(HEAD), bytes_of(LATER)
+    data = head + bytes_of(end)
+    accepted = 0
+    for at in range(len(head), len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << bit
+            ran, size = replay(bytes(flipped))
+            if size is not None:
+                accepted += 1
+                assert replay(bytes(flipped[:size]) + later) == (ran + LATER, size + len(later)), (at, bit)
+    assert accepted
+
+
+def test_a_header_whose_line_end_is_damaged_never_hides_what_comes_later(tmp_path: Path) -> None:
+    data = bytes_of(HEAD + TAIL + GROUP)
+    places = [at for at in range(len(bytes_of(HEAD)), len(data)) if data[at] == 0x0A]
+    accepted = 0
+    for number, at in enumerate(places):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, data[:at] + b"\x1a" + data[at + 1 :])
+        try:
+            aof = open_aof(folder, Store())
+        except (AofLoadError, CorruptFileError):
+            continue
+        accepted += 1
+        aof.buffer.append_effects([(0, args) for args in LATER[1:]], 0)
+        aof.flush()
+        aof.close()
+        assert {b"later", b"later-too"} <= {key for each in load(folder).state() for key in each}
+    assert accepted
