@@ -14,7 +14,8 @@ What is damaged, and what then happens, is decided here:
     the last file ends inside a command          cut off behind the last whole command, when `load_truncated` allows it
     ... or inside a group (MULTI without EXEC)   cut off before MULTI: the group has not been run, and the next start
                                                  must not find an open MULTI that takes in what is written from now on
-    the last file has garbage at its end         the same, when that is less than `corrupt_tail_max_size`
+    the last file has garbage at its end         the same, when that is less than `corrupt_tail_max_size`, whatever
+                                                 `load_truncated` says
     everything else                              CorruptFileError, and no file has been changed
 
 A file is cut only when everything before has been loaded, and its bytes are kept beside it when whole commands are among
@@ -219,15 +220,17 @@ def _replay(
 
 def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, *, is_last: bool) -> None:
     """Raise CorruptFileError, unless the file may be cut where it stops making sense."""
-    is_small = not fault.is_cut and reader.size - reader.whole < options.corrupt_tail_max_size
+    lost = reader.size - reader.whole
     if fault.is_cut:
         if is_last and options.load_truncated:
             return
         log.warning("Unexpected end of file reading the append only file %s", path)
     else:
-        if is_last and is_small and options.load_truncated:
+        if is_last and lost < options.corrupt_tail_max_size:
             return
-        log.warning("Bad file format reading the append only file %s", path)
+        log.warning(
+            "Bad file format reading the append only file %s at offset %d (remaining %d)", path, reader.whole, lost
+        )
     if not is_last:
         log.warning("Fatal error: the truncated file is not the last file")
     else:
@@ -241,20 +244,22 @@ def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, 
 def _cut(reader: AofReader, fault: AofFault, path: str, system: Files) -> int:
     """Cut the file behind what has been loaded; its new size."""
     lost = reader.size - reader.valid
-    log.warning("!!! Warning: short read while loading the AOF file %s!!! %s", path, fault)
+    allowed_by = "aof-load-truncated" if fault.is_cut else "aof-load-corrupt-tail-max-size"
+    what = "short read while loading the AOF file" if fault.is_cut else "corrupt AOF file tail"
+    log.warning("!!! Warning: %s!!! %s: %s", what, path, fault)
     if reader.valid < reader.whole:
         log.warning("Revert incomplete MULTI/EXEC transaction from AOF file %s", path)
     kept = keep_commands(path, reader.valid, system)
     if kept:
         log.warning("There are commands behind that place: what is cut off is kept in %s", kept)
-    log.warning("Truncating the AOF %s at offset %d: %d bytes are cut off", path, reader.valid, lost)
+    log.warning("!!! Truncating the AOF %s at offset %d (remaining %d) !!!", path, reader.valid, lost)
     fd = system.open_append(path)
     try:
         system.truncate(fd, reader.valid)
         system.sync(fd)
     finally:
         system.close(fd)
-    log.warning("AOF %s loaded anyway because aof-load-truncated is enabled", path)
+    log.warning("AOF %s loaded anyway because %s is enabled", path, allowed_by)
     return reader.valid
 
 

@@ -547,9 +547,13 @@ class Persistence:
         self._refresh_propagation()
 
     def switch_append_only(self) -> None:
-        """CONFIG SET appendonly. Raises ConfigError."""
+        """CONFIG SET appendonly. Raises ConfigError.
+
+        While files are loaded it waits until that is done: a base of now would have a part of the data. In a transaction
+        the rewrite waits for its end.
+        """
         wanted = self._config.appendonly
-        if wanted == (self.aof.state is not AofState.OFF):
+        if self.loading is not None or wanted == (self.aof.state is not AofState.OFF):
             self._settle()
             return
         if wanted:
@@ -558,7 +562,8 @@ class Persistence:
             except (OSError, StreamdError) as error:
                 raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.") from error
             self.aof.enable()
-            if self.children.current is None and not self._fork_rewrite():
+            must_wait = self.children.current is not None or self._server.dispatcher.context.in_transaction
+            if not must_wait and not self._fork_rewrite():
                 self._switch_off()
                 raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.")
         else:
@@ -606,6 +611,15 @@ class Persistence:
         self.loading = None
         self.refresh()
         self._dirty_saved = self._server.dispatcher.context.dirty
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what CONFIG SET asked for while files were loaded. Raises LoadError."""
+        try:
+            self.switch_append_only()
+        except ConfigError as error:
+            log.critical("%s", error.reason)
+            raise LoadError(error.reason) from error
 
     async def _step(self, steps: Iterator[int]) -> None:
         """Read on, with time for clients in between."""

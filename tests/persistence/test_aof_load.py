@@ -289,6 +289,27 @@ def test_a_little_garbage_is_cut_off_when_that_is_allowed(tmp_path: Path) -> Non
     assert path.read_bytes() == bytes_of(HEAD)
 
 
+@pytest.mark.parametrize("size", [0, 10, 11, 100])
+@pytest.mark.parametrize("truncated", ["yes", "no"])
+@pytest.mark.real
+def test_a_corrupt_tail_is_judged_as_redis_does(
+    new_streamd: Any, new_redis: Any, tmp_path: Path, size: int, truncated: str
+) -> None:
+    settings_ = {"aof-load-corrupt-tail-max-size": str(size), "aof-load-truncated": truncated, "appendonly": "yes"}
+    said = []
+    for start in (new_redis, new_streamd):
+        folder = tmp_path / f"{start.__name__}-{len(said)}"
+        folder.mkdir()
+        path = write(folder, bytes_of(HEAD) + b"x" * 10)
+        try:
+            start(dir=str(folder), **settings_)
+            outcome = "loaded"
+        except RuntimeError as error:
+            outcome = "Bad file format reading the append only file" if "Bad file format" in str(error) else "other"
+        said.append((outcome, path.stat().st_size))
+    assert said[0] == said[1]
+
+
 def test_garbage_in_a_group_takes_the_group_with_it(tmp_path: Path) -> None:
     path = write(tmp_path, bytes_of(HEAD + GROUP[:2]) + b"\0" * 4)
     assert load(tmp_path, corrupt_tail_max_size=5).applied == HEAD

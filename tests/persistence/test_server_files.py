@@ -353,6 +353,71 @@ def test_the_log_can_be_switched_on_and_off(new_streamd: StartServer) -> None:
         assert wire.call("EXISTS", "before", "during", "after", "unlogged") == Reply(":", 3)
 
 
+def begins_log(wire: Wire) -> None:
+    eventually(
+        lambda: (
+            {"aof_enabled:1", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"}
+            <= set(wire.call("INFO", "persistence").value.decode().split("\r\n"))
+        )
+    )
+
+
+def test_the_log_that_a_transaction_begins_has_all_of_the_transaction(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        requests = [["MULTI"], ["SET", "a", "1"], ["CONFIG", "SET", "appendonly", "yes"], ["SET", "b", "2"], ["EXEC"]]
+        assert not wire.pipeline(requests)[-1].is_error
+        begins_log(wire)
+        wire.call("SET", "c", "3")
+    # The base is written after the transaction, as Redis does it, and not in the middle of it.
+    words = (server.folder / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes().split()
+    assert b"c" in words
+    assert b"b" not in words
+    server.kill()
+    with restart(server, new_streamd, appendonly="yes").connect() as wire:
+        assert wire.call("DBSIZE") == Reply(":", 3)
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+def test_the_log_is_switched_when_everything_has_been_loaded(new_streamd: StartServer, was_on: bool) -> None:
+    server = new_streamd(appendonly="yes" if was_on else "no")
+    keys = 200_000
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", keys)
+        wire.call("BGREWRITEAOF" if was_on else "SAVE")
+        eventually(lambda: "aof_rewrite_in_progress:0" in wire.call("INFO", "persistence").value.decode())
+    server.kill()
+    command = [*server.process.args, "--dir", str(server.folder), "--key-load-delay", "10"]  # type: ignore[misc]
+    process = subprocess.Popen(command, cwd=server.folder, env=python_environment(), stderr=subprocess.DEVNULL)
+    try:
+        with connect_early(server.port) as wire:
+            assert wire.call("GET", "key:1").value == LOADING
+            assert wire.call("CONFIG", "SET", "appendonly", "no" if was_on else "yes") == Reply("+", b"OK")
+            eventually(lambda: "loading:0" in wire.call("INFO", "persistence").value.decode(), 60)
+            if was_on:
+                assert "aof_enabled:0" in wire.call("INFO", "persistence").value.decode()
+            else:
+                begins_log(wire)
+    finally:
+        process.kill()
+        process.wait()
+    with restart(server, new_streamd, appendonly="yes").connect() as wire:
+        assert wire.call("DBSIZE") == Reply(":", keys)
+
+
+def connect_early(port: int) -> Wire:
+    """A connection to a server that is about to listen."""
+    made: list[Wire] = []
+
+    def connects() -> bool:
+        with suppress(OSError):
+            made.append(Wire(port))
+        return bool(made)
+
+    eventually(connects, 30)
+    return made[0]
+
+
 def test_the_log_is_begun_in_the_directory_that_was_set_meanwhile(new_streamd: StartServer, tmp_path: Path) -> None:
     server = new_streamd(**CHANGEABLE)
     with server.connect() as wire:
