@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
-from streamd.engine.pel cimport PelRecord
+from streamd.engine.pel cimport PelRecord, delivered_ms
 from streamd.engine.stream cimport Stream, StreamCursor
 
 
@@ -32,8 +32,8 @@ cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms)  # made if 
 cdef int claim_one(
     Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule) except -1 nogil
 cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept nogil:
-    """Milliseconds since the last delivery; negative when the clock went back."""
-    return now_ms - record.delivery_ms
+    """Milliseconds since the last delivery, or since 1970 when nobody owns it; negative when the clock went back."""
+    return now_ms - delivered_ms(record)
 
 
 # --- Finding entries one after the other ----------------------------------------------------------------------------

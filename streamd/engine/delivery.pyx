@@ -24,7 +24,7 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
-from streamd.engine.pel cimport PelRecord, pel_find, pel_insert, pel_remove
+from streamd.engine.pel cimport NO_OWNER, PelRecord, count_delivery, pel_find, pel_insert, pel_remove
 from streamd.engine.stream cimport Stream, cursor_next, cursor_seek
 
 __all__ = ["claim", "lag", "read_new"]
@@ -155,14 +155,14 @@ cdef int claim_one(
             return CLAIM_LEFT
         # Redis counts this record's making as a delivery, and the claim as another one.
         record = pel_insert(&group.pel, id, consumer.number, rule.delivery_ms, 1)
-    elif rule.min_idle_ms > 0 and idle_of(record, rule.now_ms) < rule.min_idle_ms:
+    elif rule.min_idle_ms > 0 and record.owner != NO_OWNER and idle_of(record, rule.now_ms) < rule.min_idle_ms:
         return CLAIM_LEFT
     else:
         group.hand_over(record, consumer, rule.delivery_ms)
     if rule.delivery_count >= 0:
         record.delivery_count = <uint64_t>rule.delivery_count
     elif rule.count_up:
-        record.delivery_count += 1
+        count_delivery(record)
     consumer.active_ms = rule.now_ms
     return CLAIM_MOVED
 
@@ -175,7 +175,7 @@ def claim(
 
     consumer     its name; made when there is none
     ids          those not pending are skipped, unless `force` makes them pending
-    min_idle_ms  entries delivered more recently than this stay where they are
+    min_idle_ms  entries delivered more recently than this stay where they are; those without an owner do not
     now_ms       Unix time in ms, recorded as the new time of delivery
     Entries deleted from the stream stop being pending on the way. O(len(ids) log n), n pending.
     Behaviour: Redis manual, XCLAIM.

@@ -31,13 +31,17 @@ cdef class Group:
     cdef bint has_pending(self, StreamID id) noexcept nogil
     cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none there
     cdef Consumer consumer_by_number(self, uint32_t number)
+    cdef bytes owner_name(self, const PelRecord *record)        # of the consumer; empty for an entry without an owner
     cdef Consumer find_consumer(self, bytes name)               # None: no such consumer
     cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
     cdef int64_t drop_consumer(self, bytes name) except -2
         # Its pending entries go too: how many they were; -1: no such consumer.
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
+    cdef bytes free_name(self)                                  # of no consumer: empty, or NUL bytes
     cdef list consumers_by_name(self)                           # not to be changed
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
+    cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil
+        # Make it pending without an owner, behind what was given back before.
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
 
 

@@ -7,9 +7,11 @@
 
 A consumer is known to the Pel by a small number; `by_number` leads back from a pending record to its consumer.
 
+An entry that was given back by XNACK stays pending without a consumer, before all others, until somebody claims it.
+
 What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number,
-and in neither otherwise; every pending record's owner is such a number; the consumers' pending counts add up to the
-group's.
+and in neither otherwise; every pending record's owner is such a number, or NO_OWNER; the consumers' pending counts
+and the number of entries without an owner add up to the group's.
 
 A group knows nothing of its stream: an entry may be pending though it has been deleted from the stream. Whatever needs
 both (reading, claiming, lag) is in delivery.pyx. Time is an argument, Unix milliseconds.
@@ -20,12 +22,17 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
-    PelCursor, PelRecord, pel_add_owner, pel_assign, pel_check, pel_clear, pel_drop_owner, pel_find,
-    pel_init, pel_insert, pel_last, pel_memory, pel_next, pel_owner_size, pel_remove, pel_seek, pel_set_time,
+    NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_check, pel_clear,
+    pel_disown, pel_drop_owner, pel_find, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next,
+    pel_owner_size, pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
 )
 from streamd.heap cimport count_object
 
-__all__ = ["Consumer", "Group", "GroupRemains"]
+__all__ = ["UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]
+
+UNOWNED_MARK = b"-1"
+"""What a file says for readers that know of no pending entry without a consumer: such an entry is claimed by one who
+stands for nobody (Group.free_name), with this min-idle-time. To Redis it is as good as 0, and Redis never writes it."""
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
@@ -99,6 +106,9 @@ cdef class Group:
     cdef Consumer consumer_by_number(self, uint32_t number):
         return <Consumer>self.by_number[number]
 
+    cdef bytes owner_name(self, const PelRecord *record):
+        return b"" if record.owner == NO_OWNER else (<Consumer>self.by_number[record.owner]).name
+
     cdef Consumer find_consumer(self, bytes name):
         return <Consumer>self.consumers.get(name)
 
@@ -129,6 +139,13 @@ cdef class Group:
 
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil:
         return pel_owner_size(&self.pel, consumer.number)
+
+    cdef bytes free_name(self):
+        """A name that no consumer has: for a consumer who stands for nobody where entries have to have an owner."""
+        cdef bytes name = b""
+        while name in self.consumers:
+            name += b"\0"
+        return name
 
     cdef list consumers_by_name(self):
         """The consumers in byte order of their names, as Redis lists them."""
@@ -181,6 +198,8 @@ cdef class Group:
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil:
         """Make a pending entry the consumer's, delivered at `delivery_ms`. Its delivery count is left to the caller."""
         if record.owner != consumer.number:
+            if record.owner == NO_OWNER:
+                return pel_adopt(&self.pel, record, consumer.number, delivery_ms)
             pel_assign(&self.pel, record, consumer.number)
         return pel_set_time(&self.pel, record, delivery_ms)
 
@@ -201,6 +220,7 @@ cdef class Group:
         """The pending entries from ID `first` to `last`: a list of (id, consumer, delivery_ms, delivery_count) by ID.
 
         consumer  the name of a consumer, for its own only; KeyError when there is no such consumer
+        Entries that were given back have the consumer None and the time 0.
         """
         cdef PelCursor cursor
         cdef PelRecord *record
@@ -214,8 +234,8 @@ cdef class Group:
             record = pel_next(&cursor)
             if record is NULL or id_cmp(record.id, end) > 0:
                 return found
-            name = self.consumer_by_number(record.owner).name
-            found.append(((record.id.ms, record.id.seq), name, record.delivery_ms, record.delivery_count))
+            name = None if record.owner == NO_OWNER else self.consumer_by_number(record.owner).name
+            found.append(((record.id.ms, record.id.seq), name, delivered_ms(record), record.delivery_count))
 
     def acknowledge(self, ids):
         """Drop the pending records of these IDs; how many there were. O(len(ids) log n), n pending."""
@@ -224,16 +244,48 @@ cdef class Group:
             found += self.forget(as_id(id))
         return found
 
+    cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil:
+        cdef PelRecord *record = pel_find(&self.pel, id)
+        if record is NULL:
+            pel_insert_unowned(&self.pel, id, delivery_count)
+            return 0
+        pel_disown(&self.pel, record)
+        record.delivery_count = delivery_count
+        return 0
+
+    @property
+    def unowned_count(self):
+        """How many of the pending entries were given back and belong to no consumer."""
+        return self.pel.unowned
+
+    def unowned(self):
+        """The IDs of those entries in the order in which they are handed out again."""
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        found = []
+        pel_seek_oldest(&self.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            found.append((record.id.ms, record.id.seq))
+            record = pel_next(&cursor)
+        return found
+
+    def disown(self, id, uint64_t delivery_count):
+        """Make an entry pending without a consumer, behind those disowned before, whoever had it."""
+        self.give_back(as_id(id), delivery_count)
+
     def restore_pending(self, id, bytes consumer not None, *, int64_t delivery_ms, uint64_t delivery_count):
         """Make an entry pending as it was when it was saved; `consumer` must exist.
 
         It comes behind the entries of that delivery time restored before.
-        Raises ValueError when it is pending already, KeyError when there is no such consumer.
+        Raises ValueError when it is pending already or the time is negative, KeyError when there is no such consumer.
         """
         cdef StreamID entry = as_id(id)
         cdef Consumer owner = <Consumer>self.consumers[consumer]
         if self.has_pending(entry):
             raise ValueError(f"{entry.ms}-{entry.seq} is pending already")
+        if delivery_ms < 0:
+            raise ValueError("a delivery time is not negative")
         pel_insert(&self.pel, entry, owner.number, delivery_ms, delivery_count)
 
     # --- How far it has read ----------------------------------------------------------------------------------------
@@ -253,7 +305,8 @@ cdef class Group:
     def copy(self):
         """A group of the same name and contents that shares nothing with this one. O(n log n), n pending.
 
-        Only the order of entries of one delivery time is not kept: in the copy it is by ID, as in Redis.
+        Only the order of entries of one delivery time is not kept: in the copy it is by ID, as in Redis. That of
+        entries without an owner is.
         """
         cdef Group twin = new_group(self.name, self.last_id, self.entries_read)
         cdef Consumer consumer, other
@@ -266,9 +319,16 @@ cdef class Group:
         while True:
             record = pel_next(&cursor)
             if record is NULL:
-                return twin
-            other = <Consumer>twin.consumers[self.consumer_by_number(record.owner).name]
-            pel_insert(&twin.pel, record.id, other.number, record.delivery_ms, record.delivery_count)
+                break
+            if record.owner != NO_OWNER:
+                other = <Consumer>twin.consumers[self.consumer_by_number(record.owner).name]
+                pel_insert(&twin.pel, record.id, other.number, record.delivery_ms, record.delivery_count)
+        pel_seek_oldest(&self.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            pel_insert_unowned(&twin.pel, record.id, record.delivery_count)
+            record = pel_next(&cursor)
+        return twin
 
     @property
     def memory_bytes(self):
@@ -316,7 +376,8 @@ cdef class Group:
                 count += 1
             assert count == self.pending_of(consumer), f"pending count of {name!r}"
             total += count
-        assert total == self.pel.by_id.count, f"the consumers have {total} pending, the group {self.pel.by_id.count}"
+        total += self.pel.unowned
+        assert total == self.pel.by_id.count, f"{total} pending for some or nobody, {self.pel.by_id.count} in all"
         assert self.ordered is None or [c.name for c in self.ordered] == sorted(self.consumers), "consumers in order"
         assert self.entries_read >= -1, f"entries_read is {self.entries_read}"
 

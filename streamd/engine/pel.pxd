@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Pending entries of one consumer group, as C structs. See pel.pyx."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
 from streamd.engine.rax cimport Rax
@@ -11,11 +11,18 @@ cdef packed struct PelRecord:
     # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers
     # to them, while reading and assigning them is fine.
     StreamID id
-    int64_t delivery_ms        # Unix time of the last delivery; change it with pel_set_time only
+    # delivery_ms: Unix time of the last delivery, 0 or more; change it with pel_set_time only. It is negative when
+    # nobody owns the record: then it is its place in the NACK zone, see zone_time.
+    # owner: change it with pel_assign, pel_disown and pel_adopt only.
+    int64_t delivery_ms
     uint64_t delivery_count
     uint32_t turn              # goes up from record to record of one delivery_ms, in the order in which they got it
-    uint32_t owner             # number of the consumer in the group, from pel_add_owner; change it with pel_assign only
+    uint32_t owner             # number of the consumer in the group, from pel_add_owner, or NO_OWNER
     uint32_t handle            # its own place in the slab
+
+
+cdef enum:
+    NO_OWNER = 0xFFFFFFFF      # PelRecord.owner of a record in the NACK zone
 
 
 cdef struct PelIndex:
@@ -38,8 +45,30 @@ cdef struct Pel:
     PelIndex **owners          # per consumer number: its records by entry ID; NULL for a number not in use; owned
     uint32_t *free_owners      # dropped numbers, a stack; owned
     PelIndex by_id             # all records of the group by entry ID
-    PelIndex by_time           # the same by (delivery_ms, turn, entry ID): the oldest delivery first
+    PelIndex by_time           # the same by (delivery_ms, turn, entry ID): NACK zone, then oldest delivery first
+    size_t unowned             # records in the NACK zone
+    uint64_t zone_next         # the place in the zone that comes next; 0 when nothing is in it
     size_t memory              # bytes malloc'ed, but for the nodes of the radix trees
+
+
+cdef inline int64_t zone_time(uint64_t place) noexcept nogil:
+    """The delivery_ms of a place in the NACK zone: negative, ascending, and exact as a double."""
+    return <int64_t>place - (<int64_t>1 << 53)
+
+
+cdef inline uint64_t zone_place(const PelRecord *record) noexcept nogil:
+    """The place of a record in the NACK zone: ascending, with gaps."""
+    return <uint64_t>(record.delivery_ms + (<int64_t>1 << 53))
+
+
+cdef inline int64_t delivered_ms(const PelRecord *record) noexcept nogil:
+    """Unix time of the last delivery as clients see it; 0 when nobody owns the record."""
+    return record.delivery_ms if record.delivery_ms > 0 else 0
+
+
+cdef inline void count_delivery(PelRecord *record) noexcept nogil:
+    if record.delivery_count < <uint64_t>INT64_MAX:
+        record.delivery_count += 1
 
 
 cdef struct PelCursor:
@@ -70,9 +99,15 @@ cdef PelRecord *pel_find(Pel *pel, StreamID id) noexcept nogil
 cdef PelRecord *pel_insert(                                       # the ID must be absent, the owner in use
     Pel *pel, StreamID id, uint32_t owner, int64_t delivery_ms, uint64_t count) except NULL nogil
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil
-cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil    # gives it to another consumer
-cdef int pel_set_time(              # it comes behind the others of that time, also when it had that time already
+cdef int pel_assign(                # gives an owned record to another consumer
+    Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
+cdef int pel_set_time(              # an owned record comes behind the others of that time, also when it had it already
     Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil
+# The NACK zone: the records without an owner, first come first served, before all others in the order by time.
+cdef PelRecord *pel_insert_unowned(Pel *pel, StreamID id, uint64_t count) except NULL nogil    # the ID must be absent
+cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil  # moves a record, owned or not, to the end of the zone
+cdef int pel_adopt(                 # gives a record of the zone to a consumer
+    Pel *pel, PelRecord *record, uint32_t owner, int64_t delivery_ms) except -1 nogil
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil                # smallest ID, or NULL
 cdef PelRecord *pel_last(Pel *pel) noexcept nogil                 # greatest ID, or NULL
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil               # oldest delivery, or NULL

@@ -26,6 +26,11 @@ every setting of a time takes a number, the turn, from a counter of 32 bits. Whe
 are from before and after may be in the wrong order, and two may have the same; the ID still tells them apart, so no two
 records are ever equal.
 
+The NACK zone. A record may have no owner: its entry was given back and waits for anybody. Such records come before all
+others in the order by time, in the order in which they came. Their delivery times are not needed, so that field has the
+place in the zone instead, which is negative; those of owned records are not. The zone is an interval of the order by
+time and needs no index of its own.
+
 Growing and shrinking. Insertion at the end, the common case, fills the last chunk and then begins a new one, so chunks
 are full. In the middle a full chunk is split. A chunk down to a quarter of its capacity is joined with a neighbour if
 the two leave room to spare, else it shrinks to half. Capacities are 2^n - 2: with its head a chunk then fills the
@@ -728,12 +733,15 @@ cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil:
     """Take a record out and free it. O(log n)."""
     index_remove(pel, &pel.by_id, record)
     index_remove(pel, &pel.by_time, record)
-    index_remove(pel, pel.owners[record.owner], record)
+    if record.owner == NO_OWNER:
+        leave_zone(pel)
+    else:
+        index_remove(pel, pel.owners[record.owner], record)
     free_record(pel, record)
 
 
 cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil:
-    """Make another consumer, which must be in use, the owner of a record. O(log n)."""
+    """Make another consumer, which must be in use, the owner of an owned record. O(log n)."""
     cdef Place place = place_of(record)
     if owner == record.owner:
         return 0
@@ -744,24 +752,88 @@ cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
     return 0
 
 
-cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil:
-    """Set a record's delivery time, to whatever it is, and put it behind all that have that time. O(log n)."""
+cdef inline bint move_in_time(Pel *pel, PelRecord *record, int64_t delivery_ms, uint32_t turn) noexcept nogil:
+    """Move a record to another place in the order by time; False, and no change, without memory."""
     cdef Place old = place_of(record)
     cdef Place new = old
     cdef bint added
     new.delivery_ms = delivery_ms
-    new.turn = next_turn(pel)
+    new.turn = turn
     # The old chunk is left as it is, maybe empty, until the new place is found: so there is room to go back to. By then
     # it may have moved, but it is still the one where the old place belongs.
     index_take(&pel.by_time, &old, record.handle)
     added = index_add(pel, &pel.by_time, &new, record.handle)
     if added:
         record.delivery_ms = delivery_ms
-        record.turn = new.turn
+        record.turn = turn
     else:
         index_add(pel, &pel.by_time, &old, record.handle)
     tidy_chunk(pel, &pel.by_time, find_chunk(&pel.by_time, &old))
-    return 0 if added else no_memory()
+    return added
+
+
+cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil:
+    """Set the delivery time of an owned record, and put it behind all that have that time. O(log n)."""
+    return 0 if move_in_time(pel, record, delivery_ms, next_turn(pel)) else no_memory()
+
+
+# --- The NACK zone --------------------------------------------------------------------------------------------------
+
+
+cdef inline void leave_zone(Pel *pel) noexcept nogil:
+    """Note that the zone has a record less."""
+    pel.unowned -= 1
+    if pel.unowned == 0:
+        pel.zone_next = 0
+
+
+cdef PelRecord *pel_insert_unowned(Pel *pel, StreamID id, uint64_t count) except NULL nogil:
+    """Add a record for an entry that has none, without an owner, at the end of the zone. O(log n)."""
+    cdef PelRecord *record = new_record(pel)
+    cdef Place place
+    if record == NULL:
+        no_memory()
+        return NULL
+    record.id = id
+    record.delivery_ms = zone_time(pel.zone_next)
+    record.delivery_count = count
+    record.turn = 0
+    record.owner = NO_OWNER
+    place = place_of(record)
+    if index_add(pel, &pel.by_id, &place, record.handle):
+        if index_add(pel, &pel.by_time, &place, record.handle):
+            pel.unowned += 1
+            pel.zone_next += 1
+            return record
+        index_remove(pel, &pel.by_id, record)
+    free_record(pel, record)
+    no_memory()
+    return NULL
+
+
+cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil:
+    """Take a record from its owner, if it has one, and put it at the end of the zone. O(log n)."""
+    if not move_in_time(pel, record, zone_time(pel.zone_next), 0):
+        return no_memory()
+    pel.zone_next += 1
+    if record.owner != NO_OWNER:
+        index_remove(pel, pel.owners[record.owner], record)
+        record.owner = NO_OWNER
+        pel.unowned += 1
+    return 0
+
+
+cdef int pel_adopt(Pel *pel, PelRecord *record, uint32_t owner, int64_t delivery_ms) except -1 nogil:
+    """Give a record of the zone to a consumer, which must be in use, as delivered at `delivery_ms`. O(log n)."""
+    cdef Place place = place_of(record)
+    if not index_add(pel, pel.owners[owner], &place, record.handle):
+        return no_memory()
+    if not move_in_time(pel, record, delivery_ms, next_turn(pel)):
+        index_remove(pel, pel.owners[owner], record)
+        return no_memory()
+    record.owner = owner
+    leave_zone(pel)
+    return 0
 
 
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil:
@@ -777,7 +849,10 @@ cdef PelRecord *pel_last(Pel *pel) noexcept nogil:
 
 
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
-    """The record delivered longest ago, or NULL; of several the one that got its time first."""
+    """The first record of the NACK zone, else the one delivered longest ago, or NULL.
+
+    Of several of one time it is the one that got its time first.
+    """
     cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_time.chunks)
     return NULL if chunk == NULL else record_of(pel, handles_of(chunk)[0])
 
@@ -957,6 +1032,24 @@ cdef int check_index(const Pel *pel, const PelIndex *index, int64_t owner, size_
     return expect(count == index.count, "the number of records in an order")
 
 
+cdef int check_zone(const Pel *pel) except -1:
+    """Check that the records without an owner, and no others, are in the NACK zone."""
+    cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_time.chunks)
+    cdef PelRecord *record
+    cdef size_t unowned = 0
+    cdef uint32_t i
+    while chunk != NULL:
+        for i in range(chunk.count):
+            record = record_of(pel, handles_of(chunk)[i])
+            expect((record.owner == NO_OWNER) == (record.delivery_ms < 0), "who has no owner has a place in the zone")
+            if record.owner == NO_OWNER:
+                expect(record.delivery_ms < zone_time(pel.zone_next), "a place in the zone has been given out")
+                unowned += 1
+        chunk = <Chunk *>rax_higher(&pel.by_time.chunks, chunk.key)
+    expect(pel.unowned > 0 or pel.zone_next == 0, "an empty zone starts again")
+    return expect(unowned == pel.unowned, "the number of records without an owner")
+
+
 cdef int pel_check(const Pel *pel) except -1:
     """Walk everything and raise AssertionError when something is wrong. O(n)."""
     cdef size_t memory = pel.owner_capacity * (sizeof(PelIndex *) + sizeof(uint32_t))
@@ -973,7 +1066,8 @@ cdef int pel_check(const Pel *pel) except -1:
         memory += sizeof(PelIndex)
         check_index(pel, pel.owners[i], i, &memory)
         owned += pel.owners[i].count
-    expect(owned == pel.by_id.count, "each record has one owner")
+    expect(owned + pel.unowned == pel.by_id.count, "each record has one owner, or is in the NACK zone")
+    check_zone(pel)
     expect(unused == pel.free_owner_count, "every number not in use is on the stack")
     for i in range(pel.free_owner_count):
         expect(pel.free_owners[i] < pel.owner_count and pel.owners[pel.free_owners[i]] == NULL, "a number on the stack")
@@ -986,13 +1080,17 @@ cdef int pel_check(const Pel *pel) except -1:
 cdef tuple as_tuple(const PelRecord *record):
     if record == NULL:
         return None
-    return (record.id.ms, record.id.seq), record.owner, record.delivery_ms, record.delivery_count
+    owner = None if record.owner == NO_OWNER else record.owner
+    return (record.id.ms, record.id.seq), owner, delivered_ms(record), record.delivery_count
 
 
 @cython.final
 @cython.no_gc
 cdef class PelProbe:
-    """A PEL for tests and the shell. IDs are tuples `(ms, seq)`, records `(id, owner, delivery_ms, delivery_count)`."""
+    """A PEL for tests and the shell. IDs are tuples `(ms, seq)`, records `(id, owner, delivery_ms, delivery_count)`.
+
+    Records of the NACK zone have the owner None and the time 0.
+    """
 
     cdef Pel pel
     cdef uint64_t ended         # how often something has happened that ends the life of cursors
@@ -1015,6 +1113,17 @@ cdef class PelProbe:
             raise ValueError(f"no consumer has the number {owner}")
         return owner
 
+    cdef PelRecord *get_owned(self, tuple id) except NULL:
+        cdef PelRecord *record = self.get(id)
+        if record.owner == NO_OWNER:
+            raise ValueError(f"{id} is in the NACK zone")
+        return record
+
+    cdef int64_t time(self, int64_t delivery_ms) except -1:
+        if delivery_ms < 0:
+            raise ValueError("a delivery time is not negative")
+        return delivery_ms
+
     def add_owner(self):
         """The number of a new consumer."""
         return pel_add_owner(&self.pel)
@@ -1033,7 +1142,14 @@ cdef class PelProbe:
         cdef StreamID entry = make_id(id[0], id[1])
         if pel_find(&self.pel, entry) != NULL:
             raise KeyError(id)
-        pel_insert(&self.pel, entry, self.in_use(owner), delivery_ms, delivery_count)
+        pel_insert(&self.pel, entry, self.in_use(owner), self.time(delivery_ms), delivery_count)
+
+    def insert_unowned(self, tuple id not None, uint64_t delivery_count=0):
+        """Add a record at the end of the NACK zone. KeyError when the entry is pending already."""
+        cdef StreamID entry = make_id(id[0], id[1])
+        if pel_find(&self.pel, entry) != NULL:
+            raise KeyError(id)
+        pel_insert_unowned(&self.pel, entry, delivery_count)
 
     def find(self, tuple id not None):
         """The record of an entry, or None."""
@@ -1044,12 +1160,23 @@ cdef class PelProbe:
         pel_remove(&self.pel, self.get(id))
 
     def assign(self, tuple id not None, owner):
-        """Give a record to another consumer."""
-        pel_assign(&self.pel, self.get(id), self.in_use(owner))
+        """Give a record to another consumer. ValueError when it has no owner."""
+        pel_assign(&self.pel, self.get_owned(id), self.in_use(owner))
+
+    def disown(self, tuple id not None):
+        """Take a record from its owner, if it has one, and put it at the end of the NACK zone."""
+        pel_disown(&self.pel, self.get(id))
+
+    def adopt(self, tuple id not None, owner, int64_t delivery_ms):
+        """Give a record of the NACK zone to a consumer. ValueError when it has an owner."""
+        cdef PelRecord *record = self.get(id)
+        if record.owner != NO_OWNER:
+            raise ValueError(f"{id} has an owner")
+        pel_adopt(&self.pel, record, self.in_use(owner), self.time(delivery_ms))
 
     def set_time(self, tuple id not None, int64_t delivery_ms):
-        """Set a record's delivery time; it comes behind the others of that time."""
-        pel_set_time(&self.pel, self.get(id), delivery_ms)
+        """Set a record's delivery time; it comes behind the others of that time. ValueError when it has no owner."""
+        pel_set_time(&self.pel, self.get_owned(id), self.time(delivery_ms))
 
     def first(self):
         """The record with the smallest ID, or None."""
@@ -1060,7 +1187,7 @@ cdef class PelProbe:
         return as_tuple(pel_last(&self.pel))
 
     def oldest(self):
-        """The record delivered longest ago, or None."""
+        """The first record of the NACK zone, else the one delivered longest ago, or None."""
         return as_tuple(pel_oldest(&self.pel))
 
     def walk(self, owner=None, tuple first not None=(0, 0)):
@@ -1072,7 +1199,7 @@ cdef class PelProbe:
         return walk
 
     def walk_oldest(self):
-        """An iterator over all records by delivery time. It survives changes."""
+        """An iterator over all records, first the NACK zone, then by delivery time. It survives changes."""
         cdef PelWalk walk = PelWalk.__new__(PelWalk)
         walk.probe = self
         walk.ended = self.ended
@@ -1087,6 +1214,11 @@ cdef class PelProbe:
 
     def __len__(self):
         return self.pel.by_id.count
+
+    @property
+    def unowned(self):
+        """How many records are in the NACK zone."""
+        return self.pel.unowned
 
     @property
     def turn(self):

@@ -13,20 +13,22 @@ from sortedcontainers import SortedDict
 from streamd.engine.pel import PelProbe, PelWalk
 
 ID = tuple[int, int]
-Record = tuple[ID, int, int, int]
+Record = tuple[ID, int | None, int, int]
 Bound = tuple[ID, bool]
-Place = tuple[int, int, ID]  # delivery time, turn, ID
+Place = tuple[int, int, int, ID]  # 0: in the NACK zone, 1: delivery time or place in the zone, turn, ID
 
 MAX = 2**64 - 1
 PARTS = st.one_of(st.integers(0, 30), st.sampled_from([2**32, 2**63, MAX - 1, MAX]))
-TIMES = st.one_of(st.integers(-3, 40), st.sampled_from([-(2**63), 2**63 - 1]))
+TIMES = st.one_of(st.integers(0, 40), st.sampled_from([0, 2**63 - 1]))
 
 
 class PelAgainstSortedDict(RuleBasedStateMachine):
     @initialize(owners=st.integers(1, 4))
     def start(self, owners: int) -> None:
         self.pel = PelProbe()
-        self.oracle: SortedDict[ID, tuple[int, int, int]] = SortedDict()  # ID -> owner, delivery time, count
+        self.oracle: SortedDict[ID, tuple[int | None, int, int]] = SortedDict()  # ID -> owner, delivery time, count
+        self.zone: dict[ID, int] = {}  # the NACK zone: ID -> place
+        self.zone_next = 0
         self.turns: dict[ID, int] = {}  # which setting of a delivery time was the ID's last
         self.turn = 0
         self.owners = [self.pel.add_owner() for _ in range(owners)]
@@ -67,19 +69,40 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.turns[entry] = self.turn
 
     def by_time(self, record: Record) -> Place:
-        return record[2], self.turns[record[0]], record[0]
+        entry = record[0]
+        if entry in self.zone:
+            return 0, self.zone[entry], 0, entry
+        return 1, record[2], self.turns[entry], entry
 
     def remove_one(self, entry: ID) -> None:
         self.pel.remove(entry)
         del self.oracle[entry]
+        self.leave_zone(entry)
+
+    def enter_zone(self, entry: ID) -> None:
+        self.zone[entry] = self.zone_next
+        self.zone_next += 1
+
+    def leave_zone(self, entry: ID) -> None:
+        if self.zone.pop(entry, None) is not None and not self.zone:
+            self.zone_next = 0
+
+    def disown_one(self, entry: ID) -> None:
+        self.pel.disown(entry)
+        self.oracle[entry] = None, 0, self.oracle[entry][2]
+        self.enter_zone(entry)
 
     def set_time_of(self, entry: ID, delivery_ms: int) -> None:
+        if entry in self.zone:
+            return
         self.pel.set_time(entry, delivery_ms)
         owner, _, count = self.oracle[entry]
         self.oracle[entry] = owner, delivery_ms, count
         self.take_turn(entry)
 
     def assign_one(self, entry: ID, owner: int) -> None:
+        if entry in self.zone:
+            return
         self.pel.assign(entry, owner)
         self.oracle[entry] = owner, *self.oracle[entry][1:]
 
@@ -115,7 +138,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         places = range(length - 1, -1, -1) if descending else range(length)
         for n, place in enumerate(places):
             entry = min(MAX, ms + place // per_ms), min(MAX, seq + place % per_ms * step)
-            time = min(2**63 - 1, max(-(2**63), delivery_ms + n // 20 * time_step))
+            time = min(2**63 - 1, max(0, delivery_ms + n // 20 * time_step))
             self.insert_one(entry, owners[n % 2], time)
 
     @precondition(lambda self: self.oracle)
@@ -138,7 +161,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
     @rule(data=st.data(), delivery_ms=TIMES, step=st.sampled_from([0, 1, -1]))
     def set_time_of_run(self, data: st.DataObject, delivery_ms: int, step: int) -> None:
         for n, entry in enumerate(self.run(data)):
-            self.set_time_of(entry, min(2**63 - 1, max(-(2**63), delivery_ms + n * step)))
+            self.set_time_of(entry, min(2**63 - 1, max(0, delivery_ms + n * step)))
 
     @precondition(lambda self: self.oracle)
     @rule(data=st.data(), rotation=st.integers(0, 300))
@@ -167,6 +190,29 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         owner = self.an_owner(data)
         for entry in self.run(data)[::stride]:
             self.assign_one(entry, owner)
+
+    @rule(data=st.data(), count=st.sampled_from([0, 1, MAX]))
+    def insert_unowned(self, data: st.DataObject, count: int) -> None:
+        entry = self.some_id(data)
+        if entry not in self.oracle:
+            self.pel.insert_unowned(entry, count)
+            self.oracle[entry] = None, 0, count
+            self.enter_zone(entry)
+
+    @rule(data=st.data(), descending=st.booleans(), stride=st.sampled_from([1, 2, 7]))
+    def disown_run(self, data: st.DataObject, descending: bool, stride: int) -> None:
+        run = self.run(data)[::stride]
+        for entry in reversed(run) if descending else run:
+            self.disown_one(entry)
+
+    @rule(data=st.data(), delivery_ms=TIMES, most=st.sampled_from([1, 5, 300]))
+    def adopt_run(self, data: st.DataObject, delivery_ms: int, most: int) -> None:
+        owner = self.an_owner(data)
+        for entry in list(self.zone)[:most]:
+            self.pel.adopt(entry, owner, delivery_ms)
+            self.oracle[entry] = owner, delivery_ms, self.oracle[entry][2]
+            self.leave_zone(entry)
+            self.take_turn(entry)
 
     @rule(data=st.data())
     def drop_and_add_owner(self, data: st.DataObject) -> None:
@@ -231,6 +277,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
         self.pel.check_invariants()
         records = [self.record(entry) for entry in self.oracle]
         assert len(self.pel) == len(records)
+        assert self.pel.unowned == len(self.zone)
         assert list(self.pel.walk()) == records
         assert list(self.pel.walk_oldest()) == sorted(records, key=self.by_time)
         assert self.pel.first() == (records[0] if records else None)

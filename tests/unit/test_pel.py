@@ -36,8 +36,8 @@ def test_a_record_keeps_what_it_was_given() -> None:
     pel = PelProbe()
     pel.add_owner()
     owner = pel.add_owner()
-    pel.insert((MAX, MAX), owner, -5, MAX)
-    assert pel.find((MAX, MAX)) == ((MAX, MAX), owner, -5, MAX)
+    pel.insert((MAX, MAX), owner, 5, MAX)
+    assert pel.find((MAX, MAX)) == ((MAX, MAX), owner, 5, MAX)
     assert pel.find((MAX, MAX - 1)) is None
     assert (pel.owner_size(0), pel.owner_size(owner)) == (0, 1)
 
@@ -54,11 +54,11 @@ def test_the_same_entry_is_not_pending_twice() -> None:
 def test_the_oldest_delivery_comes_first() -> None:
     pel = PelProbe()
     pel.add_owner()
-    for number, delivery_ms in ((1, 50), (2, -(2**63)), (3, 51), (4, 2**63 - 1), (5, 0)):
+    for number, delivery_ms in ((1, 50), (2, 0), (3, 51), (4, 2**63 - 1), (5, 1)):
         pel.insert((number, 0), 0, delivery_ms)
     assert ids(pel.walk_oldest()) == [(2, 0), (5, 0), (1, 0), (3, 0), (4, 0)]
     pel.set_time((2, 0), 52)
-    assert pel.oldest() == ((5, 0), 0, 0, 1)
+    assert pel.oldest() == ((5, 0), 0, 1, 1)
     assert ids(pel.walk_oldest()) == [(5, 0), (1, 0), (3, 0), (2, 0), (4, 0)]
     pel.check_invariants()
 
@@ -265,3 +265,66 @@ def test_clear_leaves_a_pel_that_can_be_filled_again() -> None:
     assert pel.add_owner() == 0
     pel.insert((1, 1), 0, 1)
     pel.check_invariants()
+
+
+# --- The NACK zone --------------------------------------------------------------------------------------------------
+
+
+def test_records_without_an_owner_come_first_in_the_order_in_which_they_were_disowned() -> None:
+    pel = filled(5)
+    pel.set_time((5, 0), 0)
+    for number in (4, 2):
+        pel.disown((number, 0))
+    pel.insert_unowned((9, 0), 7)
+    assert ids(pel.walk_oldest()) == [(4, 0), (2, 0), (9, 0), (5, 0), (1, 0), (3, 0)]
+    assert pel.find((4, 0)) == ((4, 0), None, 0, 1)
+    assert (pel.unowned, pel.owner_size(0)) == (3, 3)
+    pel.disown((4, 0))
+    assert ids(pel.walk_oldest())[:3] == [(2, 0), (9, 0), (4, 0)]
+    pel.check_invariants()
+
+
+def test_an_adopted_record_is_as_any_other() -> None:
+    pel = filled(3)
+    pel.disown((2, 0))
+    pel.adopt((2, 0), 0, 0)
+    assert pel.unowned == 0
+    assert ids(pel.walk(0)) == [(1, 0), (2, 0), (3, 0)]
+    assert pel.oldest() == ((2, 0), 0, 0, 1)
+    pel.assign((2, 0), pel.add_owner())
+    pel.set_time((2, 0), 5000)
+    assert ids(pel.walk_oldest()) == [(1, 0), (3, 0), (2, 0)]
+    pel.check_invariants()
+
+
+def test_records_without_an_owner_outlive_the_consumer_who_had_them() -> None:
+    pel = filled(4)
+    pel.disown((3, 0))
+    pel.drop_owner(0)
+    assert list(pel.walk()) == [((3, 0), None, 0, 1)]
+    pel.check_invariants()
+    pel.remove((3, 0))
+    assert (len(pel), pel.unowned) == (0, 0)
+    pel.check_invariants()
+
+
+def test_what_needs_an_owner_refuses_a_record_without_one() -> None:
+    pel = filled(2)
+    pel.disown((1, 0))
+    with pytest.raises(ValueError, match="NACK zone"):
+        pel.assign((1, 0), 0)
+    with pytest.raises(ValueError, match="NACK zone"):
+        pel.set_time((1, 0), 5)
+    with pytest.raises(ValueError, match="has an owner"):
+        pel.adopt((2, 0), 0, 5)
+    with pytest.raises(ValueError, match="not negative"):
+        pel.insert((3, 0), 0, -1)
+    pel.check_invariants()
+
+
+def test_a_pending_entry_without_an_owner_takes_at_most_60_bytes() -> None:
+    pel = filled(20_000)
+    for number in range(1, 20_001):
+        pel.disown((number, 0))
+    pel.check_invariants()
+    assert pel.memory / 20_000 <= 60
