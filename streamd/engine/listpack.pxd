@@ -12,6 +12,7 @@ cdef enum:
     LP_HEADER = 6              # bytes before the first element
     LP_END = 0xFF              # the byte after the last element
     LP_COUNT_UNKNOWN = 65535   # in the header: the elements have to be counted
+    LP_SHORTEST_CONVERTED = 16384      # bytes of the shortest listpack that lp_convert may change
     LP_ROOM = 10               # an element takes at most this many bytes more than its string; 10 in all for an integer
 
 
@@ -39,6 +40,11 @@ cdef int64_t lp_replace_int(uint8_t *lp, uint8_t *at, int64_t value) noexcept no
 
 cdef const char *lp_validate(const uint8_t *lp, size_t size, size_t *offset) noexcept nogil
     # NULL when the bytes are a listpack; else what is wrong at `offset`.
+
+cdef int lp_convert(
+    const uint8_t *lp, size_t size, bint narrow, uint8_t **converted, size_t *converted_size) noexcept nogil
+    # Back-lengths as Redis 8.8 writes them (narrow), or as older releases do. 1: a malloc'ed copy; 0: there was nothing
+    # to change, or the bytes are no listpack; -1: no memory.
 
 # --- Reading ------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from streamd.heap cimport free, malloc
 from libc.string cimport memcpy, memmove
 
-__all__ = ["decode", "decode_backwards", "encode", "replace_int", "validate"]
+__all__ = ["convert", "decode", "decode_backwards", "encode", "replace_int", "validate"]
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -68,11 +68,15 @@ cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil:
 
 cdef inline uint8_t *put_backlen(uint8_t *p, uint64_t n) noexcept nogil:
     """Write the back-length of an element of `n` bytes; returns its end."""
-    cdef unsigned int size, i
     if n <= 127:
         p[0] = <uint8_t>n
         return p + 1
-    size = lp_backlen_size(n)
+    return put_backlen_in(p, n, lp_backlen_size(n))
+
+
+cdef inline uint8_t *put_backlen_in(uint8_t *p, uint64_t n, unsigned int size) noexcept nogil:
+    """The same in `size` bytes, which are enough."""
+    cdef unsigned int i
     for i in range(size):
         p[size - 1 - i] = <uint8_t>((n >> (7 * i)) & 127) | 128
     p[0] &= 127
@@ -228,6 +232,71 @@ cdef bint backlen_is(const uint8_t *p, unsigned int size, uint64_t n) noexcept n
     return True
 
 
+# --- Back-lengths of Redis 8.8 ------------------------------------------------------------------------------------
+
+# Redis 8.8, and Valkey 9.1, write three back-lengths in one byte less, which is enough for them, and read no others:
+#
+#     element of 16383 bytes     00 ff ff  ->  7f ff             a string of 16378 bytes
+#     2097151                 00 ff ff ff  ->  7f ff ff                     2097146
+#     268435455            00 ff ff ff ff  ->  7f ff ff ff                  268435450
+#
+# In memory all are wide. The first byte tells which it is.
+
+
+cdef inline bint has_two_widths(uint64_t n) noexcept nogil:
+    return n == 16383 or n == 2097151 or n == 268435455
+
+
+cdef int lp_convert(
+    const uint8_t *lp, size_t size, bint narrow, uint8_t **converted, size_t *converted_size
+) noexcept nogil:
+    """Write back-lengths that have two widths in one of them. The bytes need not be a listpack."""
+    cdef const uint8_t *p = lp + LP_HEADER
+    cdef const uint8_t *last = lp + size - 1
+    cdef const uint8_t *copied = lp
+    cdef uint8_t *out
+    cdef uint64_t n, left
+    cdef size_t changed = 0
+    cdef unsigned int wide
+    cdef int times
+    for times in range(2):       # first count, then write
+        p = lp + LP_HEADER
+        while p < last:
+            left = <uint64_t>(last - p)
+            if p[0] >= 0xF5 or left < (5 if p[0] == 0xF0 else 2):
+                return 0
+            n = lp_encoded_size(p)
+            wide = lp_backlen_size(n)
+            if n + 1 > left:
+                return 0
+            p += n
+            if not has_two_widths(n):
+                p += wide
+                continue
+            if (p[0] == 0x7F) == narrow:
+                p += wide - 1 if narrow else wide
+                continue
+            if times == 0:
+                changed += 1
+            else:
+                memcpy(out, copied, <size_t>(p - copied))
+                out = put_backlen_in(out + (p - copied), n, wide - 1 if narrow else wide)
+                copied = p + (wide if narrow else wide - 1)
+            p += wide if narrow else wide - 1
+        if p != last or changed == 0:
+            return 0
+        if times == 0:
+            converted_size[0] = size - changed if narrow else size + changed
+            if converted_size[0] > <size_t>0xFFFFFFFF:
+                return 0
+            converted[0] = out = <uint8_t *>malloc(converted_size[0])
+            if out is NULL:
+                return -1
+    memcpy(out, copied, <size_t>(lp + size - copied))
+    lp_set_header(converted[0], converted_size[0], lp_header_count(lp))
+    return 1
+
+
 # --- For Python ---------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +379,27 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
         return PyBytes_FromStringAndSize(<char *>lp, <Py_ssize_t>lp_bytes(lp))
     finally:
         free(lp)
+
+
+def convert(bytes listpack not None, *, bint narrow):
+    """The listpack with back-lengths as Redis 8.8 writes them (narrow), or as older releases do. O(bytes).
+
+    What need not change, or is no listpack, is returned as it is.
+    """
+    cdef size_t size
+    cdef uint8_t *converted
+    cdef int done = 0
+    if len(listpack) > LP_HEADER:
+        done = lp_convert(
+            <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack), narrow, &converted, &size)
+    if done < 0:
+        raise MemoryError
+    if done == 0:
+        return listpack
+    try:
+        return PyBytes_FromStringAndSize(<char *>converted, <Py_ssize_t>size)
+    finally:
+        free(converted)
 
 
 def validate(bytes listpack not None):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.engine.listpack import decode, decode_backwards, encode, replace_int, validate
+from streamd.engine.listpack import convert, decode, decode_backwards, encode, replace_int, validate
 
 INTEGERS = [
     (b"0", "00"), (b"127", "7f"),
@@ -61,6 +61,52 @@ def test_string_lengths_and_back_lengths(length: int, head: str, back_length: st
     assert listpack[6:] == bytes.fromhex(head) + text + bytes.fromhex(back_length) + b"\x01\x01\xff"
     assert decode(listpack) == [text, b"1"]
     assert decode_backwards(listpack) == [b"1", text]
+
+
+@pytest.mark.parametrize(
+    ("length", "wide", "narrow"),
+    [(16378, "00ffff", "7fff"), (2097146, "00ffffff", "7fffff"), (268435450, "00ffffffff", "7fffffff")],
+)
+def test_back_lengths_of_two_widths(length: int, wide: str, narrow: str) -> None:
+    before, behind = [b"a", b"y" * 70], [b"1", b"x" * 5000]
+    listpack = encode([*before, b"x" * length, *behind])
+    shorter = convert(listpack, narrow=True)
+    assert len(shorter) == len(listpack) - 1
+    end = encode(behind)[6:]
+    assert listpack.endswith(b"x" + bytes.fromhex(wide) + end)
+    assert shorter.endswith(b"x" + bytes.fromhex(narrow) + end)
+    assert validate(shorter) is not None
+    assert convert(shorter, narrow=False) == listpack
+    assert convert(shorter, narrow=True) is shorter
+    assert convert(listpack, narrow=False) is listpack
+
+
+def test_listpacks_of_mixed_widths_are_made_alike() -> None:
+    texts = [b"x" * 16378, b"y" * 16377, b"z" * 16378, b"x" * 16379, b"z" * 16378]
+    listpack = encode(texts)
+    narrow = convert(listpack, narrow=True)
+    at = narrow.index(b"\x7f\xff")
+    mixed = narrow[:at] + b"\x00\xff\xff" + narrow[at + 2 :]
+    mixed = len(mixed).to_bytes(4, "little") + mixed[4:]
+    assert len(narrow) == len(listpack) - 3
+    assert convert(mixed, narrow=False) == listpack
+    assert convert(mixed, narrow=True) == narrow
+
+
+@given(garbage=st.binary(max_size=40), narrow=st.booleans())
+def test_garbage_is_left_as_it_is(garbage: bytes, narrow: bool) -> None:
+    assert convert(garbage, narrow=narrow) == garbage
+
+
+@given(data=st.data(), narrow=st.booleans())
+def test_a_damaged_listpack_is_converted_within_its_bytes(data: st.DataObject, narrow: bool) -> None:
+    broken = bytearray(convert(encode([b"1", b"x" * 16378, b"f"]), narrow=data.draw(st.booleans())))
+    for at in data.draw(
+        st.lists(st.sampled_from([0, 1, 6, 8, 9, 10, 11, 12, len(broken) - 6, len(broken) - 4]), max_size=3)
+    ):
+        broken[at] = data.draw(st.integers(0, 255))
+    found = convert(bytes(broken), narrow=narrow)
+    assert abs(len(found) - len(broken)) <= 1
 
 
 def test_the_number_of_elements_is_unknown_from_65535_on() -> None:
