@@ -173,7 +173,9 @@ class UnsupportedValueError(CorruptFileError):
 
     def __init__(self, file: str, offset: int, database: int, key: bytes, type_name: str) -> None:
         name = printable(key)
-        super().__init__(file, offset, "a stream or a string", f"a {type_name} at key '{name}' of database {database}")
+        article = "an" if type_name[0] in "aeiou" else "a"
+        found = f"{article} {type_name} at key '{name}' of database {database}"
+        super().__init__(file, offset, "a stream or a string", found)
         self.database = database
         self.key = key
         self.type_name = type_name

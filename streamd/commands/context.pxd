@@ -35,6 +35,7 @@ cdef class Context:
     cdef public unsigned long long stream_node_max_entries
     cdef public unsigned long long stream_idmp_duration
     cdef public unsigned long long stream_idmp_maxsize
+    cdef public bint has_xnack            # who reads what is propagated knows XNACK (rdb-form)
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1

@@ -49,6 +49,7 @@ class Context:
     stream_node_max_entries: int
     stream_idmp_duration: int
     stream_idmp_maxsize: int
+    has_xnack: bool
     @property
     def idempotency(self) -> IdempotencyRegistry: ...
     def block_on(self, request: BlockRequest) -> None: ...

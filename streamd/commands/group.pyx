@@ -5,7 +5,7 @@ Every request is read whole before anything is changed. Order of checks and text
 server.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, require_int64
@@ -13,7 +13,7 @@ from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
     DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in,
     new_stream, parse_bound, parse_delete, parse_loose_id, propagate_consumer, propagate_pending, propagate_position,
-    reach_consumer, require_ids, room_for_ids,
+    propagate_unowned, reach_consumer, require_ids, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
@@ -23,7 +23,7 @@ from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.group cimport Consumer, Group, new_group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
-    PelCursor, PelRecord, pel_find, pel_first, pel_last, pel_next, pel_oldest, pel_seek,
+    NO_OWNER, PelCursor, PelRecord, pel_find, pel_first, pel_last, pel_next, pel_oldest, pel_seek,
 )
 from streamd.engine.stream cimport Stream
 from streamd.protocol.reply cimport ReplyWriter
@@ -32,6 +32,7 @@ from streamd.commands.help import write_help
 from streamd.commands.spec import (
     KeysAt, block, command, container, integer, key, multiple, oneof, optional, string, token, unix_time,
 )
+from streamd.engine.group import UNOWNED_MARK
 from streamd.errors import BusyGroupError, CommandError, NoGroupError, OptionSyntaxError, printable
 
 __all__ = []
@@ -288,6 +289,118 @@ def xackdel(Context ctx not None, list args not None):
         ctx.db.event(EVENT_STREAM, b"xdel", <bytes>args[1])
 
 
+# --- Giving back ------------------------------------------------------------------------------------------------------
+
+cdef enum Nack:
+    SILENT                     # the last delivery is not counted
+    FAIL                       # the delivery count stays
+    FATAL                      # ... is as great as can be
+
+
+cdef struct NackOptions:
+    Nack mode
+    Py_ssize_t first_id        # index of the first ID in the arguments
+    Py_ssize_t id_count
+    long long delivery_count   # RETRYCOUNT; -1: what follows from the mode
+    bint force
+
+
+cdef int parse_nack(list args, NackOptions *out) except -1:
+    """Read the mode, and `IDS n id ... [RETRYCOUNT n] [FORCE]` in any order; the last of a kind counts."""
+    cdef Py_ssize_t argc = len(args)
+    cdef Py_ssize_t i = 4
+    cdef long long n
+    cdef bytes word = <bytes>args[3]
+    if is_word(word, b"SILENT"):
+        out.mode = SILENT
+    elif is_word(word, b"FAIL"):
+        out.mode = FAIL
+    elif is_word(word, b"FATAL"):
+        out.mode = FATAL
+    else:
+        raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
+    out.first_id = 0
+    out.delivery_count = -1
+    out.force = False
+    while i < argc:
+        word = <bytes>args[i]
+        if is_word(word, b"IDS") and i + 1 < argc:
+            if not parse_int64(<bytes>args[i + 1], &n) or not 0 < n <= INT32_MAX:
+                raise CommandError("ERR numids must be a positive integer")
+            if n > argc - i - 2:
+                raise CommandError("ERR number of IDs doesn't match numids")
+            out.first_id = i + 2
+            out.id_count = <Py_ssize_t>n
+            i += 2 + <Py_ssize_t>n
+        elif is_word(word, b"RETRYCOUNT") and i + 1 < argc:
+            out.delivery_count = require_int64(<bytes>args[i + 1])
+            if out.delivery_count < 0:
+                raise CommandError("ERR Invalid RETRYCOUNT value, must be >= 0")
+            i += 2
+        elif is_word(word, b"FORCE"):
+            out.force = True
+            i += 1
+        else:
+            raise CommandError(f"ERR Unrecognized XNACK option '{printable(word)}'")
+    if out.first_id == 0:
+        raise CommandError("ERR syntax error, expected IDS keyword")
+    return 0
+
+
+cdef inline uint64_t count_after(const NackOptions *options, uint64_t delivery_count) noexcept nogil:
+    """The delivery count of an entry that is given back."""
+    if options.delivery_count >= 0:
+        return <uint64_t>options.delivery_count
+    if options.mode == FATAL:
+        return <uint64_t>INT64_MAX
+    if options.mode == SILENT and delivery_count > 0:
+        return delivery_count - 1
+    return delivery_count
+
+
+@command(
+    "XNACK", arity=-7, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update"), since="8.8.0",
+    summary="Gives entries back to the consumer group: they stay pending, without a consumer, and are claimed first.",
+    complexity="O(log(N)) for each ID, with N entries pending.",
+    args=(
+        key(), string("group"), oneof("mode", token("SILENT"), token("FAIL"), token("FATAL")),
+        block("ids", integer("numids"), multiple(string("id")), token="IDS"),
+        optional(integer("count", "RETRYCOUNT")), optional(token("FORCE")),
+    ),
+)  # fmt: skip
+def xnack(Context ctx not None, list args not None):
+    cdef Stream stream = find_stream(ctx, <bytes>args[1])
+    cdef Group group = find_group(stream, <bytes>args[2])
+    cdef NackOptions options
+    cdef PelRecord *record
+    cdef bytes room
+    cdef StreamID *ids
+    cdef Py_ssize_t i
+    cdef int64_t given_back = 0
+    cdef bint is_told
+    if group is None:
+        no_such_key_or_group(<bytes>args[1], <bytes>args[2])
+    parse_nack(args, &options)
+    room = require_ids(args, options.first_id, options.id_count)
+    ids = ids_in(room)
+    # Who reads files for releases that have XNACK gets the request; others get what they know.
+    is_told = ctx.is_propagating and not ctx.has_xnack
+    if is_told:
+        hold_effects(ctx)
+    for i in range(options.id_count):
+        record = pel_find(&group.pel, ids[i])
+        if record is NULL and not (options.force and stream.has_entry(ids[i])):
+            continue
+        group.give_back(ids[i], count_after(&options, 0 if record is NULL else record.delivery_count))
+        given_back += 1
+        if is_told:
+            propagate_unowned(ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]))
+    if given_back:
+        ctx.dirty += <uint64_t>given_back
+        ctx.db.signal_ready(<bytes>args[1])
+    ctx.reply.integer(given_back)
+
+
 # --- XPENDING -------------------------------------------------------------------------------------------------------
 
 cdef struct PendingRange:
@@ -367,6 +480,11 @@ cdef int reply_summary(ReplyWriter reply, Group group) except -1:
     return reply.close_array(opened, n)
 
 
+cdef inline bint is_shown(const PelRecord *record, const PendingRange *asked, int64_t now_ms) noexcept nogil:
+    """Whether an entry has been idle for long enough; those without an owner always have."""
+    return asked.min_idle_ms <= 0 or record.owner == NO_OWNER or idle_of(record, now_ms) >= asked.min_idle_ms
+
+
 cdef int reply_pending(
     ReplyWriter reply, Group group, bytes consumer_name, const PendingRange *asked, int64_t now_ms
 ) except -1:
@@ -385,7 +503,7 @@ cdef int reply_pending(
     record = pel_oldest(&group.pel)
     if asked.count <= 0 or record is NULL:
         return reply.array_header(0)
-    if asked.min_idle_ms > 0 and idle_of(record, now_ms) < asked.min_idle_ms:
+    if not is_shown(record, asked, now_ms):
         return reply.array_header(0)
     opened = reply.open_array(min(asked.count, <int64_t>group.pel.by_id.count))
     pel_seek(&group.pel, &walk, owner, asked.first)
@@ -393,13 +511,13 @@ cdef int reply_pending(
         record = pel_next(&walk)
         if record is NULL or id_cmp(record.id, asked.last) > 0:
             break
-        if asked.min_idle_ms > 0 and idle_of(record, now_ms) < asked.min_idle_ms:
+        if not is_shown(record, asked, now_ms):
             continue
         n += 1
         reply.array_header(4)
         reply.bulk_id(record.id.ms, record.id.seq)
-        reply.bulk(group.consumer_by_number(record.owner).name)
-        reply.integer(max(0, idle_of(record, now_ms)))
+        reply.bulk(group.owner_name(record))
+        reply.integer(-1 if record.owner == NO_OWNER else max(0, idle_of(record, now_ms)))
         reply.integer(<int64_t>record.delivery_count)
     return reply.close_array(opened, n)
 
@@ -505,6 +623,11 @@ def xclaim(Context ctx not None, list args not None):
     has_moved_on = id_cmp(last_id, group.last_id) > 0
     if has_moved_on:
         group.last_id = last_id
+    if ctx.is_replaying and <bytes>args[4] == UNOWNED_MARK:
+        for i in range(n):
+            group.give_back(ids[i], <uint64_t>max(0, rule.delivery_count))
+        reply.array_header(0)
+        return
     hold_effects(ctx)
     consumer = reach_consumer(ctx, <bytes>args[1], group, <bytes>args[3], &is_new)
     opened = reply.open_array(n)
@@ -541,7 +664,8 @@ cdef int claim_and_tell(
     cdef int outcome
     if record is not NULL and not exists and ctx.is_propagating:
         told = record[0]
-        owner = group.consumer_by_number(record.owner)
+        if record.owner != NO_OWNER:
+            owner = group.consumer_by_number(record.owner)
     outcome = claim_one(group, record, id, exists, consumer, rule)
     if outcome != CLAIM_LEFT:
         ctx.dirty += 1
@@ -549,6 +673,9 @@ cdef int claim_and_tell(
             if outcome == CLAIM_MOVED:
                 owner = consumer
                 told = pel_find(&group.pel, id)[0]
+            if owner is None:
+                ctx.effects.append([b"XACK", stream_key, group.name, id_text(id)])
+                return outcome
             propagate_pending(
                 ctx, stream_key, group, owner.name, id_text(id) if id_given is None else id_given,
                 b"%d" % told.delivery_ms, told.delivery_count, id_text(group.last_id)

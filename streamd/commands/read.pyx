@@ -31,7 +31,9 @@ from streamd.engine.database cimport EVENT_KEY_MISS
 from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id
-from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time
+from streamd.engine.pel cimport (
+    PelCursor, PelRecord, count_delivery, pel_next, pel_oldest, pel_seek, pel_seek_oldest, pel_set_time,
+)
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_seek
 from streamd.protocol.reply cimport ReplyWriter
 
@@ -479,7 +481,7 @@ cdef int reply_history(
             break
         if find_entry(&finder, stream, record.id):
             write_entry(reply, &finder.cursor)
-            record.delivery_count += 1
+            count_delivery(record)
             pel_set_time(&group.pel, record, read.now_ms)
         else:
             reply.array_header(2)
@@ -543,7 +545,10 @@ cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t 
 cdef int64_t reply_claimed(
     Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
 ) except -1:
-    """Claim for the consumer what is idle for long enough, oldest delivery first, and write it; returns how many."""
+    """Claim for the consumer what is idle for long enough, and write it; returns how many.
+
+    First come the entries that nobody owns, in the order in which they were given back, then the oldest delivery.
+    """
     cdef ReplyWriter reply = ctx.reply
     cdef PelCursor walk
     cdef PelRecord *record
@@ -574,7 +579,7 @@ cdef int64_t reply_claimed(
             record = pel_next(&walk)
         for i in range(n):
             group.hand_over(claimed[i], consumer, read.now_ms)
-            claimed[i].delivery_count += 1
+            count_delivery(claimed[i])
             consumer.active_ms = read.now_ms
             if ctx.is_propagating:
                 propagate_pending(

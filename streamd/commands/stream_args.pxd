@@ -7,6 +7,7 @@ from libc.stdint cimport uint64_t
 from streamd.commands.context cimport Context
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
+from streamd.engine.pel cimport PelRecord
 from streamd.engine.stream cimport RefPolicy, Stream
 
 
@@ -50,4 +51,5 @@ cdef int propagate_pending(
     Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id) except -1
 cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1
+cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1
 cdef int propagate_position(Context ctx, bytes key, Group group) except -1

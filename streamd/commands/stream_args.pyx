@@ -13,8 +13,10 @@ from streamd.commands.context cimport Context
 from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_decrement, id_increment, make_id
+from streamd.engine.pel cimport PelRecord, zone_place
 from streamd.engine.stream cimport ACKED, DELREF, KEEPREF, RefPolicy, Stream
 
+from streamd.engine.group import UNOWNED_MARK
 from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, WrongTypeError, printable
 
 __all__ = []
@@ -206,6 +208,20 @@ cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consum
     """Propagate that a consumer was made, unless it became known by what is pending for it."""
     if ctx.is_propagating and not group.pending_of(consumer):
         ctx.effects.append([b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name])
+    return 0
+
+
+cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1:
+    """Propagate that an entry is pending without an owner, to readers that may not have XNACK.
+
+    To Redis 8.6 a consumer has it who stands for nobody; the mark says to streamd that there is none. Delivery times
+    that ascend from 1970 on keep the order in which such entries are handed out again.
+    """
+    ctx.effects.append([
+        b"XCLAIM", key, group.name, group.free_name(), UNOWNED_MARK, id_text(record.id),
+        b"TIME", number_text(zone_place(record)), b"RETRYCOUNT", number_text(record.delivery_count),
+        b"FORCE", b"JUSTID", b"LASTID", id_text(group.last_id),
+    ])
     return 0
 
 

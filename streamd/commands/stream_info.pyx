@@ -13,7 +13,7 @@ from streamd.commands.stream_reply cimport write_found, write_range
 from streamd.engine.delivery cimport lag_of
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_seek
+from streamd.engine.pel cimport PelCursor, PelRecord, delivered_ms, pel_next, pel_seek
 from streamd.engine.stream cimport Stream
 from streamd.protocol.reply cimport ReplyWriter
 
@@ -144,12 +144,13 @@ cdef int reply_full(ReplyWriter reply, Stream stream, int64_t count) except -1:
     reply.array_header(len(stream.groups))
     for name in sorted(stream.groups):
         group = <Group>stream.groups[name]
-        reply.map(7)
+        reply.map(8)
         reply.bulk(b"name")
         reply.bulk(group.name)
         entry_id(reply, b"last-delivered-id", group.last_id)
         reply_progress(reply, stream, group)
         number(reply, b"pel-count", <int64_t>group.pel.by_id.count)
+        number(reply, b"nacked-count", <int64_t>group.pel.unowned)
         reply.bulk(b"pending")
         reply_pending(reply, group, None, count)
         reply.bulk(b"consumers")
@@ -186,8 +187,8 @@ cdef int reply_pending(ReplyWriter reply, Group group, Consumer consumer, int64_
         reply.array_header(4 if consumer is None else 3)
         reply.bulk_id(record.id.ms, record.id.seq)
         if consumer is None:
-            reply.bulk(group.consumer_by_number(record.owner).name)
-        reply.integer(record.delivery_ms)
+            reply.bulk(group.owner_name(record))
+        reply.integer(delivered_ms(record))
         reply.integer(<int64_t>record.delivery_count)
     return 0
 

@@ -11,7 +11,12 @@ class _Sink(Protocol):
 @final
 class CommandWriter:
     def __new__(
-        cls, sink: _Sink, *, idmp: tuple[int, int] = (100, 100), timestamp_s: int | None = None
+        cls,
+        sink: _Sink,
+        *,
+        idmp: tuple[int, int] = (100, 100),
+        timestamp_s: int | None = None,
+        has_xnack: bool = False,
     ) -> CommandWriter: ...
     @property
     def bytes_written(self) -> int: ...

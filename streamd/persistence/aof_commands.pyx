@@ -7,6 +7,8 @@
     XGROUP CREATE s g 1-1 ENTRIESREAD 1                                   each group
     XCLAIM s g c 0 1-1 TIME 1700000000000 RETRYCOUNT 1 JUSTID FORCE       each pending entry of each consumer
     #STREAMD:0 consumer 1700000000000 1700000000000                       the consumer's seen and active time
+    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 3 FORCE                       pending entries that nobody owns; or each, for
+    XCLAIM s g "" -1 1-2 TIME 0 RETRYCOUNT 3 JUSTID FORCE                 readers before 8.8: see UNOWNED_MARK
     XGROUP CREATECONSUMER s g d                                           a consumer without any
     XCFGSET s IDMP-DURATION 60 IDMP-MAXSIZE 100                           unless it is what all streams have
     XIDMPRECORD s producer iid 1-1                                        each idempotent ID
@@ -31,11 +33,15 @@ from streamd.engine.database cimport Database, Slot
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.listpack cimport LpValue
-from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek
+from streamd.engine.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
 from streamd.persistence.aof_buffer cimport (
     ByteBuffer, buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
 )
+
+from streamd.engine.group import UNOWNED_MARK
 
 __all__ = ["CommandWriter"]
 
@@ -45,6 +51,7 @@ cdef extern from "<stdio.h>" nogil:
 cdef enum:
     PIECE = 256 * 1024          # bytes handed on at a time
     IDS_PER_XDEL = 100
+    IDS_PER_XNACK = 64
     DEFAULT_IDMP_DURATION = 100
     DEFAULT_IDMP_MAXSIZE = 100
 
@@ -55,6 +62,7 @@ cdef class CommandWriter:
 
     sink          has write(bytes)
     idmp          the settings (duration, maxsize) that new streams get here
+    has_xnack     readers know XNACK
     timestamp_s   note this time at the head, Unix seconds; None: do not
     """
 
@@ -63,12 +71,15 @@ cdef class CommandWriter:
     cdef uint64_t idmp_duration
     cdef uint64_t idmp_maxsize
     cdef object timestamp_s
+    cdef bint has_xnack
     cdef int db_index
     cdef readonly long long bytes_written
     cdef readonly long long keys_written
 
-    def __cinit__(self, sink, *, idmp=(DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE), timestamp_s=None):
+    def __cinit__(self, sink, *, idmp=(DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE), timestamp_s=None,
+                  has_xnack=False):
         self.sink = sink
+        self.has_xnack = has_xnack
         self.idmp_duration, self.idmp_maxsize = idmp
         self.timestamp_s = timestamp_s
 
@@ -325,20 +336,68 @@ cdef class CommandWriter:
                 record = pel_next(&cursor)
                 if record is NULL:
                     break
-                self.begin(12)
-                self.word(b"XCLAIM")
-                self.word(key)
-                self.word(group.name)
-                self.word(consumer.name)
-                self.word(b"0")
-                self.id_word(record.id)
-                self.word(b"TIME")
-                self.signed_word(record.delivery_ms)
-                self.word(b"RETRYCOUNT")
-                self.unsigned_word(record.delivery_count)
-                self.word(b"JUSTID")
-                self.word(b"FORCE")
+                self.put_claim(key, group, consumer.name, b"0", record, record.delivery_ms)
             self.put(b"#STREAMD:%d consumer %d %d\r\n" % (self.db_index, consumer.seen_ms, consumer.active_ms))
+        if self.has_xnack:
+            return self.put_unowned(key, group)
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            self.put_claim(key, group, group.free_name(), UNOWNED_MARK, record, <int64_t>zone_place(record))
+            record = pel_next(&cursor)
+        return 0
+
+    cdef int put_claim(
+        self, bytes key, Group group, bytes consumer, bytes min_idle, const PelRecord *record, int64_t delivery_ms
+    ) except -1:
+        self.begin(12)
+        self.word(b"XCLAIM")
+        self.word(key)
+        self.word(group.name)
+        self.word(consumer)
+        self.word(min_idle)
+        self.id_word(record.id)
+        self.word(b"TIME")
+        self.signed_word(delivery_ms)
+        self.word(b"RETRYCOUNT")
+        self.unsigned_word(record.delivery_count)
+        self.word(b"JUSTID")
+        return self.word(b"FORCE")
+
+    cdef int put_unowned(self, bytes key, Group group) except -1:
+        """XNACK of what nobody owns: of neighbours in its order with the same delivery count together."""
+        cdef PelCursor cursor, ahead
+        cdef PelRecord *record
+        cdef PelRecord *other
+        cdef unsigned int n
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            n = 1
+            ahead = cursor
+            other = pel_next(&ahead)
+            while (
+                n < IDS_PER_XNACK and other is not NULL and other.owner == NO_OWNER
+                and other.delivery_count == record.delivery_count
+            ):
+                n += 1
+                other = pel_next(&ahead)
+            self.begin(9 + n)
+            self.word(b"XNACK")
+            self.word(key)
+            self.word(group.name)
+            self.word(b"FAIL")
+            self.word(b"IDS")
+            self.unsigned_word(n)
+            other = record
+            while n:
+                self.id_word(record.id)
+                other = record
+                record = pel_next(&cursor)
+                n -= 1
+            self.word(b"RETRYCOUNT")
+            self.unsigned_word(other.delivery_count)
+            self.word(b"FORCE")
         return 0
 
     # --- Idempotent producers --------------------------------------------------------------------------------------

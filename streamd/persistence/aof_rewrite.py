@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from streamd.engine.database import Database
 from streamd.persistence.aof_commands import CommandWriter
 from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
-from streamd.persistence.rdb_format import WriteOptions
+from streamd.persistence.rdb_format import FORMS, WriteOptions
 from streamd.persistence.rdb_write import RdbWriter
 
 __all__ = ["BaseOptions", "write_base"]
@@ -25,7 +25,7 @@ class BaseOptions:
     use_rdb_preamble   a snapshot; else commands (aof-use-rdb-preamble)
     timestamp          note the time at the head of commands (aof-timestamp-enabled)
     incremental_fsync  bring the file to the disk every 4 MiB (aof-rewrite-incremental-fsync)
-    rdb                how a snapshot is written; its form should be the newest, which loses nothing
+    rdb                how a snapshot is written; its form, which commands keep to as well, should lose nothing
     idmp               duration and maxsize that new streams get (stream-idmp-duration, stream-idmp-maxsize)
     """
 
@@ -63,7 +63,10 @@ def write_base(
                 size = snapshot.bytes_written
             else:
                 timestamp_s = now_ms // 1000 if options.timestamp else None
-                commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s)
+                form = FORMS[options.rdb.form]
+                commands = CommandWriter(
+                    sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack
+                )  # fmt: skip
                 commands.write(databases, progress)
                 size = commands.bytes_written
             files.sync(fd)

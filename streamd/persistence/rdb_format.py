@@ -17,23 +17,26 @@ from dataclasses import dataclass, field
 from streamd.engine.idempotency import IdempotencyRegistry
 
 __all__ = [
+    "DEFAULT_FORM",
     "FORMS",
     "NEWEST_VERSION",
     "STREAM_TYPES",
     "TYPE_NAMES",
+    "UNKNOWN_LAYOUTS",
     "Form",
     "LoadOptions",
     "Losses",
     "WriteOptions",
+    "lossless_form",
 ]
 
-NEWEST_VERSION = 13
+NEWEST_VERSION = 15
 """Of the format: what is written at most, and what is read at most."""
 
 # --- Types -----------------------------------------------------------------------------------------------------------
 
-STREAM_TYPES = (15, 19, 21, 26)
-"""Types of streams, each with what the one before has and more: since Redis 5.0, 7.0, 7.2, 8.6."""
+STREAM_TYPES = (15, 19, 21, 26, 27)
+"""Types of streams, each with what the one before has and more: since Redis 5.0, 7.0, 7.2, 8.6, 8.8."""
 
 TYPE_NAMES = {
     0: "string",
@@ -42,9 +45,13 @@ TYPE_NAMES = {
     3: "sorted set", 5: "sorted set", 12: "sorted set", 17: "sorted set",
     4: "hash", 9: "hash", 13: "hash", 16: "hash", 22: "hash", 23: "hash", 24: "hash", 25: "hash",
     6: "module value", 7: "module value",
-    15: "stream", 19: "stream", 21: "stream", 26: "stream",
+    15: "stream", 19: "stream", 21: "stream", 26: "stream", 27: "stream",
+    28: "array", 29: "hash", 30: "hash", 31: "hash", 32: "hash",
 }  # fmt: skip
 """What the type bytes of a file stand for."""
+
+UNKNOWN_LAYOUTS = frozenset({6, 28, 29, 30, 31, 32})
+"""Types whose values cannot be passed over: module values of a pre-release; arrays and hashes with templates of 8.8, 8.10."""
 
 # --- Forms -----------------------------------------------------------------------------------------------------------
 
@@ -60,9 +67,24 @@ class Form:
     version: int
     stream_type: int
 
+    @property
+    def has_xnack(self) -> bool:
+        """Whether that release knows XNACK, and pending entries that nobody owns."""
+        return self.stream_type >= 27
 
-FORMS = {"8.6": Form(13, 26), "7.2": Form(11, 21), "7.0": Form(10, 19)}
-"""The forms that can be written, by the first release that can read them. The newest keeps everything."""
+
+FORMS = {
+    "8.10": Form(15, 27), "8.8": Form(14, 27), "8.6": Form(13, 26), "7.2": Form(11, 21), "7.0": Form(10, 19),
+}  # fmt: skip
+"""The forms that can be written, by the first release that can read them."""
+
+DEFAULT_FORM = "8.6"
+"""The oldest form that keeps everything."""
+
+
+def lossless_form(form: str) -> str:
+    """The form for what must not lose anything, such as the base of an append-only file, when snapshots have `form`."""
+    return form if FORMS[form].stream_type >= FORMS[DEFAULT_FORM].stream_type else DEFAULT_FORM
 
 
 class Losses(dict[str, int]):
@@ -96,7 +118,7 @@ class WriteOptions:
     default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: losing that is no loss
     """
 
-    form: str = "8.6"
+    form: str = DEFAULT_FORM
     compression: bool = True
     checksum: bool = True
     access_times: bool = False

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Reading RDB: a stream of bytes into databases, a RESTORE payload into a value.
 
-What is read was written by Redis 5 to 8.6, or by streamd, or by somebody who means harm: every byte is looked at before
-it is relied on, nothing is allocated by a length that the bytes at hand do not bear out, and the first thing that is
-wrong ends it with a CorruptFileError. How values are laid out is drawn in rdb_write.
+What is read was written by Redis 5 to 8.10, or by streamd, or by somebody who means harm: every byte is looked at
+before it is relied on, nothing is allocated by a length that the bytes at hand do not bear out, and the first thing
+that is wrong ends it with a CorruptFileError. How values are laid out is drawn in rdb_write.
 
     reader = RdbReader(file, databases, options=LoadOptions(...), name="dump.rdb", size=...)
     for done in reader.steps():       # bytes read so far; between two steps there is time for clients
@@ -17,8 +17,9 @@ The window slides along the source; it grows only when one string does not fit i
 come. The checksum follows when it slides. Pointers into it are dead after `need`.
 
 What becomes of what streamd does not have: values of other types refuse the load (UnsupportedValueError) or, with
-`skip_unsupported`, are skipped and logged by name; an expired key is dropped whatever it holds; functions, module data
-and cluster hints are always skipped. The databases may be half filled after an error: the caller throws them away.
+`skip_unsupported` and a layout that is known, are skipped and logged by name; an expired key is dropped whatever it
+holds; functions, module data and cluster hints are always skipped. The databases may be half filled after an error: the
+caller throws them away.
 
 Who calls this: snapshot.load_file, the loading of an AOF's base, a replica that gets a full resynchronisation, RESTORE.
 """
@@ -31,13 +32,15 @@ from libc.stdint cimport (
     INT64_MAX, UINT32_MAX, UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
 )
 from streamd.heap cimport free, malloc, realloc
+from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memmove
 
 from streamd.engine.database cimport Database, Slot
 from streamd.engine.delivery cimport distance_from_first
 from streamd.engine.group cimport Consumer, Group, new_group
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
-from streamd.engine.pel cimport pel_insert
+from streamd.engine.listpack cimport LP_SHORTEST_CONVERTED, lp_convert
+from streamd.engine.pel cimport NO_OWNER, pel_insert, pel_insert_unowned
 from streamd.engine.rax cimport load_be64
 from streamd.engine.stream cimport Stream
 from streamd.persistence.lzf cimport LZF_GROWTH, lzf_expand
@@ -45,11 +48,12 @@ from streamd.persistence.lzf cimport LZF_GROWTH, lzf_expand
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.errors import CorruptFileError, UnsupportedValueError, printable
 from streamd.persistence.crc64 import crc64
-from streamd.persistence.rdb_format import NEWEST_VERSION, TYPE_NAMES, LoadOptions
+from streamd.persistence.rdb_format import NEWEST_VERSION, STREAM_TYPES, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
 __all__ = ["PayloadError", "RdbReader", "restore_value"]
 
 cdef enum:
+    OP_HASH_TEMPLATE = 242
     OP_KEY_METADATA = 243
     OP_SLOT_INFO = 244
     OP_FUNCTION = 245
@@ -69,6 +73,7 @@ cdef enum:
     TYPE_STREAM_2 = 19         # Redis 7.0
     TYPE_STREAM_3 = 21         # Redis 7.2
     TYPE_STREAM_4 = 26         # Redis 8.6
+    TYPE_STREAM_5 = 27         # Redis 8.8
 
     STRING_INT8 = 0
     STRING_INT16 = 1
@@ -89,7 +94,12 @@ cdef struct Pending:
     StreamID id
     int64_t delivery_ms
     uint64_t delivery_count
-    int64_t owner              # number of the consumer in the group; -1: not known yet
+    int64_t owner              # number of the consumer in the group; -1: not known yet; NO_OWNER: nobody
+
+cdef struct Unowned:
+    # A pending entry that nobody owns.
+    int64_t place              # in the order in which such entries are handed out again
+    size_t at                  # in the array of pending entries
 
 
 class PayloadError(Exception):
@@ -139,6 +149,10 @@ cdef class RdbReader:
     cdef Pending *pending                     # owned; of the group being read
     cdef size_t pending_count
     cdef size_t pending_room
+    cdef Unowned *unowned                     # owned; of the same group
+    cdef size_t unowned_count
+    cdef size_t unowned_room
+    cdef bint is_strict                       # refuse what Redis 8.8 refuses of payloads, and loads from files
     cdef object registry
     # --- What was read
     cdef readonly int version                 # of the format
@@ -185,6 +199,7 @@ cdef class RdbReader:
     def __dealloc__(self):
         free(self.window)
         free(self.pending)
+        free(self.unowned)
 
     @property
     def offset(self):
@@ -427,7 +442,11 @@ cdef class RdbReader:
         stream = Stream(options.node_max_bytes, options.node_max_entries, options.idmp_duration, options.idmp_maxsize)
         left = self.get_count()
         while left:
+            length = stream.length
+            offset = <int64_t>self.position()
             self.load_node(stream)
+            if stream.length == length and type >= TYPE_STREAM_5 and self.is_strict:
+                self.corrupt("a node with live entries", "one without", offset)
             left -= 1
             if self.position() >= self.pause_at:
                 yield
@@ -456,7 +475,7 @@ cdef class RdbReader:
         left = self.get_count()
         while left:
             group = self.get_group(stream, type)
-            self.pending_count = 0
+            self.pending_count = self.unowned_count = 0
             length = self.get_count()
             while length:
                 self.get_pending()
@@ -469,17 +488,31 @@ cdef class RdbReader:
                 length = self.get_count()
                 at = 0
                 while length:
-                    at = self.get_owned(consumer, at)
+                    at = self.get_owned(NO_OWNER if consumer is None else consumer.number, at)
                     length -= 1
                     if self.position() >= self.pause_at:
                         yield
                 consumers -= 1
                 if self.position() >= self.pause_at:
                     yield
+            if type >= TYPE_STREAM_5:
+                length = self.get_count()
+                while length:
+                    self.get_unowned()
+                    length -= 1
+                    if self.position() >= self.pause_at:
+                        yield
+            elif self.unowned_count:
+                qsort(self.unowned, self.unowned_count, sizeof(Unowned), compare_places)
             length = 0
             while length < self.pending_count:
                 length = self.keep_pending(group, length)
                 if length < self.pending_count:
+                    yield
+            length = 0
+            while length < self.unowned_count:
+                length = self.keep_unowned(group, length)
+                if length < self.unowned_count:
                     yield
             left -= 1
         if type >= TYPE_STREAM_4:
@@ -491,6 +524,8 @@ cdef class RdbReader:
         cdef StreamID master
         cdef uint64_t size
         cdef uint8_t *block
+        cdef uint8_t *wide
+        cdef size_t wide_size
         cdef bytes text
         cdef const char *reason = NULL
         cdef size_t where = 0
@@ -508,6 +543,13 @@ cdef class RdbReader:
                 load_be64(<const uint8_t *>PyBytes_AS_STRING(text) + 8))
         block = self.get_block(&size)
         done = stream.adopt_node(master, block, size, &reason, &where)
+        if done == 0 and size >= LP_SHORTEST_CONVERTED:
+            done = lp_convert(block, size, False, &wide, &wide_size)
+            if done == 1:
+                free(block)
+                block = wide
+                size = wide_size
+                done = stream.adopt_node(master, block, size, &reason, &where)
         if done == 1:
             return 0
         free(block)
@@ -523,6 +565,7 @@ cdef class RdbReader:
         cdef bytes name = self.get_bytes()
         cdef StreamID last
         cdef uint64_t read
+        cdef bint is_beyond
         cdef Group group
         if name in stream.groups:
             self.corrupt("another group", f"'{printable(name)}' a second time", offset)
@@ -530,7 +573,8 @@ cdef class RdbReader:
         offset = <int64_t>self.position()
         if type >= TYPE_STREAM_2:
             read = self.get_count()
-            if read > INT64_MAX and read != UINT64_MAX:
+            is_beyond = self.is_strict and type >= TYPE_STREAM_5 and read > stream.entries_added
+            if (read > INT64_MAX or is_beyond) and read != UINT64_MAX:
                 self.corrupt("how many entries a group has read", str(read), offset)
         else:
             read = <uint64_t>distance_from_first(stream, last)
@@ -555,7 +599,7 @@ cdef class RdbReader:
         if self.pending_count and id_cmp(pending.id, (pending - 1).id) <= 0:
             self.corrupt(f"a pending entry above {show((pending - 1).id)}", show(pending.id), offset)
         pending.delivery_ms = self.get_time("a delivery time", 0)
-        pending.delivery_count = self.get_small(INT64_MAX, "a number of deliveries")
+        pending.delivery_count = min(self.get_count(), <uint64_t>INT64_MAX)     # Redis 8.6 counts beyond
         pending.owner = -1
         self.pending_count += 1
         return 0
@@ -567,20 +611,23 @@ cdef class RdbReader:
         return value
 
     cdef Consumer get_consumer(self, Group group, int type):
-        """Read name and times of a consumer, who is the group's then."""
+        """Read name and times of a consumer, who is the group's then; None for the one who stands for nobody."""
         cdef int64_t offset = <int64_t>self.position()
         cdef bytes name = self.get_bytes()
         cdef Consumer consumer
+        cdef int64_t seen_ms, active_ms
         if name in group.consumers:
             self.corrupt("another consumer", f"'{printable(name)}' a second time", offset)
-        consumer = group.add_consumer(name, self.get_time("the time when a consumer was seen", 0))
+        seen_ms = active_ms = self.get_time("the time when a consumer was seen", 0)
         if type >= TYPE_STREAM_3:
-            consumer.active_ms = self.get_time("the time when a consumer was active", -1)
-        else:
-            consumer.active_ms = consumer.seen_ms
+            active_ms = self.get_time("the time when a consumer was active", -1)
+        if seen_ms == 0 and active_ms <= 0 and type < TYPE_STREAM_5 and not name.strip(b"\0"):
+            return None        # see rdb_write
+        consumer = group.add_consumer(name, seen_ms)
+        consumer.active_ms = active_ms
         return consumer
 
-    cdef size_t get_owned(self, Consumer consumer, size_t first) except? 0:
+    cdef size_t get_owned(self, uint32_t owner, size_t first) except? 0:
         """Read the ID of a pending entry of a consumer, at `first` in the array or behind it; the place behind it."""
         cdef int64_t offset = <int64_t>self.position()
         cdef StreamID id = self.get_raw_id()
@@ -589,8 +636,37 @@ cdef class RdbReader:
             self.corrupt("an entry pending in the group, in order of the IDs", show(id), offset)
         if self.pending[at].owner >= 0:
             self.corrupt("an entry of no other consumer", show(id), offset)
-        self.pending[at].owner = consumer.number
+        self.pending[at].owner = owner
+        if owner == NO_OWNER:
+            self.note_unowned(self.pending[at].delivery_ms, at)
         return at + 1
+
+    cdef int get_unowned(self) except -1:
+        """Read the ID of a pending entry that nobody owns."""
+        cdef int64_t offset = <int64_t>self.position()
+        cdef StreamID id = self.get_raw_id()
+        cdef size_t at = self.find_pending(id, 0)
+        if at == self.pending_count:
+            self.corrupt("an entry pending in the group", show(id), offset)
+        if self.pending[at].owner >= 0:
+            self.corrupt("an entry that no consumer has", show(id), offset)
+        self.pending[at].owner = NO_OWNER
+        return self.note_unowned(<int64_t>self.unowned_count, at)
+
+    cdef int note_unowned(self, int64_t place, size_t at) except -1:
+        cdef Unowned *unowned
+        cdef size_t room
+        if self.unowned_count == self.unowned_room:
+            room = 64 if self.unowned_room == 0 else self.unowned_room * 2
+            unowned = <Unowned *>realloc(self.unowned, room * sizeof(Unowned))
+            if unowned is NULL:
+                raise MemoryError
+            self.unowned = unowned
+            self.unowned_room = room
+        self.unowned[self.unowned_count].place = place
+        self.unowned[self.unowned_count].at = at
+        self.unowned_count += 1
+        return 0
 
     cdef size_t find_pending(self, StreamID id, size_t first) noexcept nogil:
         """The place of a pending entry at `first` or behind it; pending_count when it is not there."""
@@ -621,8 +697,19 @@ cdef class RdbReader:
             pending = self.pending + first
             if pending.owner < 0:
                 self.corrupt(f"a consumer that has the pending entry {show(pending.id)}", "none")
-            pel_insert(
-                &group.pel, pending.id, <uint32_t>pending.owner, pending.delivery_ms, pending.delivery_count)
+            if pending.owner != NO_OWNER:
+                pel_insert(
+                    &group.pel, pending.id, <uint32_t>pending.owner, pending.delivery_ms, pending.delivery_count)
+            first += 1
+        return first
+
+    cdef size_t keep_unowned(self, Group group, size_t first) except? 0:
+        """Give the group the next of the entries that nobody owns; where to go on."""
+        cdef size_t stop = min(first + PENDING_BETWEEN_STEPS, self.unowned_count)
+        cdef Pending *pending
+        while first < stop:
+            pending = self.pending + self.unowned[first].at
+            pel_insert_unowned(&group.pel, pending.id, pending.delivery_count)
             first += 1
         return first
 
@@ -787,6 +874,8 @@ cdef class RdbReader:
                 self.options.log("A library of functions is left out: streamd has no scripts")
             elif opcode == OP_OLD_FUNCTION:
                 self.corrupt("something that a release of Redis writes", "functions of a pre-release of 7.0", offset)
+            elif opcode == OP_HASH_TEMPLATE:
+                self.corrupt("streams and strings", "templates of hashes (Redis 8.10)", offset)
             elif opcode == OP_MODULE_AUX:
                 number = self.get_count()
                 self.skip_module_data()
@@ -807,7 +896,7 @@ cdef class RdbReader:
                 type = opcode
                 self.key = self.get_bytes()
                 expired = expire_at_ms != -1 and expire_at_ms < self.options.now_ms
-                if type in (TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STREAM_4):
+                if type in STREAM_TYPES:
                     for _ in self._stream(type):
                         yield self.position()
                         self.pause_at = self.position() + budget
@@ -866,7 +955,7 @@ cdef class RdbReader:
         if name is None:
             self.corrupt("a type or an opcode", str(type), offset)
         dropped = expired and self.options.drop_expired
-        if type == 6 or not (self.options.skip_unsupported or dropped or self.databases is None):
+        if type in UNKNOWN_LAYOUTS or not (self.options.skip_unsupported or dropped or self.databases is None):
             raise UnsupportedValueError(self.name, offset, self.db_index, self.key, name)
         self.skip_value(type)
         if self.databases is not None and not dropped:
@@ -915,7 +1004,8 @@ cdef class RdbReader:
         cdef int type = self.get_byte()
         if type == TYPE_STRING:
             return self.get_bytes()
-        if type not in (TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STREAM_4):
+        self.is_strict = True
+        if type not in STREAM_TYPES:
             self.corrupt("a stream or a string", TYPE_NAMES.get(type, f"type {type}"), 0)
         for _ in self._stream(type):
             pass
@@ -925,6 +1015,14 @@ cdef class RdbReader:
 cdef inline int64_t as_expiry(int64_t at_ms) noexcept:
     """An expiry as it may stand in a database: -1 is none, and what is below has long passed."""
     return 0 if at_ms < -1 else at_ms
+
+
+cdef int compare_places(const void *left, const void *right) noexcept nogil:
+    cdef const Unowned *a = <const Unowned *>left
+    cdef const Unowned *b = <const Unowned *>right
+    if a.place != b.place:
+        return -1 if a.place < b.place else 1
+    return -1 if a.at < b.at else 1
 
 
 cdef str show(StreamID id):

@@ -10,11 +10,22 @@ format, whose lengths and strings are drawn in rdb_format (numbers in brackets: 
                             pending: | count | per entry: ID, 16 bytes | time, 8 bytes | deliveries |
                             consumers: | count | per consumer: name | seen, 8 bytes | active, 8 bytes [21+] |
                                        | count | per entry: ID, 16 bytes |
+                            unowned:   | count | per entry: ID, 16 bytes | [27]
     idempotency   | seconds | most IIDs | producers | per producer: pid | count | per IID: iid | ID | ... | added |
-                  | duplicates | [26]
+                  | duplicates | [26+]
 
 An ID is two lengths where it does not say 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending
-entries, groups, consumers and producers stand in the order of their IDs and names, IIDs oldest first.
+entries, groups, consumers and producers stand in the order of their IDs and names, IIDs oldest first. Pending entries
+that nobody owns are among those of the group, with the time 0, and stand once more under `unowned`, in the order in
+which they are handed out again.
+
+Types before 27 want an owner for every pending entry. There a consumer stands for nobody, called Group.free_name(),
+never seen and never active: 1970 and -1. The entries' times are their places in that order, ms after 1970, so that
+older releases of Redis hand them out in the same order, before all others. The reader knows that consumer by its name
+and its times.
+
+Redis 8.8 refuses what older releases take: with type 27, nodes without live entries are left out, groups have read no
+more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
 
     writer = RdbWriter(file, WriteOptions(aux={"aof-base": 1}))
     writer.write(databases, now_ms=..., progress=...)         # all of a file
@@ -36,10 +47,13 @@ from libc.string cimport memcpy, memmove
 from streamd.engine.database cimport Database, Slot
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.listpack cimport lp_bytes, lp_parse_int
-from streamd.engine.pel cimport PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek
+from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int, lp_parse_int
+from streamd.engine.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
 from streamd.engine.rax cimport rax_first, rax_higher, store_be64
 from streamd.engine.stream cimport Stream, StreamNode
+from streamd.heap cimport free as heap_free
 from streamd.persistence.lzf cimport LzfTable, lzf_compress
 
 from streamd import REDIS_VERSION
@@ -244,14 +258,8 @@ cdef class RdbWriter:
         return self.put_stream(<Stream?>value)
 
     cdef int put_stream(self, Stream stream) except -1:
-        cdef StreamNode *node = <StreamNode *>rax_first(&stream.nodes)
         cdef Group group
-        self.put_length(stream.nodes.count)
-        while node is not NULL:
-            self.put_byte(16)
-            self.put_raw(node.key, 16)
-            self.put_string(node.lp, lp_bytes(node.lp))
-            node = <StreamNode *>rax_higher(&stream.nodes, node.key)
+        self.put_nodes(stream)
         self.put_length(stream.length)
         self.put_id(stream.last_id)
         if self.stream_type >= 19:
@@ -260,21 +268,64 @@ cdef class RdbWriter:
             self.put_length(stream.entries_added)
         self.put_length(<uint64_t>len(stream.groups))
         for _name, group in sorted(stream.groups.items()):
-            self.put_group(group)
+            self.put_group(group, stream.entries_added)
         if self.stream_type >= 26:
             self.put_idempotency(stream)
         else:
             self.note_losses(stream)
         return 0
 
-    cdef int put_group(self, Group group) except -1:
+    cdef int put_nodes(self, Stream stream) except -1:
+        cdef StreamNode *node = <StreamNode *>rax_first(&stream.nodes)
+        cdef bint is_narrow = self.stream_type >= 27
+        cdef uint64_t count = stream.nodes.count
+        if is_narrow:
+            while node is not NULL:
+                count -= not has_live(node)
+                node = <StreamNode *>rax_higher(&stream.nodes, node.key)
+            node = <StreamNode *>rax_first(&stream.nodes)
+        self.put_length(count)
+        while node is not NULL:
+            if not is_narrow:
+                self.put_byte(16)
+                self.put_raw(node.key, 16)
+                self.put_string(node.lp, lp_bytes(node.lp))
+            elif has_live(node):
+                self.put_byte(16)
+                self.put_raw(node.key, 16)
+                self.put_narrow(node.lp)
+            node = <StreamNode *>rax_higher(&stream.nodes, node.key)
+        return 0
+
+    cdef int put_narrow(self, const uint8_t *lp) except -1:
+        """A listpack with the back-lengths of Redis 8.8."""
+        cdef uint8_t *converted = NULL
+        cdef size_t size = lp_bytes(lp)
+        cdef int done = 0
+        if size >= LP_SHORTEST_CONVERTED:
+            done = lp_convert(lp, size, True, &converted, &size)
+        if done < 0:
+            raise MemoryError
+        if done == 0:
+            return self.put_string(lp, lp_bytes(lp))
+        try:
+            return self.put_string(converted, size)
+        finally:
+            heap_free(converted)
+
+    cdef int put_group(self, Group group, uint64_t entries_added) except -1:
         cdef PelCursor cursor
         cdef PelRecord *record
         cdef Consumer consumer
+        cdef bint with_zone = self.stream_type >= 27
+        cdef bint with_nobody = not with_zone and group.pel.unowned > 0
+        cdef int64_t entries_read = group.entries_read
         self.put_bytes(group.name)
         self.put_id(group.last_id)
+        if with_zone:
+            entries_read = min(entries_read, <int64_t>entries_added)
         if self.stream_type >= 19:
-            self.put_length(<uint64_t>group.entries_read)
+            self.put_length(<uint64_t>entries_read)
         self.put_length(group.pel.by_id.count)
         pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
         while True:
@@ -282,9 +333,14 @@ cdef class RdbWriter:
             if record is NULL:
                 break
             self.put_raw_id(record.id)
-            self.put_le64(<uint64_t>record.delivery_ms)
+            if record.owner != NO_OWNER:
+                self.put_le64(<uint64_t>record.delivery_ms)
+            else:
+                self.put_le64(0 if with_zone else zone_place(record))
             self.put_length(record.delivery_count)
-        self.put_length(<uint64_t>len(group.consumers))
+        self.put_length(<uint64_t>len(group.consumers) + with_nobody)
+        if with_nobody:
+            self.put_nobody(group)
         for consumer in group.consumers_by_name():
             self.put_bytes(consumer.name)
             self.put_le64(<uint64_t>consumer.seen_ms)
@@ -297,6 +353,36 @@ cdef class RdbWriter:
                 if record is NULL:
                     break
                 self.put_raw_id(record.id)
+        if with_zone:
+            self.put_zone(group)
+        return 0
+
+    cdef int put_nobody(self, Group group) except -1:
+        """The consumer who has what nobody owns."""
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        self.put_bytes(group.free_name())
+        self.put_le64(0)
+        if self.stream_type >= 21:
+            self.put_le64(<uint64_t>-1)
+        self.put_length(group.pel.unowned)
+        pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
+        while True:
+            record = pel_next(&cursor)
+            if record is NULL:
+                return 0
+            if record.owner == NO_OWNER:
+                self.put_raw_id(record.id)
+
+    cdef int put_zone(self, Group group) except -1:
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        self.put_length(group.pel.unowned)
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            self.put_raw_id(record.id)
+            record = pel_next(&cursor)
         return 0
 
     cdef int put_idempotency(self, Stream stream) except -1:
@@ -413,6 +499,13 @@ cdef class RdbWriter:
             self.put_byte(<uint8_t>(self.version >> (8 * i)))
         self.put_le64(crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)))
         return PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used)
+
+
+cdef inline bint has_live(const StreamNode *node) noexcept nogil:
+    """Whether a node has an entry that is not deleted."""
+    cdef int64_t live
+    lp_get_int(node.lp + LP_HEADER, &live)
+    return live > 0
 
 
 cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil:

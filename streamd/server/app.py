@@ -29,6 +29,7 @@ from streamd.commands.spec import table
 from streamd.engine.database import Database, has_due
 from streamd.engine.lazyfree import LazyFree
 from streamd.errors import AclError, ConfigError
+from streamd.persistence.rdb_format import FORMS
 from streamd.server.acl import Acl
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
@@ -503,6 +504,7 @@ class Server:
         context.stream_node_max_entries = config.stream_node_max_entries
         context.stream_idmp_duration = config.stream_idmp_duration
         context.stream_idmp_maxsize = config.stream_idmp_maxsize
+        context.has_xnack = FORMS[config.rdb_form].has_xnack
         self.persistence.apply_settings()
         self.dispatcher.max_bulk_len = config.proto_max_bulk_len
         self.dispatcher.query_buffer_limit = config.client_query_buffer_limit

@@ -72,6 +72,7 @@ cdef class BlockedClients:
     cdef int serve_ready(self, dict ready) except -1
     cdef int serve_key(self, Database db, bytes key) except -1
     cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes group) except -1
+    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1
     cdef bint serve(self, Blocked blocked) except -1
     cdef int finish(self, Blocked blocked, size_t mark) except -1
     cdef int drop(self, Client client) except -1

@@ -8,7 +8,8 @@ whoever stands in the middle leaves it at no cost, and the head is found at once
 
 When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
 else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served
-and the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Group readers
+and the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Entries that
+XNACK gave back are for the first who claims, wherever in the queue it stands. Group readers
 also learn that the key has gone or is something else, since then they fail.
 
 A served request is run whole, so what it finds may come from any of its keys. One that finds nothing stays where it was
@@ -288,8 +289,20 @@ cdef class BlockedClients:
                 ):
                     return 0    # the one before has got all that there was; who claims sees that for itself
             if not self.serve(blocked):
-                return 0
+                return self.serve_claiming(db, key, queue, name)
             is_first = False
+        return 0
+
+    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
+        """Entries that nobody owns are for those behind the head who claim; the first who gets nothing ends it."""
+        cdef object value = db.peek(key)
+        cdef Group group = find_group(<Stream>value, name) if isinstance(value, Stream) else None
+        cdef Blocked blocked
+        if group is None or not group.pel.unowned:
+            return 0
+        for blocked in queue.members()[1:]:
+            if blocked.request.ready_at_ms >= 0 and not self.serve(blocked):
+                return 0
         return 0
 
     cdef bint serve(self, Blocked blocked) except -1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, CorruptFileError
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
+from streamd.persistence.rdb_format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb_read import PayloadError, restore_value
 from streamd.persistence.rdb_write import dump_value
 
@@ -26,8 +26,9 @@ class Payloads:
         self._server = server
 
     def dump(self, value: Stream | bytes) -> bytes:
-        """The payload of a value, always in the newest form, as Redis has it."""
-        return dump_value(value, WriteOptions(compression=self._server.config.rdbcompression))
+        """The payload of a value, in a form that loses nothing."""
+        config = self._server.config
+        return dump_value(value, WriteOptions(lossless_form(config.rdb_form), compression=config.rdbcompression))
 
     def restore(self, payload: bytes) -> Stream | bytes:
         """The value of a payload; CommandError when it has none."""

@@ -31,7 +31,7 @@ from streamd.persistence.aof_load import UnknownCommandError
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
 from streamd.persistence.files import Files
 from streamd.persistence.lock import DirectoryInUseError, DirectoryLocks
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
+from streamd.persistence.rdb_format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
 from streamd.server.child import Child, Children, Report
@@ -491,7 +491,7 @@ class Persistence:
             use_rdb_preamble=config.aof_use_rdb_preamble,
             timestamp=config.aof_timestamp_enabled,
             incremental_fsync=config.aof_rewrite_incremental_fsync,
-            rdb=self._write_options("8.6", **{"aof-base": 1}),
+            rdb=self._write_options(lossless_form(config.rdb_form), **{"aof-base": 1}),
             idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
         write_base(

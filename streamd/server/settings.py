@@ -881,8 +881,9 @@ PERSISTENCE = (
     boolean("rdbcompression", True, doc="Compress strings in snapshots."),
     boolean("rdbchecksum", True, flags="immutable", doc="Write and verify checksums of snapshots."),
     choice(
-        "rdb-form", "8.6", ("8.6", "7.2", "7.0"),
-        doc="The oldest Redis that shall read snapshots. What its form has no room for is left out, and named in the log.",
+        "rdb-form", "8.6", ("8.10", "8.8", "8.6", "7.2", "7.0"), apply="refresh",
+        doc="The oldest Redis that shall read snapshots. What its form has no room for is left out, and named in the log."
+        " The append-only file and DUMP keep to it from 8.6 on.",
     ),
     boolean(
         "rdb-skip-unsupported", False,

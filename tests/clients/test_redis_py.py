@@ -173,6 +173,34 @@ def test_noack(client: redis.Redis) -> None:
     assert client.xpending("s", "g")["pending"] == 0
 
 
+def test_giving_back(streamd_server: Server, protocol: int | None) -> None:
+    """Redis has that since 8.8."""
+    with redis.Redis(**connection_arguments(streamd_server.port, protocol)) as client:
+        client.flushall()
+        client.xgroup_create("s", "g", id="0", mkstream=True)
+        fill(client, 4)
+        client.xreadgroup("g", "alice", {"s": ">"}, count=3)
+        assert client.xnack("s", "g", "FAIL", "3-1", "1-1") == 2
+        assert client.xnack("s", "g", "SILENT", "9-9") == 0
+        assert client.xnack("s", "g", "FATAL", "4-1", retrycount=5, force=True) == 1
+        assert client.xpending("s", "g") == {
+            "pending": 4, "min": "1-1", "max": "4-1", "consumers": [{"name": "alice", "pending": 1}],
+        }  # fmt: skip
+        rows = client.xpending_range("s", "g", "-", "+", 10)
+        assert [(row["message_id"], row["consumer"], row["times_delivered"]) for row in rows] == [
+            ("1-1", "", 1), ("2-1", "alice", 1), ("3-1", "", 1), ("4-1", "", 5),
+        ]  # fmt: skip
+        assert [row["time_since_delivered"] for row in rows if not row["consumer"]] == [-1, -1, -1]
+        (group,) = client.xinfo_stream("s", full=True)["groups"]
+        assert (group["pel-count"], group["nacked-count"]) == (4, 3)
+        with pytest.raises(redis.ResponseError, match="Invalid stream ID"):
+            client.xnack("s", "g", "FAIL", "x")
+        reply = client.xreadgroup("g", "bob", {"s": ">"}, count=2, claim_min_idle_time=100_000)
+        entries = reply["s"][0] if isinstance(reply, dict) else reply[0][1]
+        assert [entry[0] for entry in entries] == ["3-1", "1-1"]
+        assert client.xautoclaim("s", "g", "carol", min_idle_time=100_000)[1] == [("4-1", {"n": "4"})]
+
+
 def test_xinfo(client: redis.Redis) -> None:
     client.xgroup_create("s", "g", id="0", mkstream=True)
     fill(client, 3)

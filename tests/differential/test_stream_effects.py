@@ -13,6 +13,7 @@ from typing import Any
 import hiredis
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from support.differential import Request, parse_script
 from support.handler import HandlerContext, make_context, run, set_time
 from support.later import without_created, without_later_fixes
@@ -442,6 +443,7 @@ def is_propagated_in_full(request: Request) -> bool:
 
 def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> HandlerContext:
     """A context in which effects were run as those of a file are."""
+    load_all()
     ctx = make_context(**sizes)
     set_time(ctx, now_ms)
     ctx.is_replaying = True
@@ -452,11 +454,24 @@ def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> H
 
 
 @settings(COMMON, max_examples=300)
-@given(script=scripts())
-def test_effects_make_the_same_state(script: Script) -> None:
+@given(script=scripts(with_xnack=True), has_xnack=st.booleans())
+def test_effects_make_the_same_state(script: Script, has_xnack: bool) -> None:
+    compare_with_replayed(script, has_xnack)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(COMMON, max_examples=10_000)
+@given(script=scripts((30, 60, 120), with_xnack=True), has_xnack=st.booleans())
+def test_effects_of_many_long_scripts_make_the_same_state(script: Script, has_xnack: bool) -> None:
+    compare_with_replayed(script, has_xnack)
+
+
+def compare_with_replayed(script: Script, has_xnack: bool) -> None:
     load_all()
     ctx = make_context(**sizes_of(script))
     ctx.is_propagating = True
+    ctx.has_xnack = has_xnack
     log: list[list[bytes]] = []
     requests = [each for each in without_keyspace_commands(script) if is_propagated_in_full(each)]
     for request in requests:
@@ -465,6 +480,61 @@ def test_effects_make_the_same_state(script: Script) -> None:
         else:
             log += run_observed(ctx, request)
     assert state_of(replayed(log, ctx.now_ms, **sizes_of(script))) == state_of(ctx), log
+
+
+NACKED = (
+    "XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s 3-1 f v", "XGROUP CREATE s g 0",
+    "XREADGROUP GROUP g a COUNT 2 STREAMS s >", "XDEL s 2-1",
+)  # fmt: skip
+
+
+def test_giving_back_is_propagated_as_it_was_received_to_readers_that_know_it() -> None:
+    twins = Twins()
+    twins.ctx.has_xnack = True
+    for line in NACKED:
+        twins.do(line)
+    for line, told in (
+        ("XNACK s g FAIL IDS 2 1-1 9-9 retrycount 4", True),
+        ("XNACK s g FAIL IDS 1 9-9 FORCE", False),
+        ("XNACK s g SILENT IDS 2 3-1 2-1 FORCE", True),
+    ):
+        assert twins.do(line) == ([line.encode().split()] if told else [])
+    twins.check()
+
+
+def test_giving_back_is_propagated_as_claims_of_nobody_to_older_readers() -> None:
+    twins = Twins()
+    for line in NACKED:
+        twins.do(line)
+    effects = [
+        b"XCLAIM s g", b"", b"-1 2-1 TIME 0 RETRYCOUNT 0 FORCE JUSTID LASTID 2-1",
+        b"XCLAIM s g", b"", b"-1 1-1 TIME 1 RETRYCOUNT 0 FORCE JUSTID LASTID 2-1",
+    ]  # fmt: skip
+    assert twins.do("XNACK s g SILENT IDS 3 2-1 9-9 1-1") == [
+        [*effects[at].split(), effects[at + 1], *effects[at + 2].split()] for at in (0, 3)
+    ]
+    assert twins.do("XNACK s g FAIL IDS 1 9-9 FORCE") == []
+    twins.check()
+    # Somebody may have that name; then nobody gets another one.
+    run_observed(twins.ctx, [b"XGROUP", b"CREATECONSUMER", b"s", b"g", b""])
+    twins.log += [[b"XGROUP", b"CREATECONSUMER", b"s", b"g", b""]]
+    (effect,) = twins.do("XNACK s g FAIL IDS 1 3-1 FORCE")
+    assert effect[3:6] == [b"\0", b"-1", b"3-1"]
+    assert twins.do("XCLAIM s g a 0 2-1") == [b"XACK s g 2-1".split()]
+    assert twins.do("XAUTOCLAIM s g a 0 - COUNT 1 JUSTID")[0][3] == b"a"
+    replica = twins.check()
+    assert replica.db.peek(b"s").groups[b"g"].unowned() == [(3, 1)]
+
+
+def test_each_entry_given_back_counts_as_a_change() -> None:
+    load_all()
+    ctx = make_context()
+    ctx.is_propagating = True
+    for line in NACKED:
+        run_observed(ctx, line.encode().split())
+    dirty = ctx.dirty
+    assert run(ctx, "XNACK", "s", "g", "SILENT", "IDS", 3, "1-1", "1-1", "9-9") == 2
+    assert ctx.dirty == dirty + 2
 
 
 class Twins:

@@ -19,6 +19,8 @@ ID = tuple[int, int]
 
 CONSUMERS = [b"a", b"b", b"c"]
 
+MOST_DELIVERIES = 2**63 - 1
+
 consumers = st.sampled_from(CONSUMERS)
 counts = st.sampled_from([1, 2, 3, 10])
 
@@ -27,10 +29,14 @@ counts = st.sampled_from([1, 2, 3, 10])
 class Pending:
     """What is known of a pending entry."""
 
-    consumer: bytes
+    consumer: bytes | None  # None: given back, and nobody's
     delivery_ms: int
     count: int
     turn: int  # which of all settings of a delivery time was the last for this entry
+
+
+def one_more(count: int) -> int:
+    return min(count + 1, MOST_DELIVERIES)
 
 
 def text(id: ID) -> bytes:
@@ -77,10 +83,22 @@ class GroupAgainstDicts(RuleBasedStateMachine):
     def shown(self, id: ID, *more: int) -> list[Any]:
         return [text(id), [b"f", text(id)], *more]
 
+    def is_idle(self, id: ID, min_idle_ms: int) -> bool:
+        """Whether XCLAIM, XAUTOCLAIM and XPENDING take an entry for idle long enough."""
+        return not min_idle_ms or self.pending[id].consumer is None or self.idle_ms(id) >= min_idle_ms
+
+    def handed_out(self, id: ID) -> tuple[bool, int, int]:
+        """The order in which XREADGROUP with CLAIM hands entries out."""
+        known = self.pending[id]
+        return known.consumer is not None, known.delivery_ms, known.turn
+
+    def unowned(self) -> list[ID]:
+        return sorted((id for id, known in self.pending.items() if known.consumer is None), key=self.handed_out)
+
     def take(self, id: ID, consumer: bytes, count: int) -> None:
         self.note(id, consumer, self.now_ms, count)
 
-    def note(self, id: ID, consumer: bytes, delivery_ms: int, count: int) -> None:
+    def note(self, id: ID, consumer: bytes | None, delivery_ms: int, count: int) -> None:
         self.turn += 1
         self.pending[id] = Pending(consumer, delivery_ms, count, self.turn)
 
@@ -139,19 +157,19 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         assert self.read(consumer, "COUNT", count, id=text(after)) == want
         for id in own:
             if id in self.entries:
-                self.take(id, consumer, self.pending[id].count + 1)
+                self.take(id, consumer, one_more(self.pending[id].count))
 
     @rule(consumer=consumers, count=counts, data=st.data())
     def read_with_claim(self, consumer: bytes, count: int, data: st.DataObject) -> None:
         min_idle_ms = self.draw_min_idle(data)
         idle = [id for id in self.pending if id in self.entries and self.idle_ms(id) >= min_idle_ms]
-        claimed = sorted(idle, key=lambda id: (self.pending[id].delivery_ms, self.pending[id].turn))[:count]
+        claimed = sorted(idle, key=self.handed_out)[:count]
         want = [self.shown(id, self.idle_ms(id), self.pending[id].count) for id in claimed]
         new = self.new_ids(count - len(claimed))
         want += [self.shown(id, 0, 0) for id in new]
         assert self.read(consumer, "COUNT", count, "CLAIM", min_idle_ms) == want
         for id in claimed:
-            self.take(id, consumer, self.pending[id].count + 1)
+            self.take(id, consumer, one_more(self.pending[id].count))
         for id in new:
             self.last_delivered = id
             self.take(id, consumer, 1)
@@ -179,6 +197,26 @@ class GroupAgainstDicts(RuleBasedStateMachine):
                 self.entries.discard(id)
         assert run(self.ctx, "XACKDEL", "s", "g", policy, "IDS", len(ids), *map(text, ids)) == want
 
+    @rule(
+        data=st.data(),
+        mode=st.sampled_from(["SILENT", "FAIL", "FATAL"]),
+        retry_count=st.sampled_from([None, None, 0, 1, 7, MOST_DELIVERIES]),
+        force=st.booleans(),
+    )
+    def give_back(self, data: st.DataObject, mode: str, retry_count: int | None, force: bool) -> None:
+        ids = self.draw_ids(data)
+        given_back = 0
+        for id in ids:
+            known = self.pending.get(id)
+            if known is None and not (force and id in self.entries):
+                continue
+            count = known.count if known else 0
+            count = {"SILENT": max(0, count - 1), "FAIL": count, "FATAL": MOST_DELIVERIES}[mode]
+            self.note(id, None, 0, count if retry_count is None else retry_count)
+            given_back += 1
+        options: list[Any] = ["FORCE"] * force + ([] if retry_count is None else ["RETRYCOUNT", retry_count])
+        assert run(self.ctx, "XNACK", "s", "g", mode, "IDS", len(ids), *map(text, ids), *options) == given_back
+
     @rule(data=st.data(), consumer=consumers, force=st.booleans(), just_id=st.booleans())
     def claim(self, data: st.DataObject, consumer: bytes, force: bool, just_id: bool) -> None:
         ids = self.draw_ids(data)
@@ -193,11 +231,11 @@ class GroupAgainstDicts(RuleBasedStateMachine):
                 if not force:
                     continue
                 count = 1
-            elif min_idle_ms and self.idle_ms(id) < min_idle_ms:
+            elif not self.is_idle(id, min_idle_ms):
                 continue
             else:
                 count = self.pending[id].count
-            self.note(id, consumer, self.now_ms - (idle_ms or 0), count + (not just_id))
+            self.note(id, consumer, self.now_ms - (idle_ms or 0), count if just_id else one_more(count))
             want.append(text(id) if just_id else self.shown(id))
         options: list[Any] = ["FORCE"] * force + ["JUSTID"] * just_id + ([] if idle_ms is None else ["IDLE", idle_ms])
         self.consumers.add(consumer)
@@ -217,8 +255,8 @@ class GroupAgainstDicts(RuleBasedStateMachine):
             if id not in self.entries:
                 deleted.append(text(id))
                 del self.pending[id]
-            elif not min_idle_ms or self.idle_ms(id) >= min_idle_ms:
-                self.take(id, consumer, self.pending[id].count + (not just_id))
+            elif self.is_idle(id, min_idle_ms):
+                self.take(id, consumer, one_more(self.pending[id].count) if not just_id else self.pending[id].count)
                 claimed.append(text(id) if just_id else self.shown(id))
         self.consumers.add(consumer)
         options = ["COUNT", count, *(["JUSTID"] if just_id else [])]
@@ -249,7 +287,8 @@ class GroupAgainstDicts(RuleBasedStateMachine):
     def go_on_with_a_copy(self) -> None:
         self.stream = self.stream.copy()
         self.ctx.db.set(b"s", self.stream)
-        for id in sorted(self.pending):  # of one delivery time they are by ID in a copy
+        # Of one delivery time they are by ID in a copy; what was given back keeps its order.
+        for id in [*self.unowned(), *sorted(id for id, known in self.pending.items() if known.consumer is not None)]:
             self.turn += 1
             self.pending[id].turn = self.turn
 
@@ -263,6 +302,8 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         group = self.stream.groups[b"g"]
         known = [(id, p.consumer, p.delivery_ms, p.count) for id, p in sorted(self.pending.items())]
         assert group.pending() == known
+        assert group.unowned() == self.unowned()
+        assert group.unowned_count == len(self.unowned())
         assert group.last_delivered_id == self.last_delivered
         assert set(group.consumers) == self.consumers
         for name in self.consumers:
@@ -270,6 +311,8 @@ class GroupAgainstDicts(RuleBasedStateMachine):
 
     def row(self, id: ID) -> list[Any]:
         known = self.pending[id]
+        if known.consumer is None:
+            return [text(id), b"", -1, known.count]
         return [text(id), known.consumer, max(0, self.idle_ms(id)), known.count]
 
     @rule(data=st.data(), count=counts, consumer=st.one_of(st.none(), consumers))
@@ -279,9 +322,7 @@ class GroupAgainstDicts(RuleBasedStateMachine):
         found = [
             self.row(id)
             for id, known in sorted(self.pending.items())
-            if first <= id <= last
-            and consumer in (None, known.consumer)
-            and (not min_idle_ms or self.idle_ms(id) >= min_idle_ms)
+            if first <= id <= last and consumer in (None, known.consumer) and self.is_idle(id, min_idle_ms)
         ]
         end = [count] if consumer is None else [count, consumer]
         reply = run(self.ctx, "XPENDING", "s", "g", "IDLE", min_idle_ms, text(first), text(last), *end)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
 import pytest
-from support.aof import FailingFiles, Store, open_aof
+from support.aof import FailingFiles, Store, commands, open_aof
 from support.handler import set_time
 
+from streamd.persistence.aof_reader import AofReader
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
+from streamd.persistence.rdb_format import WriteOptions
 
 NOW = 1_700_000_000_000
 
@@ -64,6 +67,27 @@ def with_producers() -> Store:
     return store
 
 
+def with_nacked() -> Store:
+    """Pending entries that nobody owns, in another order than that of their IDs; some are gone, and one is all there is."""
+    store = filled()
+    run = store.run
+    run("XNACK", "s", "g", "FAIL", "IDS", 2, "4-1", "1-1", "RETRYCOUNT", 2)
+    run("XNACK", "s", "g", "FATAL", "IDS", 2, "7-1", "3-1", "FORCE")
+    run("XNACK", "s", "g", "SILENT", "IDS", 1, "2-1")
+    run("XGROUP", "CREATECONSUMER", "s", "g", "")
+    run("XDEL", "s", "3-1", "4-1")
+    run("XNACK", "s", "other", "FAIL", "IDS", 1, "5-1", "FORCE")
+    for n in range(1, 200):
+        run("XADD", "many", f"{n}-0", "f", "v")
+    run("XGROUP", "CREATE", "many", "g", "0")
+    run("XNACK", "many", "g", "FAIL", "IDS", 199, *(f"{n}-0" for n in range(199, 0, -1)), "FORCE")
+    run("XADD", "one", "1-1", "f", "v")
+    run("XGROUP", "CREATE", "one", "g", "0")
+    run("XNACK", "one", "g", "FATAL", "IDS", 1, "1-1", "FORCE")
+    run("XTRIM", "one", "MAXLEN", 0)
+    return store
+
+
 def copied(store: Store, tmp_path: Path, **options: object) -> Store:
     path = tmp_path / "base"
     store.write_base(str(path), **options)
@@ -78,10 +102,42 @@ def copied(store: Store, tmp_path: Path, **options: object) -> Store:
 
 
 @pytest.mark.parametrize("use_rdb_preamble", [True, False])
-@pytest.mark.parametrize("make", [filled, with_missing, with_producers, Store])
-def test_everything_comes_back(tmp_path: Path, make: type[Store], use_rdb_preamble: bool) -> None:
+@pytest.mark.parametrize("form", ["8.10", "8.8", "8.6"])
+@pytest.mark.parametrize("make", [filled, with_missing, with_producers, with_nacked, Store])
+def test_everything_comes_back(tmp_path: Path, make: type[Store], use_rdb_preamble: bool, form: str) -> None:
     store = make()
-    assert copied(store, tmp_path, use_rdb_preamble=use_rdb_preamble).state() == store.state()
+    other = copied(store, tmp_path, use_rdb_preamble=use_rdb_preamble, rdb=WriteOptions(form))
+    assert other.state() == store.state()
+
+
+def test_what_nobody_owns_is_written_for_readers_old_and_new(tmp_path: Path) -> None:
+    store = with_nacked()
+    store.write_base(str(tmp_path / "new"), use_rdb_preamble=False, rdb=WriteOptions("8.8"))
+    store.write_base(str(tmp_path / "old"), use_rdb_preamble=False)
+    new, old = (tmp_path / name for name in ("new", "old"))
+    written = requests_of(new.read_bytes())
+    of_many = [args for args in written if args[:2] == [b"XNACK", b"many"]]
+    assert [int(args[5]) for args in of_many] == [64, 64, 64, 7]
+    assert of_many[0][:8] == b"XNACK many g FAIL IDS 64 199-0 198-0".split()
+    assert [args for args in written if args[:2] == [b"XNACK", b"s"]] == commands(
+        "XNACK s g FAIL IDS 2 4-1 1-1 RETRYCOUNT 2 FORCE",
+        "XNACK s g FAIL IDS 2 7-1 3-1 RETRYCOUNT 9223372036854775807 FORCE",
+        "XNACK s g FAIL IDS 1 2-1 RETRYCOUNT 8 FORCE",
+        "XNACK s other FAIL IDS 1 5-1 RETRYCOUNT 0 FORCE",
+    )
+    written = requests_of(old.read_bytes())
+    assert not [args for args in written if args[0] == b"XNACK"]
+    claims = [args for args in written if args[:2] == [b"XCLAIM", b"s"] and args[4] == b"-1"]
+    assert [(args[3], args[5], args[7], args[9]) for args in claims] == [
+        (b"\0", b"4-1", b"0", b"2"), (b"\0", b"1-1", b"1", b"2"), (b"\0", b"7-1", b"2", b"9223372036854775807"),
+        (b"\0", b"3-1", b"3", b"9223372036854775807"), (b"\0", b"2-1", b"4", b"8"), (b"", b"5-1", b"0", b"0"),
+    ]  # fmt: skip
+
+
+def requests_of(data: bytes) -> list[list[bytes]]:
+    """The commands of a file."""
+    reader = AofReader(io.BytesIO(data), len(data))
+    return list(iter(reader.next_command, None))
 
 
 def test_several_databases_come_back(tmp_path: Path) -> None:

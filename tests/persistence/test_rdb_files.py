@@ -20,14 +20,16 @@ from support.rdb import (
     make_string,
     save,
     see,
+    use,
 )
 
 from streamd.engine.database import Database
+from streamd.engine.group import Group
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError, UnsupportedValueError
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
-from streamd.persistence.rdb_read import RdbReader
+from streamd.persistence.rdb_read import RdbReader, restore_value
 from streamd.persistence.rdb_write import RdbWriter, dump_value
 
 AT_NOW = LoadOptions(now_ms=NOW_MS)
@@ -200,6 +202,55 @@ def test_what_a_form_has_no_room_for_is_told() -> None:
     assert all("7.0" in line for line in lines)
 
 
+@pytest.mark.parametrize(("form", "version", "kind"), [("8.10", 15, 27), ("8.8", 14, 27), ("8.6", 13, 26)])
+def test_newer_forms_keep_everything(form: str, version: int, kind: int) -> None:
+    databases = make_databases(3)
+    data = save(databases, WriteOptions(form=form))
+    assert data[:9] == b"REDIS%04d" % version
+    assert dump_value(Stream(), WriteOptions(form=form))[0] == kind
+    assert contents(load(data)) == contents(databases)
+
+
+def test_a_consumer_without_a_name_is_not_taken_for_the_one_who_stands_for_nobody() -> None:
+    stream = Stream()
+    group = stream.groups[b"g"] = Group(b"g")
+    for number in range(1, 5):
+        stream.append([(b"f", b"v")], id=(number, 0))
+        group.disown((5 - number, 0), number)
+    for name in (b"", b"\0", b"c"):
+        group.create_consumer(name, now_ms=NOW_MS)
+    group.restore_pending((9, 9), b"", delivery_ms=0, delivery_count=1)
+    for form in ("8.8", "8.6", "7.2"):
+        found = restore_value(dump_value(stream, WriteOptions(form=form)))
+        assert see(found)["groups"] == see(stream)["groups"]
+
+
+@pytest.mark.parametrize("kind", [28, 29, 30, 31, 32])
+def test_types_of_redis_8_8_and_8_10_are_refused_by_name(kind: int) -> None:
+    data = make_file(bytes([kind]) + text(b"k") + b"\x00", 15)
+    for skip in (False, True):
+        with pytest.raises(UnsupportedValueError, match="an array at key 'k'" if kind == 28 else "a hash at key 'k'"):
+            load(data, LoadOptions(skip_unsupported=skip))
+
+
+# Strings whose back-length Redis 8.8 and Valkey 9.1 write in a byte less, and those beside them.
+WIDTHS = [16377, 16378, 16379, 2097145, 2097146, 2097147]
+
+
+@pytest.mark.parametrize("form", ["8.8", "8.6"])
+@pytest.mark.parametrize("compression", [True, False])
+def test_both_widths_of_back_lengths_are_read(form: str, compression: bool) -> None:
+    stream = Stream(node_max_bytes=0, node_max_entries=4)
+    for number, size in enumerate(WIDTHS, 1):
+        stream.append([(b"f", b"v" * size), (b"x" * min(size, 20_000), b"")], id=(number, 0))
+    payload = dump_value(stream, WriteOptions(form=form, compression=compression))
+    found = restore_value(payload)
+    assert see(found) == see(stream)
+    use(found)  # type: ignore[arg-type]
+    if not compression:
+        assert (b"\x00\xff\xff" in payload) == (form == "8.6")
+
+
 def test_older_forms_keep_all_else() -> None:
     stream = make_stream(3)
     for form in ("7.2", "7.0"):
@@ -209,8 +260,8 @@ def test_older_forms_keep_all_else() -> None:
         wanted = see(stream) | {"iids": [], "counts": (len(stream), stream.entries_added, 0, 0)}
         if form == "7.0":
             for groups in (found["groups"], wanted["groups"]):
-                for name, (last, read, consumers, pending) in groups.items():
-                    groups[name] = (last, read, [(who, seen) for who, seen, _ in consumers], pending)
+                for name, (last, read, consumers, pending, unowned) in groups.items():
+                    groups[name] = (last, read, [(who, seen) for who, seen, _ in consumers], pending, unowned)
         assert found == wanted
 
 
@@ -319,13 +370,14 @@ KEY = b"\x00" + text(b"k") + text(b"v")
 REFUSED = {
     "empty": b"",
     "another magic": b"VALKEY080" + b"\xff" + bytes(8),
-    "version 14": make_file(b"", 14),
+    "version 16": make_file(b"", 16),
     "version 0": make_file(b"", 0),
     "version no number": b"REDISabcd\xff" + bytes(8),
     "a key twice": make_file(KEY + KEY),
     "a database that is not there": make_file(b"\xfe\x10" + KEY),
     "a database far away": make_file(b"\xfe\x81" + b"\xff" * 8 + KEY),
-    "an unknown type": make_file(b"\x1e" + text(b"k") + text(b"v")),
+    "an unknown type": make_file(b"\x21" + text(b"k") + text(b"v")),
+    "templates of hashes": make_file(b"\xf2\x00"),
     "functions before their release": make_file(b"\xf6" + text(b"x")),
     "an unknown encoding of a string": make_file(b"\x00\xc4" + text(b"v")),
     "an unknown encoding of a length": make_file(b"\x00\x82" + text(b"v")),

@@ -108,6 +108,7 @@ def stream_state(stream: Stream) -> dict[str, Any]:
                 "last_id": group.last_delivered_id,
                 "entries_read": group.entries_read,
                 "pending": group.pending(),
+                "unowned": group.unowned(),
                 "consumers": {each.name: (each.seen_ms, each.active_ms) for each in group.consumers.values()},
             }
             for name, group in sorted(stream.groups.items())

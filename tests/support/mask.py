@@ -2,7 +2,8 @@
 
 `mask(args, reply)` replaces, by name or by the place that the command's documentation gives it:
 
-    XINFO                 idle, inactive, seen-time, active-time (kept when -1, "never"), delivery times in `pending`
+    XINFO                 what only releases newer than 8.6 have: nacked-count of groups
+                          idle, inactive, seen-time, active-time (kept when -1, "never"), delivery times in `pending`
     XPENDING              the idle time of each row
     XREADGROUP ... CLAIM  the idle time of each claimed entry (new entries say 0 and keep it)
     any reply             an entry ID made from the clock (`*`), recognised by its 13-digit milliseconds
@@ -19,8 +20,9 @@ from collections.abc import Callable, Sequence
 
 from .wire import Reply, show
 
-__all__ = ["mask", "mask_tree_shape"]
+__all__ = ["NEWER_FIELDS", "mask", "mask_tree_shape"]
 
+NEWER_FIELDS = frozenset({b"nacked-count"})
 TIME_FIELDS = frozenset({b"idle", b"inactive", b"seen-time", b"active-time"})
 TREE_FIELDS = frozenset({b"radix-tree-keys", b"radix-tree-nodes"})
 CLOCK_ID = re.compile(rb"\d{13}-\d+")
@@ -70,7 +72,21 @@ def _mask_fields(reply: Reply, names: frozenset[bytes]) -> Reply:
 
 
 def _xinfo(args: Sequence[bytes], reply: Reply) -> Reply:
-    return _mask_pending(_mask_fields(reply, TIME_FIELDS))
+    return _mask_pending(_mask_fields(_drop_fields(reply, NEWER_FIELDS), TIME_FIELDS))
+
+
+def _drop_fields(reply: Reply, names: frozenset[bytes]) -> Reply:
+    """Without these fields and the elements behind them."""
+    if reply.kind not in NESTED:
+        return reply
+    kept: list[Reply] = []
+    elements = iter(reply.value)
+    for element in elements:
+        if element.kind == "$" and element.value in names:
+            next(elements)
+        else:
+            kept.append(_drop_fields(element, names))
+    return Reply(reply.kind, tuple(kept))
 
 
 def _mask_pending(reply: Reply) -> Reply:

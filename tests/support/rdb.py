@@ -53,7 +53,7 @@ class Memory:
 
 
 def make_stream(seed: int = 0, entries: int = 30, node_max_entries: int = 7, groups: int = 2) -> Stream:
-    """A stream with tombstones, groups, pending entries of all ages, idle consumers and idempotent producers."""
+    """A stream with tombstones, groups, pending entries of all ages and of nobody, idle consumers, idempotent producers."""
     chance = random.Random(seed)
     stream = Stream(node_max_entries=node_max_entries)
     ids = []
@@ -77,6 +77,8 @@ def make_stream(seed: int = 0, entries: int = 30, node_max_entries: int = 7, gro
                 delivery_ms=NOW_MS + chance.randrange(50),
                 delivery_count=chance.choice([1, 2, 2**40]),
             )
+        for each in chance.sample(ids, len(ids) // 5 if number else 0):
+            group.disown(each, chance.choice([0, 1, 2**63 - 1]))
     if chance.random() < 0.5:
         stream.idempotency = Idempotency(IdempotencyRegistry(), 100, 100)
         for i in range(5):
@@ -126,6 +128,7 @@ def see(value: Any) -> Any:
                 group.entries_read,
                 sorted((c.name, c.seen_ms, c.active_ms) for c in group.consumers.values()),
                 group.pending(),
+                group.unowned(),
             )
             for name, group in value.groups.items()
         },
@@ -139,6 +142,8 @@ def use(stream: Stream) -> None:
     assert stream.range(reverse=True) == entries[::-1]
     stream.copy().check_invariants()
     for group in stream.groups.values():
+        for each in group.unowned()[::2]:
+            group.disown(each, 1)
         group.acknowledge([each for each, *_ in group.pending()][::2])
         for name in list(group.consumers)[:1]:
             group.delete_consumer(name)

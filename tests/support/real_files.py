@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .mask import NEWER_FIELDS
 from .servers import Oracle, find_oracle, free_port
 from .wire import ConnectionClosed, Wire
 
@@ -102,7 +103,7 @@ NEW = {b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", b"ii
 
 def view(call: Callable[..., Any], *, times: bool = True, producers: bool = True, layout: bool = False) -> Any:
     """All that commands show of database 0; `call` runs one. Without `times`, what only Redis's snapshots keep is left out."""
-    hidden = (set() if times else TIMES) | (set() if layout else LAYOUT) | (set() if producers else NEW)
+    hidden = NEWER_FIELDS | (set() if times else TIMES) | (set() if layout else LAYOUT) | (set() if producers else NEW)
     found = {}
     for key in sorted(call("KEYS", "*")):
         kind = call("TYPE", key)
@@ -115,7 +116,7 @@ def view(call: Callable[..., Any], *, times: bool = True, producers: bool = True
     return found
 
 
-def _without(reply: Any, hidden: set[bytes]) -> Any:
+def _without(reply: Any, hidden: frozenset[bytes]) -> Any:
     """A reply without some fields of its flat maps."""
     if not isinstance(reply, list):
         return reply

@@ -182,6 +182,17 @@ ids_block = several(ids).flatmap(
 )
 xdelex = words(b"XDELEX", keys, shuffled(maybe(policies, 2), ids_block))
 xack = words(b"XACK", keys, groups, several(ids))
+xnack = words(
+    b"XNACK",
+    keys,
+    groups,
+    weighted((12, st.sampled_from([b"SILENT", b"FAIL", b"FATAL"])), (1, b"what")),
+    shuffled(
+        ids_block,
+        maybe(words(b"RETRYCOUNT", weighted((6, counts(-1, 5)), (1, b"9223372036854775807"))), 4),
+        maybe(st.just(b"FORCE"), 2),
+    ),
+)
 xackdel = words(b"XACKDEL", keys, groups, shuffled(maybe(policies, 2), ids_block))
 xlen = words(b"XLEN", keys)
 xrange = words(b"XRANGE", keys, starts, ends, maybe(count_option))
@@ -353,10 +364,14 @@ whole_prelude = st.tuples(*(kept for _ in PRELUDE)).map(
 preludes = weighted((1, st.just(())), (5, whole_prelude))
 
 
-def scripts(lengths: Sequence[int] = (1, 10, 20, 30)) -> SearchStrategy[Script]:
-    """Scripts of about so many commands, most of them behind a prelude that makes streams and groups."""
+def scripts(lengths: Sequence[int] = (1, 10, 20, 30), *, with_xnack: bool = False) -> SearchStrategy[Script]:
+    """Scripts of about so many commands, most of them behind a prelude that makes streams and groups.
+
+    with_xnack  XNACK is among them, which Redis 8.6 does not have
+    """
     # The length is drawn first: lists of free length come out short, and short scripts find little.
-    bodies = st.sampled_from(lengths).flatmap(lambda n: st.lists(command, min_size=n, max_size=n + n // 2))
+    one = weighted((9, command), (2, xnack)) if with_xnack else command
+    bodies = st.sampled_from(lengths).flatmap(lambda n: st.lists(one, min_size=n, max_size=n + n // 2))
     requests = st.tuples(preludes, bodies).map(lambda both: _resolved([*both[0], *both[1]]))
     return st.builds(
         Script, st.sampled_from([2, 3]), st.sampled_from(NODE_ENTRIES), st.sampled_from(NODE_BYTES), requests

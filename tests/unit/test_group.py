@@ -855,7 +855,9 @@ def test_xinfo_stream_full_tells_groups_and_consumers_by_name(ctx: HandlerContex
     assert found["entries"] == [entry(number) for number in range(1, 6)]
     first, second = (as_dict(group) for group in found["groups"])
     assert (first["name"], first["entries-read"], first["lag"], first["pending"]) == (b"a-group", None, None, [])
-    assert list(second) == ["name", "last-delivered-id", "entries-read", "lag", "pel-count", "pending", "consumers"]
+    assert list(second) == [
+        "name", "last-delivered-id", "entries-read", "lag", "pel-count", "nacked-count", "pending", "consumers",
+    ]  # fmt: skip
     assert (second["entries-read"], second["lag"], second["pel-count"]) == (3, 2, 3)
     assert second["pending"][0] == [b"1-1", b"z", START_MS, 1]
     consumers = [as_dict(consumer) for consumer in second["consumers"]]
