@@ -36,16 +36,22 @@ __all__ = [
     "UnmatchedError",
     "UnsupportedValueError",
     "WrongTypeError",
+    "one_line",
     "printable",
 ]
 
 
-def printable(text: bytes) -> str:
-    """User bytes as they may stand in an error line: CR and LF become blanks, nothing else changes.
+def one_line(text: bytes) -> str:
+    """User bytes as they may stand in a line: CR and LF become blanks, nothing else changes.
 
-    Latin-1 maps every byte to one character and back, so the line on the wire has the bytes that came.
+    Latin-1 maps every byte to one character and back, so a line on the wire has the bytes that came.
     """
     return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("latin-1")
+
+
+def printable(text: bytes) -> str:
+    """As one_line, in an error text that Redis makes with C's `%s`: a NUL ends what is shown."""
+    return one_line(text.partition(b"\0")[0])
 
 
 class StreamdError(Exception):
@@ -172,7 +178,7 @@ class UnsupportedValueError(CorruptFileError):
     """
 
     def __init__(self, file: str, offset: int, database: int, key: bytes, type_name: str) -> None:
-        name = printable(key)
+        name = one_line(key)
         article = "an" if type_name[0] in "aeiou" else "a"
         found = f"{article} {type_name} at key '{name}' of database {database}"
         super().__init__(file, offset, "a stream or a string", found)

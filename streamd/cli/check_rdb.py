@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from streamd.errors import CorruptFileError, printable
+from streamd.errors import CorruptFileError, one_line
 from streamd.persistence.rdb_format import LoadOptions
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.snapshot import load_file
@@ -68,7 +68,7 @@ def look_through(reader: RdbReader) -> None:
 
 def where(reader: RdbReader) -> str:
     """Which key was being read."""
-    return "" if reader.key is None else f", at key '{printable(reader.key)}' or behind it"
+    return "" if reader.key is None else f", at key '{one_line(reader.key)}' or behind it"
 
 
 def findings(reader: RdbReader) -> Iterator[str]:
@@ -76,7 +76,7 @@ def findings(reader: RdbReader) -> Iterator[str]:
     if reader.version:
         yield f"format     RDB version {reader.version}"
     for name, value in reader.aux.items():
-        yield f"{name:10} {printable(value.encode('latin-1'))}"
+        yield f"{name:10} {one_line(value.encode('latin-1'))}"
     kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(reader.types.items()))
     yield f"keys       {sum(reader.types.values()):,}" + (f": {kinds}" if kinds else "")
     yield f"expiries   {reader.keys_with_expiry:,}, {reader.keys_expired:,} of them over"

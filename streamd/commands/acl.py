@@ -192,7 +192,7 @@ def acl_setuser(ctx: AclContext, args: list[bytes]) -> None:
     try:
         ctx.server.acl.set_user(name, rules)
     except RuleError as error:
-        shown = printable(rules[error.at].partition(b"\0")[0])
+        shown = printable(rules[error.at])
         raise CommandError(f"ERR Error in ACL SETUSER modifier '{shown}': {error}") from error
     ctx.reply.ok()
 

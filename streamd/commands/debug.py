@@ -24,7 +24,7 @@ from streamd.commands.server import check_enabled
 from streamd.commands.spec import command
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError, NoSuchKeyError, printable
+from streamd.errors import CommandError, NoSuchKeyError, one_line, printable
 
 __all__ = ["digest_of_all", "digest_of_value"]
 
@@ -145,7 +145,7 @@ def sleep(ctx: Any, args: list[bytes]) -> None:
 
 @subcommand(b"ERROR", 3)
 def error(ctx: Any, args: list[bytes]) -> None:
-    raise CommandError(printable(args[2]))
+    raise CommandError(one_line(args[2]))
 
 
 @subcommand(b"LOG", 3)

@@ -35,7 +35,7 @@ from io import FileIO
 
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError, CorruptFileError, StreamdError, printable
+from streamd.errors import CommandError, CorruptFileError, StreamdError, one_line
 from streamd.persistence.aof_reader import AofFault, AofReader, UnknownCommandError
 from streamd.persistence.files import Files
 from streamd.persistence.manifest import AofFile
@@ -203,7 +203,7 @@ def _replay(
         if failures <= MAX_LOGGED_FAILURES:
             log.warning(
                 "== CRITICAL == This server is sending an error to its AOF-loading-client: '%s' after processing the"
-                " command '%s'", error, printable(args[0][:128]),
+                " command '%s'", error, one_line(args[0][:128]),
             )  # fmt: skip
 
     def restore(text: bytes, args: list[bytes]) -> None:

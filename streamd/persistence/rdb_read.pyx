@@ -46,7 +46,7 @@ from streamd.engine.stream cimport Stream
 from streamd.persistence.lzf cimport LZF_GROWTH, lzf_expand
 
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
-from streamd.errors import CorruptFileError, UnsupportedValueError, printable
+from streamd.errors import CorruptFileError, UnsupportedValueError, one_line
 from streamd.persistence.crc64 import crc64
 from streamd.persistence.rdb_format import NEWEST_VERSION, STREAM_TYPES, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
@@ -568,7 +568,7 @@ cdef class RdbReader:
         cdef bint is_beyond
         cdef Group group
         if name in stream.groups:
-            self.corrupt("another group", f"'{printable(name)}' a second time", offset)
+            self.corrupt("another group", f"'{one_line(name)}' a second time", offset)
         last = self.get_id()
         offset = <int64_t>self.position()
         if type >= TYPE_STREAM_2:
@@ -617,7 +617,7 @@ cdef class RdbReader:
         cdef Consumer consumer
         cdef int64_t seen_ms, active_ms
         if name in group.consumers:
-            self.corrupt("another consumer", f"'{printable(name)}' a second time", offset)
+            self.corrupt("another consumer", f"'{one_line(name)}' a second time", offset)
         seen_ms = active_ms = self.get_time("the time when a consumer was seen", 0)
         if type >= TYPE_STREAM_3:
             active_ms = self.get_time("the time when a consumer was active", -1)
@@ -730,7 +730,7 @@ cdef class RdbReader:
             offset = <int64_t>self.position()
             pid = self.get_bytes()
             if pid in seen:
-                self.corrupt("another producer", f"'{printable(pid)}' a second time", offset)
+                self.corrupt("another producer", f"'{one_line(pid)}' a second time", offset)
             seen.add(pid)
             offset = <int64_t>self.position()
             iids = self.get_small(stream.idmp_maxsize, "a number of IIDs")
@@ -741,7 +741,7 @@ cdef class RdbReader:
                 iid = self.get_bytes()
                 id = self.get_id()
                 if stream.idempotency.find(pid, iid) is not None:
-                    self.corrupt("another IID", f"'{printable(iid)}' a second time", offset)
+                    self.corrupt("another IID", f"'{one_line(iid)}' a second time", offset)
                 stream.idempotency.record(pid, iid, (id.ms, id.seq))
                 iids -= 1
             producers -= 1
@@ -960,7 +960,7 @@ cdef class RdbReader:
         self.skip_value(type)
         if self.databases is not None and not dropped:
             self.keys_skipped += 1
-            self.options.log(f"Key '{printable(self.key)}' of database {self.db_index} is left out: it is a {name}")
+            self.options.log(f"Key '{one_line(self.key)}' of database {self.db_index} is left out: it is a {name}")
         return 0
 
     cdef int keep_key(
@@ -988,7 +988,7 @@ cdef class RdbReader:
         try:
             self.db.insert(slot)
         except KeyError:
-            self.corrupt("another key", f"'{printable(self.key)}' a second time", offset)
+            self.corrupt("another key", f"'{one_line(self.key)}' a second time", offset)
         slot.accessed_ms = self.options.now_ms - (idle_s * 1000 if idle_s > 0 else 0)
         if uses >= 0:
             slot.uses = <unsigned char>uses

@@ -38,7 +38,7 @@ from libc.string cimport memchr, memcpy, memmove
 
 from streamd.heap cimport free, malloc, realloc
 
-from streamd.errors import ProtocolError, printable
+from streamd.errors import ProtocolError, one_line
 from streamd.protocol.inline import split_line
 
 __all__ = ["DEFAULT_MAX_BULK_LEN", "RequestParser", "forget_words"]
@@ -434,6 +434,7 @@ cdef class RequestParser:
 
         stops_at_nul  Redis looks for some line ends as in a C string: behind a NUL it finds none, and waits until the
                       line is too long. `scanned` then stays at the NUL.
+        too_big       the error of a line that is longer than MAX_LINE; None: any length is waited for
         """
         cdef Py_ssize_t unread = self.size - self.pos
         cdef const char *line = self.input + self.pos
@@ -450,7 +451,7 @@ cdef class RequestParser:
                     nul = <const char *>memchr(start, 0, <size_t>((end if end != NULL else unread_end) - start))
         if end != NULL and nul == NULL:
             return end - line
-        if unread > MAX_LINE:
+        if too_big is not None and unread > MAX_LINE:
             self.fail(too_big)
         self.scanned = (nul if nul != NULL else unread_end) - line
         return -1
@@ -498,11 +499,11 @@ cdef class RequestParser:
         if end != NULL:
             line_length = end - line
         else:
-            line_length = self.find_line_end(False, "ERR Protocol error: too big bulk count string")
+            line_length = self.find_line_end(False, None)  # Redis 8.6 waits for its end, however long it is
             if line_length < 0:
                 return False
             if line[0] != c'$':
-                self.fail(f"ERR Protocol error: expected '$', got '{printable(line[:1])}'")
+                self.fail(f"ERR Protocol error: expected '$', got '{one_line(line[:1])}'")
             if not parse_number(line + 1, line_length - 1, &length) or length < 0:
                 length = -1
         if not 0 <= length <= self.max_bulk_len:

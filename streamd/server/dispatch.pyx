@@ -61,6 +61,7 @@ cdef enum:
     SEEN = 16                   # command names that are found without a look into the table; a power of two
     WALL_CLOCK_US = 1000        # how old an answer of the clock of Unix time may be
     REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of, and that no limit counts
+    STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
@@ -365,7 +366,7 @@ cdef class Dispatcher:
         if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
             client.transaction is not None
             and client.parser.buffered + (<Transaction>client.transaction).size > self.query_buffer_limit
-        ):
+        ) or (client.state & STRANGER and client.parser.buffered > STRANGER_INPUT):
             log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
             self.closed_for_input += 1
             client.close()
@@ -977,7 +978,7 @@ def unknown_command(list args):
     for arg in args[1:]:
         if used >= 128:
             break
-        part = arg[: 128 - used]
-        shown.append(f"'{printable(part)}' ")
+        part = printable(arg[: 128 - used])
+        shown.append(f"'{part}' ")
         used += len(part) + 3
     return f"{text}, with args beginning with: {''.join(shown)}"

@@ -109,10 +109,8 @@ MULTIBULK: list[Case] = [
     (encode(b"SET", b"k", b"x" * 100_000), [[b"SET", b"k", b"x" * 100_000]], None),
     (b"*" + b"1" * 65535, [], None),
     (b"*" + b"1" * 65536, [], PREFIX + "too big mbulk count string"),
-    (b"*1\r\n$" + b"1" * 65535, [], None),
-    (b"*1\r\n$" + b"1" * 65536, [], PREFIX + "too big bulk count string"),
-    (b"*1\r\n" + b"x" * 65536, [], None),
-    (b"*1\r\n" + b"x" * 65537, [], PREFIX + "too big bulk count string"),
+    (b"*1\r\n$" + b"1" * 200_000, [], None),
+    (b"*1\r\n" + b"x" * 200_000, [], None),
 ]
 
 INLINE: list[Case] = [

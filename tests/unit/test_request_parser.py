@@ -66,7 +66,7 @@ class SlowParser:
         at = len(line) + 2
         request: Request = []
         while len(request) < count:
-            line = self.line(at, "too big bulk count string")
+            line = self.line(at)
             if line is None:
                 return None
             if line[:1] != b"$":
@@ -84,9 +84,9 @@ class SlowParser:
             at += length + 2
         return request, at
 
-    def line(self, at: int, too_big: str, visible: bytes | None = None) -> bytes | None:
+    def line(self, at: int, too_big: str = "", visible: bytes | None = None) -> bytes | None:
         end = (self.data if visible is None else visible).find(b"\r", at)
-        if end < 0 and len(self.data) - at > MAX_LINE:
+        if end < 0 and too_big and len(self.data) - at > MAX_LINE:
             raise ProtocolError(f"ERR Protocol error: {too_big}")
         return None if end < 0 or end + 1 == len(self.data) else self.data[at:end]
 
