@@ -12,6 +12,9 @@ What a stream has for a request:
     XREADGROUP    `>`        entries after the group's last-delivered ID; with CLAIM, before them, what is pending in
                              the group and idle for long enough, oldest delivery first
                   id         what is pending for this consumer after that ID (its history). Never waits.
+
+COUNT limits the entries of each stream, MAXCOUNT those of the whole reply, MAXSIZE its bytes. Once the reply has had
+enough (Quota), the streams that follow are left alone: they are not in the reply, and no consumer is created in them.
 """
 
 cimport cython
@@ -60,6 +63,8 @@ cdef class ReadOptions:
 
     group, consumer  their names; None in XREAD
     count            how many entries of each stream at most; 0: no limit
+    max_count        how many entries at most; 0: no limit
+    max_bytes        after how many bytes of the reply no further entry begins; 0: no limit
     timeout_ms       how long to wait; 0: for ever; -1: not at all
     min_idle_ms      XREADGROUP CLAIM; -1: not given
     no_ack           entries are not to be acknowledged, so they do not become pending
@@ -70,6 +75,8 @@ cdef class ReadOptions:
     cdef readonly bytes group
     cdef readonly bytes consumer
     cdef readonly long long count
+    cdef readonly long long max_count
+    cdef readonly long long max_bytes
     cdef readonly long long timeout_ms
     cdef readonly long long min_idle_ms
     cdef readonly bint no_ack
@@ -83,7 +90,8 @@ cdef class ReadOptions:
     def __repr__(self):
         return (
             f"ReadOptions(group={self.group!r}, consumer={self.consumer!r}, count={self.count}, "
-            f"timeout_ms={self.timeout_ms}, min_idle_ms={self.min_idle_ms}, no_ack={self.no_ack}, "
+            f"max_count={self.max_count}, max_bytes={self.max_bytes}, timeout_ms={self.timeout_ms}, "
+            f"min_idle_ms={self.min_idle_ms}, no_ack={self.no_ack}, "
             f"first_key={self.first_key}, key_count={self.key_count})"
         )
 
@@ -96,6 +104,8 @@ cdef enum Word:
     BLOCK_WORD
     NOACK_WORD
     CLAIM_WORD
+    MAXCOUNT_WORD
+    MAXSIZE_WORD
 
 
 cdef Word word_at(list args, Py_ssize_t at, Py_ssize_t left) noexcept:
@@ -117,6 +127,10 @@ cdef Word word_at(list args, Py_ssize_t at, Py_ssize_t left) noexcept:
         return NOACK_WORD
     if is_word(text, b"CLAIM") and left:
         return CLAIM_WORD
+    if is_word(text, b"MAXCOUNT") and left:
+        return MAXCOUNT_WORD
+    if is_word(text, b"MAXSIZE") and left:
+        return MAXSIZE_WORD
     return NO_WORD
 
 
@@ -185,6 +199,10 @@ cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
                 raise CommandError("ERR min-idle-time is not an integer or out of range")
             if options.min_idle_ms < 0:
                 raise CommandError("ERR min-idle-time must be a positive integer")
+        elif word == MAXCOUNT_WORD:
+            options.max_count = parse_limit(<bytes>args[i], "MAXCOUNT")
+        elif word == MAXSIZE_WORD:
+            options.max_bytes = parse_limit(<bytes>args[i], "MAXSIZE")
         else:
             raise OptionSyntaxError()
         i += values_of(word)
@@ -192,7 +210,16 @@ cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
         raise OptionSyntaxError()
     if is_group and options.group is None:
         raise CommandError("ERR Missing GROUP option for XREADGROUP")
+    if 0 < options.max_count < options.count:
+        raise CommandError("ERR MAXCOUNT must be greater than or equal to COUNT")
     return options
+
+
+cdef long long parse_limit(bytes text, str option) except -1:
+    cdef long long limit = require_int64(text)
+    if limit <= 0:
+        raise CommandError(f"ERR {option} must be a positive integer")
+    return limit
 
 
 cdef long long parse_timeout(bytes text, long long now_ms) except -1:
@@ -234,6 +261,59 @@ cdef int no_group(bytes stream_key, bytes group) except -1:
     )
 
 
+# --- What is in the reply ---------------------------------------------------------------------------------------------
+
+cdef struct Quota:
+    # How much more may go into the reply of one request.
+    int64_t left            # entries; INT64_MAX: no limit
+    int64_t sent            # entries of the streams before
+    size_t max_bytes        # 0: no limit
+    size_t start            # where the bytes that count begin in the reply: behind the header of the whole
+    size_t header           # bytes of the header of the stream that is being written: they count when it has its number
+
+
+cdef inline void quota_init(Quota *quota, ReadOptions options) noexcept:
+    quota.left = options.max_count or INT64_MAX
+    quota.sent = 0
+    quota.max_bytes = <size_t>options.max_bytes
+    quota.start = quota.header = 0
+
+
+cdef inline bint has_enough_bytes(const Quota *quota, ReplyWriter reply, int64_t n) noexcept:
+    """Whether no entry may follow; n: entries of the stream that is being written. The first is always written."""
+    return (
+        quota.max_bytes != 0 and quota.sent + n > 0
+        and reply.length - quota.start - quota.header >= quota.max_bytes
+    )
+
+
+cdef inline bint is_spent(const Quota *quota, ReplyWriter reply) noexcept:
+    """Whether no stream may follow."""
+    return quota.left <= 0 or has_enough_bytes(quota, reply, 0)
+
+
+cdef inline int64_t share_of(const Quota *quota, int64_t count) noexcept:
+    """How many entries the next stream may give, when each may give `count`; 0: no limit, in both."""
+    if quota.left == INT64_MAX:
+        return count
+    return min(count, quota.left) if count else quota.left
+
+
+cdef inline size_t open_entries(ReplyWriter reply, Quota *quota, int64_t expected) except? 0:
+    """Begin the entries of a stream; returns what close_entries needs."""
+    cdef size_t opened = reply.open_array(expected)
+    quota.header = reply.length - opened
+    return opened
+
+
+cdef inline int close_entries(ReplyWriter reply, Quota *quota, size_t opened, int64_t n) except -1:
+    quota.header = 0
+    quota.sent += n
+    if quota.left != INT64_MAX:
+        quota.left -= n
+    return reply.close_array(opened, n)
+
+
 # --- XREAD ----------------------------------------------------------------------------------------------------------
 
 cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
@@ -253,7 +333,13 @@ cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
     return 0
 
 
-WAITING = (optional(integer("count", "COUNT")), optional(integer("milliseconds", "BLOCK")))
+WAITING = (
+    optional(integer("count", "COUNT")),
+    optional(integer("maxcount", "MAXCOUNT", since="8.10.0")),
+    optional(integer("maxsize", "MAXSIZE", since="8.10.0")),
+    optional(integer("milliseconds", "BLOCK")),
+)
+HISTORY = (("8.10.0", "`MAXCOUNT` and `MAXSIZE`."),)
 KEYS_FLAGS = "RO access incomplete"
 KEYS_NOTES = "STREAMS may be the value of an option, too: it counts where an option is expected"
 STREAMS = block("streams", multiple(key()), multiple(string("id")), token="STREAMS")
@@ -265,7 +351,7 @@ STREAMS = block("streams", multiple(key()), multiple(string("id")), token="STREA
     keys=KeysAfter(b"STREAMS", start=1, flags=KEYS_FLAGS, notes=KEYS_NOTES, find=find_keys),
     since="5.0.0", summary="Returns entries of one or more streams that come after the given IDs, or waits for one.",
     complexity="O(log(N)+M) for each stream, with N its entries and M those returned.",
-    args=(*WAITING, STREAMS),
+    args=(*WAITING, STREAMS), history=HISTORY,
 )  # fmt: skip
 def xread(Context ctx not None, list args not None):
     cdef ReadOptions options = parse_read(args, False, ctx.now_ms)
@@ -276,23 +362,30 @@ def xread(Context ctx not None, list args not None):
     cdef StreamID *after = ids_in(room)
     cdef list streams = []
     cdef Stream stream
+    cdef Quota quota
     cdef size_t opened = 0
     cdef int64_t served = 0
     for i in range(n):
         stream = find_stream(ctx, <bytes>args[options.first_key + i])
         parse_read_id(<bytes>args[options.first_key + n + i], stream, &after[i])
         streams.append(stream)
+    quota_init(&quota, options)
     for i in range(n):
+        if is_spent(&quota, reply):
+            break
         stream = <Stream>streams[i]
         count_second_look(ctx, <bytes>args[options.first_key + i], stream)
         if stream is None or stream.length == 0 or id_cmp(stream.last_live_id(), after[i]) <= 0:
             continue
         if served == 0:
-            opened = reply.open_array(n)
+            opened = open_streams(reply, &quota, n)
         served += 1
         open_stream(reply, <bytes>args[options.first_key + i])
         id_increment(&after[i])     # below the last live entry, so not the greatest ID
-        write_range(reply, stream, after[i], MAX_ID, False, options.count or -1)
+        if options.max_count or options.max_bytes:
+            write_within(reply, &quota, stream, after[i], options.count)
+        else:
+            write_range(reply, stream, after[i], MAX_ID, False, options.count or -1)
     if served:
         close_streams(reply, opened, served)
     elif options.timeout_ms >= 0:
@@ -309,6 +402,29 @@ cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
     else:
         ctx.db.hits += 1
     return 0
+
+
+cdef int write_within(ReplyWriter reply, Quota *quota, Stream stream, StreamID first, int64_t count) except -1:
+    """Write entries from `first` on, `count` at most (0: no limit), and no more than may go into the reply."""
+    cdef StreamCursor cursor
+    cdef int64_t limit = share_of(quota, count)
+    cdef int64_t n = 0
+    cdef int64_t length = <int64_t>stream.length
+    cdef size_t opened = open_entries(reply, quota, min(limit, length) if limit else length)
+    cursor_seek(stream, &cursor, first, MAX_ID, False)
+    while not has_enough_bytes(quota, reply, n) and cursor_next(&cursor):
+        write_entry(reply, &cursor)
+        n += 1
+        if n == limit or reply.is_cut:
+            break
+    return close_entries(reply, quota, opened, n)
+
+
+cdef size_t open_streams(ReplyWriter reply, Quota *quota, int64_t expected) except? 0:
+    """Begin the reply of all streams; returns what close_streams needs."""
+    cdef size_t opened = reply.open_array(expected)
+    quota.start = reply.length
+    return opened
 
 
 cdef int open_stream(ReplyWriter reply, bytes stream_key) except -1:
@@ -367,6 +483,7 @@ cdef int parse_group_id(bytes text, StreamID *out) except -1:
         optional(token("NOACK")),
         STREAMS,
     ),
+    history=HISTORY,
 )  # fmt: skip
 def xreadgroup(Context ctx not None, list args not None):
     cdef ReadOptions options = parse_read(args, True, ctx.now_ms)
@@ -396,10 +513,13 @@ def xreadgroup(Context ctx not None, list args not None):
         groups.append(group)
     read.now_ms = ctx.now_ms
     read.min_idle_ms = options.min_idle_ms
-    read.count = options.count
     read.no_ack = options.no_ack
+    quota_init(&read.quota, options)
     hold_effects(ctx)
     for i in range(n):
+        if is_spent(&read.quota, reply):
+            break
+        read.count = share_of(&read.quota, options.count)
         stream = <Stream>streams[i]
         group = <Group>groups[i]
         name = <bytes>args[options.first_key + i]
@@ -409,13 +529,13 @@ def xreadgroup(Context ctx not None, list args not None):
             # A history read turns CLAIM off for the streams that follow it in the same request, in Redis too.
             read.min_idle_ms = -1
             if served == 0:
-                opened = reply.open_array(n)
+                opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
             reply_history(reply, stream, group, consumer, after[i], &read)
         elif has_new(stream, group) or has_claimable(stream, group, &read):
             if served == 0:
-                opened = reply.open_array(n)
+                opened = open_streams(reply, &read.quota, n)
             served += 1
             open_stream(reply, name)
             reply_new(ctx, name, stream, group, consumer, &read)
@@ -433,8 +553,9 @@ def xreadgroup(Context ctx not None, list args not None):
 cdef struct GroupRead:
     int64_t now_ms
     int64_t min_idle_ms        # -1: claim nothing
-    int64_t count              # 0: no limit
+    int64_t count              # of the stream that is read; 0: no limit
     bint no_ack
+    Quota quota
 
 
 cdef inline bint has_new(Stream stream, Group group) noexcept:
@@ -463,7 +584,7 @@ cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexc
 
 
 cdef int reply_history(
-    ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, const GroupRead *read
+    ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, GroupRead *read
 ) except -1:
     """Write what is pending for the consumer after an ID: for an entry no longer in the stream its ID and a null."""
     cdef PelCursor walk
@@ -471,11 +592,11 @@ cdef int reply_history(
     cdef Finder finder
     cdef int64_t n = 0
     cdef int64_t pending = <int64_t>group.pending_of(consumer)
-    cdef size_t opened = reply.open_array(min(read.count, pending) if read.count else pending)
+    cdef size_t opened = open_entries(reply, &read.quota, min(read.count, pending) if read.count else pending)
     finder_init(&finder)
     id_increment(&after)            # not the greatest ID, which means `>`
     pel_seek(&group.pel, &walk, consumer.number, after)
-    while True:
+    while not has_enough_bytes(&read.quota, reply, n):
         record = pel_next(&walk)
         if record is NULL:
             break
@@ -490,11 +611,11 @@ cdef int reply_history(
         n += 1
         if n == read.count:
             break
-    return reply.close_array(opened, n)
+    return close_entries(reply, &read.quota, opened, n)
 
 
 cdef int reply_new(
-    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
+    Context ctx, bytes name, Stream stream, Group group, Consumer consumer, GroupRead *read
 ) except -1:
     """Write what is claimed, if anything is to be claimed, and then new entries, `count` at most of both.
 
@@ -506,15 +627,15 @@ cdef int reply_new(
     cdef StreamCursor cursor
     cdef StreamID after = group.last_id
     cdef bint with_idle = read.min_idle_ms >= 0
-    cdef int64_t n = 0
+    cdef int64_t n = 0, claimed = 0
     cdef int64_t length = <int64_t>stream.length
-    cdef size_t opened = reply.open_array(min(read.count, length) if read.count else length)
+    cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
     if with_idle:
-        n = reply_claimed(ctx, name, stream, group, consumer, read)
+        n = claimed = reply_claimed(ctx, name, stream, group, consumer, read)
     if (n < read.count or read.count == 0) and has_new(stream, group):
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
-        while cursor_next(&cursor):
+        while not has_enough_bytes(&read.quota, reply, n) and cursor_next(&cursor):
             if with_idle:
                 write_entry_with_idle(reply, &cursor, 0, 0)
             else:
@@ -528,9 +649,9 @@ cdef int reply_new(
             n += 1
             if n == read.count:
                 break
-        if now is not None:
+        if now is not None and n > claimed:
             propagate_position(ctx, name, group)
-    return reply.close_array(opened, n)
+    return close_entries(reply, &read.quota, opened, n)
 
 
 cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t idle_ms, int64_t deliveries) except -1:
@@ -569,7 +690,7 @@ cdef int64_t reply_claimed(
         finder_init(&finder)
         pel_seek_oldest(&group.pel, &walk)
         record = pel_next(&walk)
-        while <size_t>n < most and is_idle(record, read):
+        while <size_t>n < most and is_idle(record, read) and not has_enough_bytes(&read.quota, reply, n):
             if find_entry(&finder, stream, record.id):
                 write_entry_with_idle(
                     reply, &finder.cursor, idle_of(record, read.now_ms), <int64_t>record.delivery_count

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.differential import Pair
-from support.later import flags_before
+from support.later import LATER_OPTIONS, flags_before
 from support.servers import Server
 from support.wire import Reply, ReplyReader, Wire
 
@@ -112,7 +112,12 @@ def comparable_docs(docs: Reply, known: Command) -> dict[str, Any]:
     if b"doc_flags" in fields:
         fields[b"doc_flags"] = unordered(fields[b"doc_flags"])
     if b"arguments" in fields:
-        fields[b"arguments"] = [comparable_argument(argument) for argument in fields[b"arguments"].value]
+        later = LATER_OPTIONS.get(known.full_name, ())
+        fields[b"arguments"] = [
+            comparable_argument(argument)
+            for argument in fields[b"arguments"].value
+            if pairs(argument)[b"name"].value not in later
+        ]
     if b"subcommands" in fields:
         declared = {sub.full_name.encode(): sub for sub in known.subcommands.values()}
         kind = fields[b"subcommands"].kind

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.differential import Pair, Request
-from support.later import flags_before
+from support.later import LATER_OPTIONS, flags_before
 from support.servers import Server, eventually
 from support.tables import cases
 from support.wire import Reply, Wire, split_line
@@ -475,7 +475,9 @@ def without_prose(reply: Reply) -> Any:
     return (reply.kind, reply.value)
 
 
-@pytest.mark.parametrize("name", [n for n in SPOKEN if n not in ("client", "config", "command", "debug", "object")])
+@pytest.mark.parametrize(
+    "name", [n for n in SPOKEN if n not in ("client", "config", "command", "debug", "object", *LATER_OPTIONS)]
+)
 def test_command_docs_describe_the_same_arguments(pair: Pair, name: str) -> None:
     ours, theirs = (docs_of(wire, name) for wire in pair.wires)
     assert ours == theirs

@@ -154,6 +154,10 @@ maxlen = words(b"MAXLEN", maybe(st.sampled_from([b"~", b"="]), 2), counts(-1, 9)
 minid = words(b"MINID", maybe(st.sampled_from([b"~", b"="]), 2), ids)
 trimming = words(st.one_of(maxlen, minid), maybe(limits, 4))
 count_option = words(b"COUNT", counts())
+quotas = st.one_of(
+    words(b"MAXCOUNT", st.sampled_from([b"1", b"2", b"3", b"7", b"0"])),
+    words(b"MAXSIZE", st.sampled_from([b"1", b"40", b"60", b"100", b"-1"])),
+)
 blocking = words(b"BLOCK", st.sampled_from([b"1", b"1", b"1", b"-1", b"x"]))
 
 
@@ -206,7 +210,7 @@ def _streams(id_words: SearchStrategy[bytes]) -> Words:
 
 xread = words(
     b"XREAD",
-    shuffled(maybe(count_option), maybe(blocking, 8)),
+    shuffled(maybe(count_option), maybe(blocking, 8), maybe(quotas, 6)),
     _streams(weighted((8, ids), (2, b"$"), (2, b"+"), (1, b">"))),
 )
 claim_option = words(b"CLAIM", min_idles)
@@ -214,7 +218,12 @@ group_option = words(b"GROUP", groups, consumers)
 xreadgroup = words(
     b"XREADGROUP",
     shuffled(
-        group_option, maybe(count_option), maybe(st.just(b"NOACK"), 6), maybe(blocking, 10), maybe(claim_option, 5)
+        group_option,
+        maybe(count_option),
+        maybe(st.just(b"NOACK"), 6),
+        maybe(blocking, 10),
+        maybe(claim_option, 5),
+        maybe(quotas, 6),
     ),
     _streams(weighted((10, b">"), (4, ids), (1, b"$"), (1, b"+"))),
 )

@@ -57,10 +57,11 @@ def test_without_options_there_is_no_limit_and_no_waiting() -> None:
 
 
 def test_every_option_is_read_in_any_order_and_case() -> None:
-    options = parse("xreadgroup noack claim 7 Count 3 block 0 group g c streams k >")
+    options = parse("xreadgroup MaxSize 9 noack claim 7 Count 3 block 0 maxcount 5 group g c streams k >")
     assert (options.group, options.consumer) == (b"g", b"c")
+    assert (options.max_count, options.max_bytes) == (5, 9)
     assert (options.count, options.timeout_ms, options.min_idle_ms, options.no_ack) == (3, 0, 7, True)
-    assert (options.first_key, options.key_count) == (12, 1)
+    assert (options.first_key, options.key_count) == (16, 1)
 
 
 def test_an_option_given_twice_counts_as_given_last() -> None:
@@ -84,6 +85,7 @@ def test_what_follows_streams_is_keys_and_ids_whatever_it_looks_like() -> None:
         ("XREADGROUP GROUP STREAMS STREAMS CLAIM STREAMS STREAMS a >", "a"),
         ("XREADGROUP COUNT 1 STREAMS GROUP g", "GROUP"),
         ("XREAD GROUP g c NOACK CLAIM 1 STREAMS a 0", "a"),
+        ("XREAD MAXCOUNT STREAMS MAXSIZE STREAMS STREAMS a 0", "a"),
         ("XREAD STREAMS a 0 b", None),
         ("XREAD a STREAMS b 0", None),
         ("XREAD COUNT 1 STREAMS", None),
@@ -124,6 +126,17 @@ def test_a_count_below_one_is_no_limit(count: str) -> None:
         ("XREADGROUP GROUP g c STREAMS a b >", UNBALANCED_GROUP),
         ("XREADGROUP STREAMS a b >", UNBALANCED_GROUP),
         ("XREAD GROUP g c STREAMS k 0", NOT_OFFERED.format("GROUP")),
+        ("XREAD MAXCOUNT x STREAMS k 0", "ERR value is not an integer or out of range"),
+        ("XREAD MAXSIZE 1.5 STREAMS k 0", "ERR value is not an integer or out of range"),
+        ("XREAD MAXCOUNT 0 STREAMS k 0", "ERR MAXCOUNT must be a positive integer"),
+        ("XREAD MAXSIZE -1 STREAMS k 0", "ERR MAXSIZE must be a positive integer"),
+        ("XREAD MAXCOUNT -1", "ERR MAXCOUNT must be a positive integer"),
+        ("XREAD COUNT 2 MAXCOUNT 1 k 0", "ERR syntax error"),
+        ("XREAD MAXCOUNT 1 COUNT 2 STREAMS k 0", "ERR MAXCOUNT must be greater than or equal to COUNT"),
+        ("XREADGROUP MAXCOUNT 1 COUNT 2 STREAMS k 0 1", UNBALANCED_GROUP),
+        ("XREADGROUP MAXCOUNT 1 COUNT 2 STREAMS k 0", "ERR Missing GROUP option for XREADGROUP"),
+        ("XREADGROUP GROUP g c MAXCOUNT 1 COUNT 2 STREAMS k $", "ERR MAXCOUNT must be greater than or equal to COUNT"),
+        ("XREAD MAXSIZE", "ERR syntax error"),
         ("XREAD NOACK STREAMS k 0", NOT_OFFERED.format("NOACK")),
         ("XREAD CLAIM 0 STREAMS k 0", NOT_OFFERED.format("CLAIM")),
         ("XREADGROUP COUNT 1 STREAMS k >", "ERR Missing GROUP option for XREADGROUP"),
