@@ -495,6 +495,7 @@ PERSISTENCE_FIELDS = (
     Field("aof_rewrites_consecutive_failures", lambda s: s.persistence.aof.rewrite_failures),
     Field("aof_last_write_status", lambda s: status(not s.persistence.aof.write_error)),
     Field("aof_last_cow_size", lambda s: s.persistence.last_rewrite_cow),
+    Field("backup_in_progress", lambda s: int(s.persistence.backup.is_in_progress)),
     Field("module_fork_in_progress", 0),
     Field("module_fork_last_cow_size", 0),
 )

@@ -26,14 +26,17 @@ from typing import TYPE_CHECKING, Any
 
 from streamd.errors import CommandError, ConfigError, StreamdError, printable
 from streamd.persistence.aof import AofOptions, AofState, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof_buffer import AofBuffer
 from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
-from streamd.persistence.aof_load import UnknownCommandError
+from streamd.persistence.aof_load import UnknownCommandError, load_files
 from streamd.persistence.aof_rewrite import BaseOptions, write_base
 from streamd.persistence.files import Files
 from streamd.persistence.lock import DirectoryInUseError, DirectoryLocks
+from streamd.persistence.manifest import Manifest
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb_read import RdbReader
 from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
+from streamd.server.backup import Backup
 from streamd.server.child import Child, Children, Report
 from streamd.server.client import Client
 
@@ -122,6 +125,17 @@ def working_directory() -> str:
         return "unknown"
 
 
+class Takers:
+    """Several buffers that all get the effects of commands."""
+
+    def __init__(self, buffers: list[AofBuffer]) -> None:
+        self._buffers = buffers
+
+    def append_effects(self, effects: list[tuple[int, list[bytes]]], now_ms: int) -> None:
+        for buffer in self._buffers:
+            buffer.append_effects(effects, now_ms)
+
+
 class _Abandoned(Exception):
     """The server was told to end while it was reading."""
 
@@ -189,6 +203,12 @@ class Persistence:
             AofOptions(directory=self._directory, dirname=config.appenddirname, filename=config.appendfilename),
             has_child=lambda: self.children.current is not None,
         )
+        self.backup = Backup(
+            config, self.children,
+            parent=lambda: self._directory, claim=self._claim, count_keys=self._count_keys,
+            write_base=lambda path, report: self._write_base(path, self._slowed(report.keys), is_snapshot=True),
+            changed=self._backup_changed,
+        )  # fmt: skip
         self.apply_settings()
         self.refresh()
 
@@ -256,6 +276,8 @@ class Persistence:
             directories.add(self._directory)
         if self._config.appendonly or self.aof.state is not AofState.OFF or self.aof.rewrite_pid is not None:
             directories.add(self.aof.parent)
+        if self.backup.is_in_progress:
+            directories.add(self.backup.parent)
         return directories
 
     def _claim(self, *more: str) -> None:
@@ -301,6 +323,7 @@ class Persistence:
     def close(self) -> None:
         """The end of the server: leave the files to others."""
         self.children.kill()
+        self.backup.fail("the server has ended")
         self._locks.keep(())
 
     # --- Snapshots ---------------------------------------------------------------------------------------------------
@@ -454,6 +477,7 @@ class Persistence:
             self.aof.flush()
         except CannotPersistError as error:
             self._give_up(error)
+        self.backup.flush()
         took_ms = int((time.monotonic() - started) * 1000)
         if took_ms:
             event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
@@ -475,7 +499,7 @@ class Persistence:
         child = self.children.current
         if child is not None and child.kind == "aof":
             raise CommandError("ERR Background append only file rewriting already in progress")
-        if child is not None or must_wait:
+        if child is not None or must_wait or self.backup.is_in_progress:
             self.aof.rewrite_scheduled = True
             return "Background append only file rewriting scheduled"
         if not self._fork_rewrite():
@@ -484,11 +508,11 @@ class Persistence:
             )
         return "Background append only file rewriting started"
 
-    def _write_base(self, path: str, progress: Progress = None) -> None:
-        """Write the data set as the base of the append-only file."""
+    def _write_base(self, path: str, progress: Progress = None, *, is_snapshot: bool = False) -> None:
+        """Write the data set as the base of an append-only file; is_snapshot: whatever the settings say."""
         config = self._config
         options = BaseOptions(
-            use_rdb_preamble=config.aof_use_rdb_preamble,
+            use_rdb_preamble=is_snapshot or config.aof_use_rdb_preamble,
             timestamp=config.aof_timestamp_enabled,
             incremental_fsync=config.aof_rewrite_incremental_fsync,
             rdb=self._write_options(lossless_form(config.rdb_form), **{"aof-base": 1}),
@@ -568,6 +592,7 @@ class Persistence:
                 raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.")
         else:
             self._switch_off()
+            self.backup.fail("appendonly is stopped")
         self._refresh_propagation()
 
     def _switch_off(self) -> None:
@@ -584,9 +609,15 @@ class Persistence:
     def _refresh_propagation(self) -> None:
         """Have the dispatcher collect effects as long as somebody wants them."""
         dispatcher = self._server.dispatcher
-        is_wanted = self.aof.state is not AofState.OFF
-        dispatcher.propagation = self.aof.buffer if is_wanted else None
-        dispatcher.context.is_propagating = is_wanted
+        takers = [self.aof.buffer] if self.aof.state is not AofState.OFF else []
+        if self.backup.buffer is not None:
+            takers.append(self.backup.buffer)
+        dispatcher.propagation = takers[0] if len(takers) == 1 else Takers(takers) if takers else None
+        dispatcher.context.is_propagating = bool(takers)
+
+    def _backup_changed(self) -> None:
+        self._settle()
+        self._refresh_propagation()
 
     # --- Loading -----------------------------------------------------------------------------------------------------
 
@@ -599,10 +630,13 @@ class Persistence:
         await self._claim_at_start()
         try:
             self.aof.read_manifest()
-            if self._config.appendonly:
+            self.backup.find()
+            if self._config.preload_file:
+                await self._preload(self._config.preload_file)
+            elif self._config.appendonly:
                 await self._load_append_only()
-            else:
-                await self._load_snapshot()
+            elif self._has_snapshot():
+                await self._load_snapshot(self.snapshot_path)
         except _Abandoned:
             return
         except (OSError, StreamdError) as error:
@@ -653,20 +687,51 @@ class Persistence:
         self.aof.open(self._write_base)
         self._refresh_propagation()
 
+    async def _preload(self, what: str) -> None:
+        """Load what `preload-file` names, instead of the server's own files, and as it is: nothing is cut off."""
+        kind, _, name = what.partition(":")
+        path = self.path(name)
+        if kind == "rdb":
+            await self._load_snapshot(path)
+        else:
+            with open(path, "rb") as file:
+                files = Manifest.parse(file.read(), path).to_load
+            directory = os.path.dirname(path)
+            self._begin_loading(sum(os.path.getsize(os.path.join(directory, each.name)) for each in files))
+            options = AofLoadOptions(load_truncated=False)
+            await self._step(self._replay(partial(load_files, directory, files), options))
+        if self._config.appendonly:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Begin the append-only file with a base of what has been loaded; what was in it becomes history."""
+        pid = os.getpid()
+        self.aof.enable()
+        self.aof.begin_rewrite()
+        self.aof.rewrite_started(pid)
+        self._write_base(self.aof.temporary_base(pid))
+        if not self.aof.finish_rewrite(True):
+            raise LoadError("The append-only file could not be begun")
+        self._refresh_propagation()
+
     def _replay_append_only(self) -> Iterator[int]:
         """Run the commands of the append-only file; yields bytes read so far."""
-        server = self._server
-        client = Client(server.dispatcher)
         options = AofLoadOptions(
             load_truncated=self._config.aof_load_truncated,
             corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
         )
+        return self._replay(self.aof.load, options)
+
+    def _replay(self, load: Callable[..., Iterator[int]], options: AofLoadOptions) -> Iterator[int]:
+        """Run commands of files; load: AppendOnlyFile.load, or its like."""
+        server = self._server
+        client = Client(server.dispatcher)
         is_propagating = server.dispatcher.context.is_propagating
         server.dispatcher.context.is_propagating = False
         for db in server.databases:
             db.keeps_expired = True
         try:
-            yield from self.aof.load(
+            yield from load(
                 partial(server.dispatcher.replay, client), options,
                 load_rdb=self._load_base, knows=self._require_known, databases=server.databases,
             )  # fmt: skip
@@ -681,13 +746,15 @@ class Persistence:
         if command is None or (command.subcommands and len(args) == 1):
             raise UnknownCommandError(f"Unknown command '{printable(args[0][:128])}'")
 
-    async def _load_snapshot(self) -> None:
-        path = self.snapshot_path
+    def _has_snapshot(self) -> bool:
         try:
-            size = os.stat(path).st_size
+            os.stat(self.snapshot_path)
         except FileNotFoundError:
-            return
-        self._begin_loading(size)
+            return False
+        return True
+
+    async def _load_snapshot(self, path: str) -> None:
+        self._begin_loading(os.stat(path).st_size)
         reader = load_file(path, self._server.databases, self.load_options())
         await self._step(reader.steps())
         self._note_loaded(reader)
@@ -761,6 +828,7 @@ class Persistence:
         """Called `hz` times a second: begin what is due."""
         if self.loading is not None:
             return
+        self.backup.cron()
         if self.aof.is_idle and not (self._config.save or self.is_save_scheduled or self._was_failing):
             # Nothing is kept on the disk. Everything below would come to the same, and take four times as long.
             return
@@ -772,7 +840,7 @@ class Persistence:
             self._look_at_errors()
         if self.children.current is not None:
             return
-        if self.aof.wants_rewrite():
+        if not self.backup.is_in_progress and self.aof.wants_rewrite():
             self._fork_rewrite()
         elif self.is_save_scheduled or self._is_save_due():
             self._fork_save()

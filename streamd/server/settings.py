@@ -573,6 +573,10 @@ def only_a_filename(name: str) -> Callable[[str], str | None]:
     return lambda text: f"{name} can't be a path, just a filename" if "/" in text else None
 
 
+def only_a_preload(text: str) -> str | None:
+    return "preload-file must be aof:<manifest> or rdb:<file>" if text and text[:4] not in ("aof:", "rdb:") else None
+
+
 def only_empty(reason: str) -> Callable[[str], str | None]:
     """For settings that promise what this server does not have: nothing but the empty default is taken."""
     return lambda text: reason if text else None
@@ -916,6 +920,18 @@ PERSISTENCE = (
     text(
         "appenddirname", "appendonlydir", flags="immutable", check=only_a_filename("appenddirname"),
         doc="Directory of the log's files.",
+    ),
+    text(
+        "backupdirname", "backupdir", flags="immutable", check=only_a_filename("backupdirname"),
+        doc="Directory of the files of BACKUP.",
+    ),
+    integer(
+        "backup-sealed-ttl", 0, hi=INT_MAX, unit="seconds",
+        doc="Delete a sealed backup after this time; 0 keeps it.",
+    ),
+    text(
+        "preload-file", flags="immutable", check=only_a_preload,
+        doc="Load `aof:<manifest>` or `rdb:<file>` at the start instead of the server's own files.",
     ),
     boolean("no-appendfsync-on-rewrite", False, apply="refresh", doc="Do not flush while a snapshot or rewrite runs."),
     integer(
