@@ -88,6 +88,7 @@ def fake_server(**changes: Any) -> Any:
             keys_loaded=0,
             last_rewrite_cow=0,
             children=SimpleNamespace(current=None, last_fork_us=48, total_forks=49),
+            backup=SimpleNamespace(is_in_progress=False),
             aof=SimpleNamespace(
                 rewrite_scheduled=False,
                 last_rewrite_s=-1,
