@@ -150,7 +150,7 @@ def transfer(bench: Bench, schema: object) -> int:
 
             options = SourceOptions.parse(self.options)
             layout = table_layout(self.schema, options)
-            decoder = EntryDecoder(layout.columns, layout.schema, STREAM.encode())
+            decoder = EntryDecoder(layout, STREAM.encode())
             count = options.batch_size
             (batch,) = read_range(
                 options.connection, decoder, STREAM.encode(), 1, 2**128 - 1, fetch_size=count, limit=count

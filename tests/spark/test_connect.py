@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.errors import OptionError, ServerError, UnreachableError
 from streamd.spark.source.ranges import read_range, scan_range
-from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout
+from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.spark.wire.connection import Connection, Link, connect, pack_command, run, server_features
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, pack_id
 from streamd.spark.wire.options import ConnectionOptions
@@ -33,7 +33,7 @@ def decoder() -> EntryDecoder:
     from streamd.spark.source.options import SourceOptions
 
     layout = table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
-    return EntryDecoder(layout.columns, arrow_schema(DEFAULT_SCHEMA), b"s")
+    return EntryDecoder(layout, b"s")
 
 
 def fill(store: redis.Redis, count: int) -> None:

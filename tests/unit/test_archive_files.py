@@ -13,7 +13,6 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 pytest.importorskip("pyspark", reason="archives need streamd-server[spark]")
 
 import click
-import hiredis
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,6 @@ from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.parquet import ROW_GROUP, file_schema, first_disorder, read_rows, write_files
-from streamd.spark.archive.reply import encode_reply
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.wire.ids import MAX_ID, pack_id, parse_entry_id
 
@@ -148,36 +146,6 @@ def test_an_entry_that_was_not_written_is_told(ours: str, theirs: str, size: int
 def test_other_fields_are_told() -> None:
     with pytest.raises(VerifyError, match="fields"):
         count_gone(some("1 2 3"), some("1 2 3", value=b"w"))
-
-
-# --- Replies --------------------------------------------------------------------------------------------------------------
-
-texts = st.binary(max_size=20)
-entries = st.lists(st.lists(st.tuples(texts, texts), max_size=5), max_size=20)
-
-
-@given(found=entries, start=st.integers(0, 20), count=st.integers(0, 20))
-def test_rows_become_the_reply_that_a_server_would_give(
-    found: list[list[tuple[bytes, bytes]]], start: int, count: int
-) -> None:
-    rows = [(f"{at}-{at * 7}", fields) for at, fields in enumerate(found)]
-    batch = batch_of(rows).slice(start, count)
-    reader = hiredis.Reader()
-    reader.feed(encode_reply(batch.column("id"), batch.column("fields")))
-    want = [[each.encode(), [part for pair in fields for part in pair]] for each, fields in rows[start : start + count]]
-    assert reader.gets() == want
-    assert reader.gets() is False
-
-
-def test_columns_of_other_types_are_refused() -> None:
-    batch = hourly(3)
-    ids, fields = batch.column("id"), batch.column("fields")
-    with pytest.raises(TypeError):
-        encode_reply(batch.column("ms"), fields)
-    with pytest.raises(TypeError):
-        encode_reply(ids.slice(1), fields)
-    with pytest.raises(TypeError):
-        encode_reply(pa.array(["1-1", None, "2-2"]), fields)
 
 
 def test_ids_are_read_as_numbers_not_as_texts() -> None:

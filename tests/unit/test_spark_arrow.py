@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -38,6 +39,7 @@ from pyspark.sql.types import (  # noqa: E402
 from streamd.errors import ProtocolError  # noqa: E402
 from streamd.spark.arrow.decode import EntryDecoder  # noqa: E402
 from streamd.spark.arrow.encode import XAddEncoder  # noqa: E402
+from streamd.spark.arrow.recast import RowCaster  # noqa: E402
 from streamd.spark.errors import MalformedError, ServerError  # noqa: E402
 from streamd.spark.source.options import SourceOptions  # noqa: E402
 from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout  # noqa: E402
@@ -64,7 +66,7 @@ def reply_of(entries: Sequence[Entry]) -> bytes:
 
 def decoder_of(schema: StructType, mode: str = "PERMISSIVE", **more: Any) -> EntryDecoder:
     layout = table_layout(schema, SourceOptions.parse({"stream": "key", "mode": mode}))
-    return EntryDecoder(layout.columns, arrow_schema(schema), b"key", mode=mode, **more)
+    return EntryDecoder(layout, b"key", **more)
 
 
 def feed(decoder: EntryDecoder, data: bytes) -> bool:
@@ -138,7 +140,7 @@ def test_rows_are_taken_in_the_middle_of_a_reply_and_a_broken_one_is_forgotten()
 
 def test_marks_are_noted_without_rows() -> None:
     entries: list[Entry] = [((at, 1), [(b"n", b"x" * at)]) for at in range(1, 11)]
-    decoder = EntryDecoder((), None, b"key", every=4)
+    decoder = EntryDecoder(None, b"key", every=4)
     feed(decoder, reply_of(entries))
     assert decoder.marks == [at << 64 | 1 for at in (1, 5, 9)]
     sizes = [len(reply_of([each])) - len(b"*1\r\n") for each in entries]
@@ -326,6 +328,71 @@ def test_what_did_not_fit_is_kept_as_json() -> None:
     decoder = decoder_of(schema)
     feed(decoder, reply_of([((1, 0), [(b"n", b'"\xff'), (b"n", b"x")])]))
     assert decoder.take().to_pylist() == [{"n": None, "_corrupt_record": '{"n":"\\"\\\\xff","n":"x"}'}]
+
+
+# --- Rows of an archive ---------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from([b"s", b"n", b"d", b"b", b"t", b"x", b"\xff"])
+CASTS = st.sampled_from([b"", b"1", b" 7 ", b"-2.5e3", b"yes", b"x", b"2024-02-29T12:30:00Z", b"\xff", b"9" * 30])
+ARCHIVED = st.lists(st.tuples(st.tuples(HALVES, HALVES), st.lists(st.tuples(NAMES, CASTS), max_size=80)), max_size=12)
+
+TYPED = StructType()
+for _name, _kind in {
+    "id": StringType(), "ms": DecimalType(20, 0), "seq": LongType(), "time": TimestampType(), "stream": BinaryType(),
+    "s": StringType(), "n": IntegerType(), "d": DoubleType(), "b": BooleanType(), "t": TimestampType(),
+}.items():  # fmt: skip
+    TYPED.add(_name, _kind)
+
+TABLES = {
+    "default": DEFAULT_SCHEMA,
+    "typed": TYPED,
+    "with what does not fit": StructType().add("n", ByteType()).add("_corrupt_record", StringType()),
+    "a map": StructType().add("fields", MapType(StringType(), BinaryType())).add("d", DecimalType(5, 2)),
+}
+
+
+def archived(entries: Sequence[Entry]) -> pa.RecordBatch:
+    """Entries as lossless rows."""
+    return pa.RecordBatch.from_pylist(rows_of(entries), arrow_schema(DEFAULT_SCHEMA))
+
+
+def all_rows(decoder: EntryDecoder, data: bytes) -> pa.RecordBatch:
+    feed(decoder, data)
+    return decoder.take()
+
+
+@settings(deadline=None, max_examples=40)
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "FAILFAST"])
+@given(ARCHIVED, st.integers(0, 12), st.integers(0, 12))
+def test_archived_rows_become_what_replies_become(
+    table: str, mode: str, entries: list[Entry], start: int, count: int
+) -> None:
+    layout = table_layout(TABLES[table], SourceOptions.parse({"stream": "key", "mode": mode}))
+    caster, decoder = RowCaster(layout, b"key"), EntryDecoder(layout, b"key")
+    # A slice, as readers take them at the edges of a range; and again, since a caster is used for many batches.
+    batch = archived(entries).slice(start, count)
+    for some, data in ((batch, entries[start : start + count]), (archived(entries), entries)):
+        try:
+            want = all_rows(decoder, reply_of(data))
+        except MalformedError as error:
+            with pytest.raises(MalformedError, match=f"^{re.escape(str(error))}$"):
+                caster.cast(some.column("id"), some.column("fields"))
+            return
+        made = caster.cast(some.column("id"), some.column("fields"))
+        made.validate()
+        assert made.equals(want)
+
+
+def test_columns_that_are_no_archived_rows_are_refused() -> None:
+    batch = archived([((at, 0), [(b"n", b"1")]) for at in range(3)])
+    ids, fields = batch.column("id"), batch.column("fields")
+    caster = RowCaster(table_layout(TYPED, SourceOptions.parse({"stream": "key"})), b"key")
+    for wrong in (batch.column("ms"), ids.slice(1), pa.array(["1-1", None, "2-2"])):
+        with pytest.raises(TypeError):
+            caster.cast(wrong, fields)
+    with pytest.raises(ValueError, match="x is no ID of an entry"):
+        caster.cast(pa.array(["1-1", "x", "2-2"]), fields)
 
 
 # --- Encoding -------------------------------------------------------------------------------------------------------------

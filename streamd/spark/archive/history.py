@@ -364,7 +364,7 @@ def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Gen
         groups=groups,
         batch_rows=options.batch_size,
     )
-    yield from decoded(batches, table, part.stream)
+    yield from cast(batches, table, part.stream)
 
 
 def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -392,20 +392,12 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def decoded(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) -> Iterator[pa.RecordBatch]:
-    """The same rows in the columns of a user's schema, by the decoder that makes them of the server's replies."""
-    from streamd.spark.archive.reply import encode_reply
-    from streamd.spark.arrow.decode import EntryDecoder
+def cast(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) -> Iterator[pa.RecordBatch]:
+    """The same rows in the columns of a user's schema, which mean what they mean for entries of a server."""
+    from streamd.spark.arrow.recast import RowCaster
 
-    decoder = EntryDecoder(table.columns, table.schema, stream_key(stream), mode=table.mode)
+    caster = RowCaster(table, stream_key(stream))
     for batch in batches:
-        reply = memoryview(encode_reply(batch.column(0), batch.column(1)))
-        at = 0
-        while at < len(reply):
-            space = decoder.space()
-            count = min(len(space), len(reply) - at)
-            space[:count] = reply[at : at + count]
-            decoder.advance(count)
-            at += count
-        if decoder.rows:
-            yield decoder.take()
+        found = caster.cast(batch.column("id"), batch.column("fields"))
+        if found.num_rows:
+            yield found

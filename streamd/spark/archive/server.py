@@ -71,11 +71,11 @@ def read_entries(
     stream: str,
     low: int,
     high: int,
-    layout: TableLayout,
+    table: TableLayout,
     *,
     fetch_size: int = FETCH,
     batch_rows: int = BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """The entries with IDs in [low, high] as record batches, in order, over a connection of its own."""
-    decoder = EntryDecoder(layout.columns, layout.schema, stream_key(stream), mode=layout.mode)
-    return read_range(options, decoder, stream_key(stream), low, high, fetch_size=fetch_size, batch_rows=batch_rows)
+    key = stream_key(stream)
+    return read_range(options, EntryDecoder(table, key), key, low, high, fetch_size=fetch_size, batch_rows=batch_rows)

@@ -1,5 +1,6 @@
-from collections.abc import Sequence
 from typing import Any, final
+
+from streamd.spark.arrow.table import TableLayout
 
 __all__ = ["EntryDecoder"]
 
@@ -7,13 +8,10 @@ __all__ = ["EntryDecoder"]
 class EntryDecoder:
     """Bytes of XRANGE replies in, record batches out; see the head of decode.pyx."""
 
-    def __new__(
-        cls, columns: Sequence[Any], schema: Any, stream: bytes, *, mode: str = "PERMISSIVE", every: int = 0
-    ) -> EntryDecoder:
+    def __new__(cls, table: TableLayout | None, stream: bytes, *, every: int = 0) -> EntryDecoder:
         """
-        columns  streamd.spark.schema.Column, in the order of `schema`; none: entries are counted only
-        schema   the pyarrow.Schema of the batches; None when there are no columns
-        every    note the first ID, and each ID so many entries on, in `marks`; 0: none
+        table  None: entries are counted only
+        every  note the first ID, and each ID so many entries on, in `marks`; 0: none
         """
     def space(self) -> memoryview:
         """Room to receive into. Dead after the next call of `space`, `advance` or `reset`."""

@@ -73,7 +73,7 @@ class RangesReader(DataSourceReader):
         if part is None:
             return
         key = stream_key(part.stream)
-        decoder = EntryDecoder(self.layout.columns, self.layout.schema, key, mode=self.layout.mode)
+        decoder = EntryDecoder(self.layout, key)
         yield from read_range(
             self.options.connection,
             decoder,

@@ -222,7 +222,7 @@ def scan_range(
     max_bytes  stop before the entry that would go above it, but not before the first; the scan may read a little further
     """
     step = every or (SIZING_STEP if max_bytes is not None else 0)
-    decoder = EntryDecoder((), None, stream, every=step)
+    decoder = EntryDecoder(None, stream, every=step)
     reader = RangeReader(
         options,
         decoder,
@@ -244,7 +244,7 @@ def scan_range(
         # The marks tell about where the limit is; entry by entry only the last steps before it are looked at. mark_bytes[n]
         # are the bytes of the entries before mark n, so that the mark before the last one that fits has one to be kept.
         at = max(0, bisect_right(mark_bytes, max_bytes) - 2)
-        sizes = EntryDecoder((), None, stream, every=1)
+        sizes = EntryDecoder(None, stream, every=1)
         reader = RangeReader(
             options, sizes, stream, marks[at], last_id, fetch_size=fetch_size, limit=2 * step, connection=connection
         )

@@ -136,7 +136,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         part: Part = partition.value
         options = self.options
         key = stream_key(part.stream)
-        decoder = EntryDecoder(self.layout.columns, self.layout.schema, key, mode=self.layout.mode)
+        decoder = EntryDecoder(self.layout, key)
         yield from read_range(
             options.connection,
             decoder,
