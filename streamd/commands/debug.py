@@ -143,6 +143,30 @@ def sleep(ctx: Any, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
+@subcommand(b"SEGFAULT", 2)
+def segfault(ctx: Any, args: list[bytes]) -> None:
+    ctx.server.crash(is_fault=True)
+
+
+@subcommand(b"PANIC", 2)
+def panic(ctx: Any, args: list[bytes]) -> None:
+    log.warning("Guru Meditation: called by Unittest!")
+    ctx.server.crash(is_fault=False)
+
+
+@subcommand(b"OOM", 2)
+def oom(ctx: Any, args: list[bytes]) -> None:
+    log.warning("Out Of Memory allocating %d bytes!", 2**63 - 1)
+    ctx.server.crash(is_fault=False)
+
+
+@subcommand(b"ASSERT", 2)
+def assert_(ctx: Any, args: list[bytes]) -> None:
+    log.warning("=== ASSERTION FAILED ===")
+    log.warning("==> '1 == 2' is not true")
+    ctx.server.crash(is_fault=False)
+
+
 @subcommand(b"ERROR", 3)
 def error(ctx: Any, args: list[bytes]) -> None:
     raise CommandError(one_line(args[2]))
@@ -402,6 +426,8 @@ def help_(ctx: Any, args: list[bytes]) -> None:
         ctx.reply,
         args,
         (
+            "ASSERT",
+            "    Die of an assertion.",
             "CHANGE-REPL-ID",
             "    Take a new replication ID.",
             "DIGEST",
@@ -418,6 +444,10 @@ def help_(ctx: Any, args: list[bytes]) -> None:
             "    Write a line to the log.",
             "OBJECT <key>",
             "    Tell how a value is kept.",
+            "OOM",
+            "    Die as if memory had run out.",
+            "PANIC",
+            "    Die of a panic.",
             "PAUSE-CRON <0|1>",
             "    Stop work in the background, or go on with it.",
             "POPULATE <count> [<prefix>] [<size>]",
@@ -426,6 +456,8 @@ def help_(ctx: Any, args: list[bytes]) -> None:
             f"    Return a value of a type: {', '.join(name.decode() for name in REPLIES)}.",
             "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
             "    Write a snapshot and read it again.",
+            "SEGFAULT",
+            "    Die of a fault.",
             "SET-ACTIVE-EXPIRE <0|1>",
             "    Leave expired keys where they are, or remove them as usual.",
             "SLEEP <seconds>",

@@ -30,6 +30,7 @@ from streamd.engine.database import Database, has_due
 from streamd.engine.lazyfree import LazyFree
 from streamd.errors import AclError, ConfigError
 from streamd.persistence.rdb_format import FORMS
+from streamd.server import crash
 from streamd.server.acl import Acl
 from streamd.server.blocking import BlockedClients
 from streamd.server.client import Client
@@ -43,6 +44,7 @@ from streamd.server.log import VERBOSE, interject
 from streamd.server.memory import Memory
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
+from streamd.server.process import Process
 from streamd.server.rates import Rate, RecentMost
 from streamd.server.slowlog import SlowLog
 from streamd.server.tls import TlsError, find_common_name, make_context
@@ -129,6 +131,8 @@ class Server:
         self.expire_cycle_us = 0
         self.is_embedded = True
         self.exit_code = 0
+        self.process: Process | None = None
+        """None in a program that embeds the server."""
         self.shutdown_signal: int | None = None
         """SIGTERM or SIGINT, until the shutdown that it asks for has been called off or has failed."""
         self.blocked: BlockedClients
@@ -171,6 +175,8 @@ class Server:
         self.eviction = Eviction(self, self.dispatcher)
         self.memory = Memory(self)
         self.persistence = Persistence(self, self._loop)
+        if self.process is not None:
+            self.persistence.children.begin = self.process.begin_child
         self.apply_all_settings()
         self.config.callbacks |= {"listen-tls": self._relisten_tls, "tls": self._reload_tls}
         self.config.callbacks |= {
@@ -276,6 +282,12 @@ class Server:
             client.shut_down()
         self.persistence.close()
         self._stopped.set()
+
+    def crash(self, *, is_fault: bool) -> None:
+        """DEBUG SEGFAULT and its kind: die, of a fault or of an abort. A program that embeds the server dies with it."""
+        if is_fault:
+            crash.die()
+        os.abort()
 
     def abort(self) -> None:
         """Stop at once, with nothing sent to anybody: what clients would be told is not true."""
@@ -527,6 +539,8 @@ class Server:
         """What is done `hz` times a second, each time a bounded amount."""
         self._cron_handle = self._loop.call_later(1 / self.config.hz, self._cron)
         self.cron_loops += 1
+        if self.process is not None:
+            self.process.beat()
         if self.is_cron_paused:
             return
         if self.shutdown_signal is not None:
@@ -642,6 +656,8 @@ def run(config: Config) -> int:
 async def _serve(config: Config) -> int:
     server = Server(config)
     server.is_embedded = False
+    server.process = Process(server)
+    server.process.start()
     # Everything that exists now lives as long as the process: no collection needs to look at it.
     gc.collect()
     gc.freeze()

@@ -161,6 +161,8 @@ class Children:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._on_end: Callable[[Child], None] | None = None
+        self.begin: Callable[[], None] = lambda: None
+        """Called at the start of each child's life."""
         self._pipe = -1
         self.current: Child | None = None
         self.last_fork_us = 0
@@ -187,7 +189,7 @@ class Children:
             os.close(write_end)
             raise
         if pid == 0:
-            _run(job, write_end)
+            _run(self.begin, job, write_end)
         self.last_fork_us = (time.perf_counter_ns() - before) // 1000
         self.total_forks += 1
         os.close(write_end)
@@ -241,7 +243,7 @@ def own_memory() -> int:
         return 0
 
 
-def _run(job: Callable[[Report], None], pipe: int) -> NoReturn:
+def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int) -> NoReturn:
     """The life of the child."""
     code = 1
     try:
@@ -252,6 +254,7 @@ def _run(job: Callable[[Report], None], pipe: int) -> NoReturn:
         os.closerange(3, pipe)
         os.closerange(pipe + 1, MAX_FD)
         logging.disable()
+        begin()
         report = Report(pipe)
         try:
             job(report)

@@ -1,6 +1,8 @@
 # cython: language_level=3
 """From a request to its handler. See dispatch.pyx."""
 
+from cpython.ref cimport PyObject
+
 from streamd.commands.context cimport Context
 from streamd.server.client cimport Client
 from streamd.server.pubsub cimport Hub
@@ -98,6 +100,7 @@ cdef class Dispatcher:
     cdef Entry exec_entry             # that of EXEC
     cdef bint has_run_transaction     # the running command is an EXEC that has run what was queued
     cdef readonly Client executing    # whose command runs; None between commands
+    cdef PyObject *executing_args     # its arguments, borrowed; only valid while there is one
     cdef readonly object keyspace     # Keyspace
     cdef readonly Monitors monitors
     cdef public bint tracks_latency   # latency-tracking: keep histograms

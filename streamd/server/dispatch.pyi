@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from typing_extensions import disjoint_base
@@ -69,6 +69,7 @@ class Dispatcher:
     limits_clients: bool
     is_refusing: bool
     executing: Client | None
+    def running(self) -> tuple[Client | None, Any, Sequence[bytes]]: ...
     keyspace: Keyspace
     tracking: Tracking
     hub: Hub

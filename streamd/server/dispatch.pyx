@@ -660,6 +660,7 @@ cdef class Dispatcher:
         cdef size_t mark = client.reply.length
         self.unit_mark = mark
         self.executing = client
+        self.executing_args = <PyObject *>args
         client.last_command = entry.command
         self.perform(client, entry, args)
         self.executing = None
@@ -726,6 +727,13 @@ cdef class Dispatcher:
         if took_us >= self.latency_us:
             self.server.latency.add("fast-command" if "fast" in entry.command.flags else "command", took_us // 1000)
         return 0
+
+    def running(self):
+        """The client whose command runs, its Entry and its arguments; (None, None, ()) between commands."""
+        if self.executing is None:
+            return None, None, ()
+        args = <object>self.executing_args
+        return self.executing, self.look_up(args), args
 
     def set_slow_limits(self, long long slowlog_us, long long latency_ms):
         """slowlog-log-slower-than (negative: nothing is logged) and latency-monitor-threshold (0: nothing is)."""

@@ -23,7 +23,7 @@ from streamd.errors import ConfigError
 if TYPE_CHECKING:
     from streamd.server.config import Config
 
-__all__ = ["VERBOSE", "LineFormatter", "interject", "set_level", "setup"]
+__all__ = ["VERBOSE", "LineFormatter", "interject", "log_file", "set_level", "setup"]
 
 VERBOSE = 15
 """Between DEBUG and INFO."""
@@ -95,6 +95,11 @@ def interject(text: str) -> None:
         if isinstance(handler, logging.StreamHandler):
             with suppress(OSError):
                 os.write(handler.stream.fileno(), line)
+
+
+def log_file() -> str:
+    """The absolute path of the log file; empty: it goes to standard output."""
+    return next((handler.baseFilename for handler in log.handlers if isinstance(handler, WatchedFileHandler)), "")
 
 
 def set_level(config: Config) -> None:

@@ -237,6 +237,14 @@ class Choice(Kind):
         return ", ".join(self.words)
 
 
+class OomMode(Choice):
+    """str: `yes` is another word for `relative`, and the one that is shown"""
+
+    def parse(self, args: Sequence[str], old: Any) -> str:
+        word = super().parse(args, old)
+        return "yes" if word == "relative" else word
+
+
 class Flags(Kind):
     """tuple of str: some of a few words, in the order of `words`; the first word stands for none of them"""
 
@@ -755,6 +763,19 @@ PROCESS = (
         "shutdown-timeout", 10, hi=INT_MAX, unit="seconds", flags="planned",
         doc="How long a shutdown waits for replicas to catch up.",
     ),
+    boolean("crash-log-enabled", True, apply="crash-log", doc="Write a report to the log when the process dies of a signal."),
+    integer(
+        "watchdog-period", 0, hi=INT_MAX, unit="ms", flags="hidden", apply="watchdog",
+        doc="Write the stacks to the log when the event loop has not come round for so long. 0: never.",
+    ),
+    setting(
+        "oom-score-adj", OomMode(("no", "yes", "relative", "absolute")), "no", apply="oom-score",
+        doc="Have the system end this process sooner, or later, than others when memory runs out; `yes` is `relative`.",
+    ),
+    setting(
+        "oom-score-adj-values", OomScores(), (0, 200, 800), apply="oom-score",
+        doc="Scores of the server, of a replica and of children that write files; `relative`: added to what it starts with.",
+    ),
     boolean("syslog-enabled", False, flags="immutable planned", doc="Log to the system's log as well."),
     text("syslog-ident", "redis", flags="immutable planned", doc="Name in the system's log."),
     choice(
@@ -1121,7 +1142,6 @@ def _foreign() -> tuple[Setting, ...]:
         integer("active-defrag-max-scan-fields", 1000, lo=1, flags=f, doc=""),
         boolean("activerehashing", True, flags=f, doc=""),
         boolean("always-show-logo", False, flags=i, doc=""),
-        boolean("crash-log-enabled", True, flags=f, doc=""),
         boolean("crash-memcheck-enabled", True, flags=f, doc=""),
         boolean("use-exit-on-panic", False, flags="foreign hidden", doc=""),
         boolean("disable-thp", True, flags=i, doc=""),
@@ -1132,15 +1152,12 @@ def _foreign() -> tuple[Setting, ...]:
         integer("max-new-connections-per-cycle", 10, lo=1, hi=1000, flags=f, doc=""),
         text("ignore-warnings", flags=f, doc=""),
         text("locale-collate", flags=f, doc=""),
-        choice("oom-score-adj", "no", ("no", "yes", "relative", "absolute"), flags=f, doc=""),
-        setting("oom-score-adj-values", OomScores(), (0, 200, 800), "", flags=f),
         choice("enable-module-command", "no", NO_YES_LOCAL, flags=i, doc=""),
         boolean("set-proc-title", True, flags=i, doc=""),
         text("proc-title-template", "{title} {listen-addr} {server-mode}", check=title_template, flags=f, doc=""),
         integer("socket-mark-id", 0, hi=2**32 - 1, flags=i, doc=""),
         *(text(f"{what}-cpulist", flags=i, aliases=f"{what.replace('-', '_')}_cpulist", doc="")
           for what in ("server", "bio", "aof-rewrite", "bgsave")),
-        integer("watchdog-period", 0, hi=INT_MAX, flags="foreign hidden", doc=""),
         integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT_MAX, flags="foreign hidden", doc=""),
     )  # fmt: skip
     return (*types, *lazyfree, *cluster, *process)
