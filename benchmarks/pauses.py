@@ -296,7 +296,9 @@ def measure(server: Server, name: str, wide: Wide, rounds: int) -> Pause:
 
 
 def stat_us(client: Connection, stat: str) -> float:
-    match = re.search(rb"cmdstat_%s:calls=\d+,usec=(\d+)" % re.escape(stat.encode()), client.call(("INFO", "commandstats")))
+    match = re.search(
+        rb"cmdstat_%s:calls=\d+,usec=(\d+)" % re.escape(stat.encode()), client.call(("INFO", "commandstats"))
+    )
     return float(match[1]) if match else 0.0
 
 
@@ -317,7 +319,9 @@ def prepared(name: str) -> Iterator[Server]:
         client.call(*(("XGROUP", "CREATECONSUMER", "groups", "g0", f"c{n}") for n in range(GROUPS)))
         client.call(*(("ACL", "SETUSER", f"user{n}", "on", ">secret", "~k*", "+@read") for n in range(USERS)))
         subscriber = Connection(server)
-        subscriber.sock.sendall(make_request("SUBSCRIBE", *words("c", CHANNELS)) + make_request("SSUBSCRIBE", *words("c", CHANNELS)))
+        subscriber.sock.sendall(
+            make_request("SUBSCRIBE", *words("c", CHANNELS)) + make_request("SSUBSCRIBE", *words("c", CHANNELS))
+        )
         subscriber.sock.sendall(make_request("PING", "subscribed"))
         subscriber.read_to(b"subscribed\r\n")
         many = [Connection(server) for _ in range(CLIENTS)]
@@ -363,7 +367,9 @@ def main(rounds: int, only: str, servers: str) -> None:
         line = f"{name:34}{show(mine.command_us):>10}"
         if other is not None:
             line += f" {show(other.command_us):>10} {mine.command_us / max(other.command_us, 1):>7.2f}"
-            line += f"   {show(mine.ping_us):>10} {show(other.ping_us):>10} {mine.ping_us / max(other.ping_us, 1):>7.2f}"
+            line += (
+                f"   {show(mine.ping_us):>10} {show(other.ping_us):>10} {mine.ping_us / max(other.ping_us, 1):>7.2f}"
+            )
         click.echo(line)
 
 

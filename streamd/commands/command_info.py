@@ -6,7 +6,8 @@ COMMAND INFO, maps for COMMAND DOCS, sets where the order has no meaning (arrays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Protocol
 
 from streamd.commands.help import write_help
@@ -16,9 +17,8 @@ from streamd.commands.spec import (
     Command,
     CommandTable,
     KeySpec,
-    KeyUse,
     command,
-    keys_of,
+    groups_of_keys,
     multiple,
     oneof,
     optional,
@@ -95,11 +95,8 @@ def _write_search(reply: ReplyWriter, kind: bytes, parameters: dict[bytes, bytes
             reply.integer(value)
 
 
-def write_info(reply: ReplyWriter, found: Command | None) -> None:
-    """One record of COMMAND INFO; null for a command that is not there."""
-    if found is None:
-        reply.null()
-        return
+def write_info(reply: ReplyWriter, found: Command) -> None:
+    """One record of COMMAND INFO."""
     reply.array(10)
     reply.bulk_str(found.full_name)
     reply.integer(found.arity)
@@ -120,6 +117,14 @@ def write_info(reply: ReplyWriter, found: Command | None) -> None:
     reply.array(len(found.subcommands))
     for sub in found.subcommands.values():
         write_info(reply, sub)
+
+
+@cache
+def encoded(write: Callable[[ReplyWriter, Command], None], found: Command, resp: int) -> bytes:
+    """What a function writes about a command, which is always the same."""
+    reply = ReplyWriter(resp)
+    write(reply, found)
+    return reply.take()
 
 
 # --- COMMAND DOCS: one map per command --------------------------------------------------------------------------------
@@ -202,7 +207,7 @@ def _write_all_docs(reply: ReplyWriter, commands: Iterable[Command]) -> None:
     reply.map(len(commands))
     for each in commands:
         reply.bulk_str(each.full_name)
-        write_docs(reply, each)
+        reply.raw(encoded(write_docs, each, reply.resp))
 
 
 # --- The commands ---------------------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ def command_(ctx: CommandContext, args: list[bytes]) -> None:
     commands = ctx.server.commands
     ctx.reply.array(len(commands))
     for each in commands.values():
-        write_info(ctx.reply, each)
+        ctx.reply.raw(encoded(write_info, each, ctx.reply.resp))
 
 
 @command(
@@ -240,7 +245,11 @@ def command_info(ctx: CommandContext, args: list[bytes]) -> None:
         return
     ctx.reply.array(len(args) - 2)
     for name in args[2:]:
-        write_info(ctx.reply, ctx.server.commands.find_named(name))
+        found = ctx.server.commands.find_named(name)
+        if found is None:
+            ctx.reply.null()
+        else:
+            ctx.reply.raw(encoded(write_info, found, ctx.reply.resp))
 
 
 @command(
@@ -295,8 +304,8 @@ def command_list(ctx: CommandContext, args: list[bytes]) -> None:
     ctx.reply.bulk_array([each.full_name.encode() for each in commands])
 
 
-def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[KeyUse]:
-    """The keys of a request that a client asks about; CommandError when it cannot have any."""
+def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[tuple[Sequence[int], str]]:
+    """Where the keys of a request are that a client asks about, as groups; CommandError when it cannot have any."""
     found = ctx.server.commands.find(request)
     if found is None:
         raise CommandError("ERR Invalid command specified")
@@ -304,8 +313,8 @@ def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[KeyUse]:
         raise CommandError("ERR The command has no key arguments")
     if not found.accepts(len(request)):
         raise CommandError("ERR Invalid number of arguments specified for command")
-    keys = keys_of(found, request)
-    if not keys and "no_mandatory_keys" not in found.flags:
+    keys = groups_of_keys(found, request)
+    if not any(positions for positions, _ in keys) and "no_mandatory_keys" not in found.flags:
         raise CommandError("ERR Invalid arguments specified for command")
     return keys
 
@@ -317,7 +326,7 @@ def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[KeyUse]:
 )  # fmt: skip
 def command_getkeys(ctx: CommandContext, args: list[bytes]) -> None:
     request = args[2:]
-    ctx.reply.bulk_array([request[use.position] for use in _keys_asked(ctx, request)])
+    ctx.reply.bulk_array([request[at] for positions, _ in _keys_asked(ctx, request) for at in positions])
 
 
 @command(
@@ -328,12 +337,16 @@ def command_getkeys(ctx: CommandContext, args: list[bytes]) -> None:
 )  # fmt: skip
 def command_getkeysandflags(ctx: CommandContext, args: list[bytes]) -> None:
     request = args[2:]
-    uses = _keys_asked(ctx, request)
-    ctx.reply.array(len(uses))
-    for use in uses:
-        ctx.reply.array(2)
-        ctx.reply.bulk(request[use.position])
-        _write_words(ctx.reply, use.flags.split())
+    groups = _keys_asked(ctx, request)
+    ctx.reply.array(sum(len(positions) for positions, _ in groups))
+    for positions, flags in groups:
+        words = ReplyWriter(ctx.reply.resp)
+        _write_words(words, flags.split())
+        shown = words.take()
+        for at in positions:
+            ctx.reply.array(2)
+            ctx.reply.bulk(request[at])
+            ctx.reply.raw(shown)
 
 
 COMMAND_HELP = (

@@ -241,10 +241,13 @@ def latency_doctor(ctx: LatencyContext, args: list[bytes]) -> None:
 
 def _named(entries: Mapping[str, Entry], names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
     """The histograms of commands; of a container, those of its subcommands too. What is not known is passed over."""
+    by_name: dict[str, list[tuple[str, Histogram]]] = {}
+    for full_name, entry in entries.items():
+        if entry.histogram is not None:
+            for name in {full_name, full_name.partition("|")[0]}:
+                by_name.setdefault(name, []).append((full_name, entry.histogram))
     for name in names:
-        for full_name, entry in entries.items():
-            if (full_name == name or full_name.startswith(f"{name}|")) and entry.histogram is not None:
-                yield full_name, entry.histogram
+        yield from by_name.get(name, ())
 
 
 @command(
@@ -258,19 +261,26 @@ def latency_histogram(ctx: LatencyContext, args: list[bytes]) -> None:
         found = list(_named(entries, [_decoded(name).lower() for name in args[2:]]))
     else:
         found = [(name, entry.histogram) for name, entry in entries.items() if entry.histogram is not None]
-    reply = ctx.reply
-    reply.map(len(found))
-    for name, histogram in found:
-        bounds = histogram.cumulative()
-        reply.bulk_str(name)
-        reply.map(2)
-        reply.bulk(b"calls")
-        reply.integer(histogram.count)
-        reply.bulk(b"histogram_usec")
-        reply.map(len(bounds))
-        for bound, count in bounds:
-            reply.integer(bound)
-            reply.integer(count)
+    ctx.reply.map(len(found))
+    written = {name: _encoded(name, histogram, ctx.reply.resp) for name, histogram in dict(found).items()}
+    for name, _ in found:
+        ctx.reply.raw(written[name])
+
+
+def _encoded(name: str, histogram: Histogram, resp: int) -> bytes:
+    """An element of the reply of LATENCY HISTOGRAM: a name and what is said of it."""
+    reply = ReplyWriter(resp)
+    bounds = histogram.cumulative()
+    reply.bulk_str(name)
+    reply.map(2)
+    reply.bulk(b"calls")
+    reply.integer(histogram.count)
+    reply.bulk(b"histogram_usec")
+    reply.map(len(bounds))
+    for bound, count in bounds:
+        reply.integer(bound)
+        reply.integer(count)
+    return reply.take()
 
 
 @command(

@@ -20,7 +20,7 @@ are imported (a subcommand whose container is missing) is seen by `CommandTable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -546,7 +546,12 @@ def keys_of(command: Command, args: list[bytes]) -> list[KeyUse]:
     Empty when the command has none, or when the request is not made as one of them says: such a request fails before it
     reaches a key.
     """
-    found: list[KeyUse] = []
+    return [KeyUse(at, flags) for positions, flags in groups_of_keys(command, args) for at in positions]
+
+
+def groups_of_keys(command: Command, args: list[bytes]) -> list[tuple[Sequence[int], str]]:
+    """As keys_of: indices of arguments, and what is done with these keys, for each key specification."""
+    found: list[tuple[Sequence[int], str]] = []
     for spec in command.keys:
         if not spec.names_keys:
             continue
@@ -556,7 +561,7 @@ def keys_of(command: Command, args: list[bytes]) -> list[KeyUse]:
         flags = spec.use_flags
         if command.key_flags is not None and "variable_flags" in spec.flags:
             flags = command.key_flags(args)
-        found.extend(KeyUse(position, flags) for position in positions)
+        found.append((positions, flags))
     return found
 
 

@@ -316,8 +316,10 @@ cdef class Client:
 
     @property
     def fileno(self):
-        sock = None if self.transport is None else self.transport.get_extra_info("socket")
-        return self.fd if sock is None else sock.fileno()
+        if self.fd >= 0 or self.transport is None:
+            return self.fd
+        sock = self.transport.get_extra_info("socket")
+        return -1 if sock is None else sock.fileno()
 
     @property
     def query_buffer_size(self):
