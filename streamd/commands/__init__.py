@@ -7,8 +7,9 @@ import importlib
 __all__ = ["FAMILIES", "load_all"]
 
 FAMILIES = (
-    "connection", "server", "debug", "command_info", "generic", "dump", "strings", "increx", "lcs", "stream", "read", "group",
-    "split", "stream_info", "transaction", "tracking", "pubsub", "publish", "slowlog", "hotkeys", "latency", "monitor", "lolwut", "memory", "acl", "persistence", "backup",
+    "connection", "server", "debug", "command_info", "generic", "dump", "migrate", "strings", "increx", "lcs", "stream",
+    "read", "group", "split", "stream_info", "transaction", "tracking", "pubsub", "publish", "slowlog", "hotkeys", "latency",
+    "monitor", "lolwut", "memory", "acl", "persistence", "backup",
     "cluster", "module", "script", "replication",
 )  # fmt: skip
 """The modules that declare commands."""

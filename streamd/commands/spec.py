@@ -108,7 +108,7 @@ class KeySpec:
     notes    a remark for readers of COMMAND INFO
     find     finds the keys where these terms do not say exactly which they are: the parse that the handler uses, too.
              Returns their positions, none if this request has no keys of this kind, or None when the request is wrong.
-             The specification is then `incomplete`: an approximation for clients
+             A specification by keyword is then `incomplete`: an approximation for clients
     """
 
     begin: int | bytes
@@ -443,7 +443,7 @@ def _check(declared: Command) -> None:
             raise ValueError(f"command {name}: a key specification says one of {', '.join(KEY_ACCESS)}")
         if "variable_flags" in words and declared.key_flags is None:
             raise ValueError(f"command {name}: variable_flags need key_flags")
-        if spec.find is not None and "incomplete" not in words:
+        if spec.find is not None and isinstance(spec.begin, bytes) and "incomplete" not in words:
             raise ValueError(f"command {name}: a key specification that is not followed is incomplete")
     _check_args(declared.args, len(declared.keys), name)
 

@@ -42,6 +42,7 @@ from streamd.server.latency import LatencyMonitor
 from streamd.server.listening import ListenError, PortListener
 from streamd.server.log import VERBOSE, interject
 from streamd.server.memory import Memory
+from streamd.server.migration import MigrationTargets
 from streamd.server.payloads import Payloads
 from streamd.server.persistence import LoadError, Persistence
 from streamd.server.process import Process
@@ -96,6 +97,7 @@ class Server:
     payloads    what DUMP and RESTORE need
     blocked     clients that wait for keys
     hotkeys     looks for the keys with most load, when asked to
+    migration   connections to servers that keys are given to
     """
 
     def __init__(self, config: Config, *, any_port: bool = False) -> None:
@@ -139,6 +141,7 @@ class Server:
         self.dispatcher: Dispatcher
         self.acl: Acl
         self.hotkeys: HotKeys
+        self.migration: MigrationTargets
         self.eviction: Eviction
         self.memory: Memory
         self.persistence: Persistence
@@ -167,6 +170,7 @@ class Server:
         self.dispatcher = Dispatcher(self, self._loop)
         self.blocked.dispatcher = self.dispatcher
         self.hotkeys = HotKeys(self.dispatcher, self._loop)
+        self.migration = MigrationTargets(self._loop)
         make_client = partial(Client, self.dispatcher)
         self._tcp = PortListener(self._loop, self.config, "port", make_client, any_port=self._any_port)
         self._tls = PortListener(self._loop, self.config, "tls-port", make_client)
@@ -278,6 +282,7 @@ class Server:
         for handle in (self._cron_handle, self._pause_handle, self._slice_handle):
             if handle is not None:
                 handle.cancel()
+        self.migration.close()
         for client in list(self.clients.values()):
             client.shut_down()
         self.persistence.close()

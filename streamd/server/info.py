@@ -179,6 +179,10 @@ class InfoSource(Protocol):
     @property
     def acl(self) -> Any: ...
     @property
+    def migration(self) -> Sized:
+        """Connections that MIGRATE keeps."""
+
+    @property
     def hotkeys(self) -> Any:
         """HotKeys."""
 
@@ -573,7 +577,7 @@ STATS_FIELDS = (
     Field("pubsubshard_channels", lambda s: len(s.dispatcher.hub.shard_channels)),
     Field("latest_fork_usec", lambda s: s.persistence.children.last_fork_us),
     Field("total_forks", lambda s: s.persistence.children.total_forks),
-    Field("migrate_cached_sockets", 0),
+    Field("migrate_cached_sockets", lambda s: len(s.migration)),
     Field("slave_expires_tracked_keys", 0),
     Field("active_defrag_hits", 0),
     Field("active_defrag_misses", 0),

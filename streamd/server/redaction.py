@@ -46,10 +46,20 @@ def _all_of_acl(args: list[bytes]) -> Iterable[int]:
     return range(2, len(args))
 
 
+def _migrate(args: list[bytes]) -> Iterable[int]:
+    """The user and password of AUTH and AUTH2, up to KEYS."""
+    at = 6
+    while at < len(args) and (word := args[at].upper()) != b"KEYS":
+        operands = {b"AUTH": 1, b"AUTH2": 2}.get(word, 0)
+        yield from range(at + 1, at + 1 + operands)
+        at += 1 + operands
+
+
 SECRETS: Mapping[str, Callable[[list[bytes]], Iterable[int]]] = {
     "auth": _auth,
     "hello": _hello,
     "config|set": _config_set,
+    "migrate": _migrate,
     "acl|setuser": _all_of_acl,
     "acl|getuser": _all_of_acl,
     "acl|deluser": _all_of_acl,
