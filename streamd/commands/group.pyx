@@ -12,8 +12,8 @@ from streamd.commands.args cimport is_word, parse_id, parse_int64, require_id, r
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
     DeleteOptions, as_stream, find_group, find_stream, find_stream_for_write, get_group, hold_effects, id_text, ids_in,
-    new_stream, parse_bound, parse_delete, parse_loose_id, propagate_consumer, propagate_pending, propagate_position,
-    propagate_unowned, reach_consumer, require_ids, room_for_ids,
+    new_stream, note_change, parse_bound, parse_delete, parse_loose_id, propagate_consumer, propagate_pending,
+    propagate_position, propagate_unowned, reach_consumer, require_ids, room_for_ids,
 )
 from streamd.commands.stream_reply cimport write_entry
 from streamd.engine.delivery cimport (
@@ -123,6 +123,7 @@ def xgroup_create(Context ctx not None, list args not None):
     options.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
     stream.groups[<bytes>args[3]] = new_group(<bytes>args[3], last_id, options.entries_read)
     ctx.dirty += 1
+    note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-create", <bytes>args[2])
     ctx.reply.ok()
 
@@ -153,6 +154,7 @@ def xgroup_setid(Context ctx not None, list args not None):
     group.last_id = last_id
     group.entries_read = min(options.entries_read, <int64_t>stream.entries_added)
     ctx.dirty += 1
+    note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-setid", <bytes>args[2])
     ctx.reply.ok()
 
@@ -171,6 +173,7 @@ def xgroup_destroy(Context ctx not None, list args not None):
     ctx.db.trash.release(group)
     ctx.db.signal_ready(<bytes>args[2])     # who waits for the group gets an error
     ctx.dirty += 1
+    note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-destroy", <bytes>args[2])
     ctx.reply.integer(1)
 
@@ -184,6 +187,7 @@ def xgroup_createconsumer(Context ctx not None, list args not None):
     cdef Group group = get_group(stream, <bytes>args[2], <bytes>args[3])
     cdef bint is_new
     if group.find_consumer(<bytes>args[4]) is not None:
+        note_change(ctx, <bytes>args[2])
         ctx.reply.integer(0)
         return
     reach_consumer(ctx, <bytes>args[2], group, <bytes>args[4], &is_new)
@@ -201,6 +205,7 @@ def xgroup_delconsumer(Context ctx not None, list args not None):
     cdef int64_t pending = group.drop_consumer(<bytes>args[4])
     if pending >= 0:
         ctx.dirty += 1
+        note_change(ctx, <bytes>args[2])
         ctx.db.event(EVENT_STREAM, b"xgroup-delconsumer", <bytes>args[2])
     ctx.reply.integer(max(0, pending))
 
@@ -249,6 +254,8 @@ def xack(Context ctx not None, list args not None):
         for i in range(n):
             acknowledged += group.forget(ids[i])
         ctx.dirty += <uint64_t>acknowledged
+    if acknowledged:
+        note_change(ctx, <bytes>args[1])
     ctx.reply.integer(acknowledged)
 
 
@@ -284,6 +291,7 @@ def xackdel(Context ctx not None, list args not None):
         result = stream.remove_with(ids[i], options.policy)
         removed |= result == 1
         ctx.reply.integer(2 if result == 2 else 1)
+        note_change(ctx, <bytes>args[1])
     if removed:
         ctx.db.touched(<bytes>args[1])
         ctx.db.event(EVENT_STREAM, b"xdel", <bytes>args[1])

@@ -15,8 +15,8 @@ from libc.string cimport memset
 from streamd.commands.args cimport is_word, parse_id, require_id, require_int64
 from streamd.commands.context cimport Context
 from streamd.commands.stream_args cimport (
-    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, number_text, parse_bound,
-    parse_delete, require_ids,
+    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, note_change, number_text,
+    parse_bound, parse_delete, require_ids,
 )
 from streamd.commands.stream_reply cimport write_range
 from streamd.engine.database cimport EVENT_STREAM
@@ -430,6 +430,7 @@ def xidmprecord(Context ctx not None, list args not None):
     if found is None:
         remember(ctx, stream, pid, iid, id)
         ctx.dirty += 1
+        note_change(ctx, argument(args, 1))
     elif found != (id.ms, id.seq):
         raise CommandError("ERR IID already exists for this producer with a different stream ID")
     ctx.reply.ok()
@@ -469,6 +470,7 @@ def xcfgset(Context ctx not None, list args not None):
         raise CommandError("ERR At least one parameter must be specified")
     if stream.configure_idempotency(duration or stream.idmp_duration, maxsize or stream.idmp_maxsize):
         ctx.dirty += 1
+        note_change(ctx, argument(args, 1))
     ctx.reply.ok()
 
 
@@ -665,6 +667,7 @@ def xsetid(Context ctx not None, list args not None):
     if not id_is_zero(max_deleted):
         stream.max_deleted_id = max_deleted
     ctx.dirty += 1
+    note_change(ctx, argument(args, 1))
     ctx.db.event(EVENT_STREAM, b"xsetid", argument(args, 1))
     ctx.reply.ok()
 

@@ -5,6 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint64_t
 
 from streamd.commands.context cimport Context
+from streamd.engine.database cimport ACCESS_CHANGES
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
 from streamd.engine.pel cimport PelRecord
@@ -19,6 +20,13 @@ cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
 cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
 cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # made if there is none
+
+
+cdef inline int note_change(Context ctx, bytes key) except -1:
+    """What is done to a key's groups and settings makes it young, too, where changes do; who watches it is not told."""
+    if ctx.db.access_mode == ACCESS_CHANGES:
+        ctx.db.note_change(key)
+    return 0
 
 
 # IDs live in the memory of a bytes object, which owns them.

@@ -69,6 +69,7 @@ cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bi
         ctx.dirty += 1
         ctx.db.event(EVENT_STREAM, b"xgroup-createconsumer", key)
     consumer.seen_ms = ctx.now_ms
+    note_change(ctx, key)
     return consumer
 
 

@@ -441,14 +441,17 @@ cdef class Database:
 
     cpdef int touched(self, bytes key) except -1:
         """Tell that the value of a key changed. Changes of whole keys and of expiries are told by the methods here."""
-        cdef Slot slot
         if self.listener.wants_touched:
             self.listener.key_touched(self, key)
-        if self.access_mode == ACCESS_CHANGES and self.touch_on_access:
-            slot = self.lookup(key)
-            if slot is not None:
-                slot.accessed_ms = self.now_ms
+        if self.access_mode == ACCESS_CHANGES:
+            self.note_change(key)
         return 0
+
+    def note_change(self, bytes key not None):
+        """Note that a key is changed now, where changes are what makes keys young; who watches it is not told."""
+        cdef Slot slot = self.lookup(key)
+        if slot is not None:
+            slot.accessed_ms = self.now_ms
 
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1:
         """Tell that a value has taken the place of another one."""

@@ -191,31 +191,71 @@ def test_what_object_says_depends_on_the_policy(pair: Pair, policy: str) -> None
     )
 
 
-def test_what_is_not_changed_grows_old_with_lrm(pair: Pair) -> None:
-    pair.run_text(
-        """
-        CONFIG SET maxmemory-policy allkeys-lrm
-        SET read 1
-        SET touched 1
-        SET changed 1
-        SET expiring 1
-        XADD s 1-1 f v
-        XADD t 1-1 f v
-        DEBUG SLEEP 1.1
-        GET read
-        TOUCH touched
-        APPEND changed 1
-        EXPIRE expiring 100
-        XADD s 1-2 f v
-        XLEN t
-        OBJECT IDLETIME read
-        OBJECT IDLETIME touched
-        OBJECT IDLETIME changed
-        OBJECT IDLETIME expiring
-        OBJECT IDLETIME s
-        OBJECT IDLETIME t
-        """
-    )
+CHANGES = """
+    XREADGROUP GROUP g a COUNT 1 STREAMS {} >
+    XREADGROUP GROUP g a STREAMS {} 5
+    XREADGROUP GROUP e a STREAMS {} >
+    XREADGROUP GROUP e new BLOCK 1 NOACK STREAMS {} >
+    XREADGROUP GROUP nogroup a STREAMS {} >
+    XREADGROUP GROUP g a CLAIM 0 STREAMS {} >
+    XREAD STREAMS {} 0
+    XACK {} g 1-0
+    XACK {} g 9-0
+    XCLAIM {} g a 0 9-0
+    XCLAIM {} g new 0 1-0
+    XAUTOCLAIM {} e a 100000 0
+    XGROUP CREATE {} n 0
+    XGROUP CREATE {} g 0
+    XGROUP SETID {} g 0
+    XGROUP CREATECONSUMER {} g z
+    XGROUP CREATECONSUMER {} g a
+    XGROUP DELCONSUMER {} g a
+    XGROUP DELCONSUMER {} g nobody
+    XGROUP DESTROY {} g
+    XGROUP DESTROY {} nogroup
+    XSETID {} 9-0
+    XSETID {} 1-0
+    XCFGSET {} IDMP-DURATION 50
+    XCFGSET {} IDMP-DURATION 100
+    XIDMPRECORD {} p i 1-0
+    XACKDEL {} g ACKED IDS 1 1-0
+    XACKDEL {} g IDS 1 9-0
+    XDELEX {} ACKED IDS 1 1-0
+    XPENDING {} g
+    XADD {} 9-9 f v
+    XDEL {} 2-0
+    XTRIM {} MAXLEN 5
+    TOUCH {}
+    EXPIRE {} 100
+    XLEN {}
+"""
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_what_is_changed_is_young_with_lrm(mode: str, pair: Pair) -> None:
+    lines = [line.strip() for line in CHANGES.splitlines() if line.strip()]
+    keys = [f"s{at}" for at in range(len(lines))]
+    made = """
+        XADD {0} 1-0 f v
+        XADD {0} 2-0 f v
+        XGROUP CREATE {0} g 0
+        XGROUP CREATE {0} e $
+        XGROUP CREATECONSUMER {0} e a
+        XREADGROUP GROUP g a COUNT 1 STREAMS {0} >
+    """
+    script = [f"CONFIG SET maxmemory-policy allkeys-lrm\nCLIENT NO-TOUCH {mode}"]
+    script += [made.format(key) for key in keys]
+    pair.run_text("\n".join([*script, "DEBUG SLEEP 2.2"]))
+    is_old = [
+        [
+            (line, wire.line(f"OBJECT IDLETIME {key}").value > 1)
+            for line, key in zip(lines, keys, strict=True)
+            if wire.line(line.format(key))
+        ]
+        for wire in pair.wires
+    ]
+    assert is_old[0] == is_old[1]
+    assert {old for _, old in is_old[0]} == {True, False}
 
 
 def test_settings_are_refused_as_by_redis(pair: Pair) -> None:
