@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -342,3 +343,11 @@ class GroupAgainstDicts(RuleBasedStateMachine):
 
 TestGroupAgainstDicts = GroupAgainstDicts.TestCase
 TestGroupAgainstDicts.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+
+
+class GroupForLongAgainstDicts(GroupAgainstDicts):
+    """The same, for longer."""
+
+
+GroupForLongAgainstDicts.TestCase.settings = settings(max_examples=3000, stateful_step_count=100, deadline=None)
+TestGroupForLong = pytest.mark.timeout(3600)(pytest.mark.slow(GroupForLongAgainstDicts.TestCase))

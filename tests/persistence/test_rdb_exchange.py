@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.rdb import NOW_MS, load, make_databases, save, see
+from support.rdb import NOW_MS, load, make_databases, make_payload, save, see
 from support.real_files import RealRedis, all_oracles, view
 from support.scripts import KEYS, Script, scripts
 from support.servers import Oracle, Server, find_oracle
 from support.wire import Reply, Wire
 
 from streamd.engine.database import Database
+from streamd.engine.listpack import convert
+from streamd.engine.stream import Stream
 from streamd.persistence.rdb_format import LoadOptions, WriteOptions
 from streamd.persistence.rdb_read import restore_value
 from streamd.persistence.rdb_write import dump_value
@@ -310,3 +312,55 @@ def test_databases_by_number(oracle: Oracle, tmp_path: Path) -> None:
         for index in (3, 15):
             wire.call("SELECT", index)
             assert wire.call("GET", "k").plain() == b"%d" % index
+
+
+# --- Back-lengths of two widths --------------------------------------------------------------------------------------------
+
+# Of 16378 and 2097146 bytes they differ between Redis up to 8.6 on one side, Redis 8.8 and Valkey 9.1 on the other.
+SIZES = (16377, 16378, 16379, 2097145, 2097146, 2097147)
+
+
+def fill_with_sizes(wire: Wire) -> None:
+    wire.call("CONFIG", "SET", "rdbcompression", "no", "stream-node-max-bytes", "0", "stream-node-max-entries", "2")
+    for number, size in enumerate(SIZES, 1):
+        assert wire.call("XADD", "s", f"{number}-0", "f", "x" * size, "g", number).value == b"%d-0" % number
+
+
+def check_sizes(value: Any) -> None:
+    see(value)
+    assert [len(fields[0][1]) for _, fields in value.range()] == list(SIZES)
+
+
+def test_back_lengths_of_redis(oracle: Oracle, tmp_path: Path) -> None:
+    with RealRedis(oracle, tmp_path, appendonly="no") as redis, Wire(redis.port) as wire:
+        fill_with_sizes(wire)
+        payload = wire.call("DUMP", "s").plain()
+        check_sizes(restore_value(payload))
+        mine = plain_dump(restore_value(payload), oracle)
+        assert mine == payload
+        newer = restore_value(dump_value(restore_value(payload), WriteOptions("8.8")))
+        assert wire.call("RESTORE", "t", "0", plain_dump(newer, oracle)) == Reply("+", b"OK")
+        assert wire.call("XRANGE", "t", "-", "+") == wire.call("XRANGE", "s", "-", "+")
+
+
+class Valkey(Oracle):
+    @property
+    def server(self) -> str:
+        return str(self.folder / "valkey-server")
+
+
+def test_back_lengths_of_valkey(tmp_path: Path) -> None:
+    newest = find_oracle()
+    assert newest is not None
+    if not (newest.folder / "valkey-server").exists():
+        pytest.skip("no valkey-server beside redis-server")
+    with RealRedis(Valkey(newest.folder), tmp_path, appendonly="no") as server, Wire(server.port) as wire:
+        fill_with_sizes(wire)
+        payload = wire.call("DUMP", "s").plain()
+    # Redis and streamd take no payload with Valkey's number of a version.
+    value = restore_value(make_payload(payload[:-10], 11))
+    check_sizes(value)
+    assert isinstance(value, Stream)
+    nodes = [listpack for _, listpack in value.list_nodes()]
+    assert [convert(listpack, narrow=True) in payload for listpack in nodes] == [True, True, True]
+    assert [listpack in payload for listpack in nodes] == [False, True, False]
