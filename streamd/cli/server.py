@@ -101,8 +101,12 @@ def open_files(config: Config) -> None:
     allowed = allow_clients(config.maxclients)
     if allowed < config.maxclients:
         log.warning(
-            "The system allows too few open files for maxclients of %d: it is %d now. Raise `ulimit -n` to %d for more.",
-            config.maxclients, allowed, config.maxclients + RESERVED_FILES,
+            "You requested maxclients of %d requiring at least %d max file descriptors.",
+            config.maxclients, config.maxclients + RESERVED_FILES,
+        )  # fmt: skip
+        log.warning(
+            "Current maximum open files is %d. maxclients has been reduced to %d to compensate for low ulimit. If you need"
+            " higher maxclients increase 'ulimit -n'.", allowed + RESERVED_FILES, allowed,
         )  # fmt: skip
         config.maxclients = allowed
 

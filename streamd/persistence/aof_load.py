@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -213,6 +214,8 @@ def _replay(
         while reader.replay(apply, STEP, restore if databases else None, failed, knows):
             yield reader.whole
     except UnknownCommandError as error:
+        if match := re.search(r"'(.*?)'", str(error)):
+            log.warning("Unknown command '%s' reading the append only file %s", match[1], os.path.basename(path))
         raise AofLoadError(f"{error}, reading the append only file {path} before offset {reader.whole}") from error
     if failures > MAX_LOGGED_FAILURES:
         log.warning("%d commands of %s failed", failures, path)

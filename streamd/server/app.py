@@ -50,6 +50,7 @@ from streamd.server.rates import Rate, RecentMost
 from streamd.server.slowlog import SlowLog
 from streamd.server.tls import TlsError, find_common_name, make_context
 from streamd.server.tracking import ClientTracking
+from streamd.server.warnings import warn_about_system, warn_about_users
 
 if TYPE_CHECKING:
     from streamd.commands.tracking import TrackingOptions
@@ -197,6 +198,8 @@ class Server:
             self._any_port = self._tcp.any_port = False
         if self._stopped.is_set():
             return
+        log.info("Running mode=standalone, port=%d.", self.port)
+        log.info("Server initialized")
         try:
             await self.persistence.load()
         except LoadError:
@@ -641,10 +644,11 @@ def set_keepalive(sock: Any, idle_s: int) -> None:
 
 def run(config: Config) -> int:
     """Serve until told to stop; returns the exit code of the process. Logging is set up already."""
-    log.warning("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
-    log.warning("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
+    warn_about_system()
+    log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
+    log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
     if config.config_file:
-        log.warning("Configuration loaded")
+        log.info("Configuration loaded")
     else:
         log.warning("Warning: no config file specified, using the default config.")
     if config.dir:
@@ -686,14 +690,13 @@ async def _serve(config: Config) -> int:
         return server.exit_code
     # Only now: the file may be that of the server that has the port.
     remove_pid_file = write_pid_file(config)
-    log.info("Running mode=standalone, port=%d.", server.port)
-    log.info("Server initialized")
     if server.port:
         log.info("Ready to accept connections tcp")
     if server.tls_port:
         log.info("Ready to accept connections tls")
     if config.unixsocket:
         log.info("Ready to accept connections unix")
+    warn_about_users(config, is_open=server.acl.default.is_nopass)
     try:
         await server.wait_closed()
     finally:

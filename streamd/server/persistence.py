@@ -19,12 +19,12 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamd.errors import CommandError, ConfigError, StreamdError, printable
+from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, printable
 from streamd.persistence.aof import AofOptions, AofState, AppendOnlyFile, CannotPersistError
 from streamd.persistence.aof_buffer import AofBuffer
 from streamd.persistence.aof_load import LoadOptions as AofLoadOptions
@@ -134,6 +134,40 @@ class Takers:
     def append_effects(self, effects: list[tuple[int, list[bytes]]], now_ms: int) -> None:
         for buffer in self._buffers:
             buffer.append_effects(effects, now_ms)
+
+
+def log_origin(aux: Mapping[str, str]) -> None:
+    """Who wrote a snapshot, and when, as its fields tell."""
+    if version := aux.get("redis-ver"):
+        log.info("Loading RDB produced by version %s", version)
+    with suppress(KeyError, ValueError):
+        log.info("RDB age %d seconds", max(0, int(time.time()) - int(aux["ctime"])))
+    with suppress(KeyError, ValueError):
+        log.info("RDB memory usage when created %.2f Mb", int(aux["used-mem"]) / (1 << 20))
+    if aux.get("aof-base") == "1":
+        log.info("RDB is base AOF")
+
+
+def log_damage(error: CorruptFileError) -> None:
+    """What is wrong with a snapshot, in the words that tools look for; where it is, the error says itself."""
+    if error.expected.startswith("the checksum "):
+        computed = error.expected.removeprefix("the checksum ")
+        log.warning("Wrong RDB checksum expected: (%s) but got (%s). Aborting now.", computed, error.found)
+        log.warning("Internal error in RDB reading offset %d -> RDB CRC error", error.offset)
+    elif error.expected == "the magic REDIS":
+        log.warning("Wrong signature trying to load DB from file")
+    elif error.expected.startswith("an RDB format version "):
+        log.warning("Can't handle RDB format version %s", error.found)
+    elif error.found.endswith("it is cut off"):
+        log.warning("Short read or OOM loading DB. Unrecoverable error, aborting now.")
+        log.warning("Internal error in RDB reading offset %d -> Unexpected EOF reading RDB file", error.offset)
+    else:
+        log.warning(
+            "Internal error in RDB reading offset %d -> expected %s, found %s",
+            error.offset,
+            error.expected,
+            error.found,
+        )
 
 
 class _Abandoned(Exception):
@@ -756,8 +790,7 @@ class Persistence:
     async def _load_snapshot(self, path: str) -> None:
         self._begin_loading(os.stat(path).st_size)
         reader = load_file(path, self._server.databases, self.load_options())
-        await self._step(reader.steps())
-        self._note_loaded(reader)
+        await self._step(self._read(reader))
         assert self.loading is not None  # noqa: S101
         log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
 
@@ -769,11 +802,11 @@ class Persistence:
             self._empty()
         try:
             reader = load_file(self.snapshot_path, self._server.databases, self.load_options())
-            reader.load()
+            deque(self._read(reader), maxlen=0)
         except (OSError, StreamdError) as error:
             log.warning("%s", error)
             raise CommandError("ERR Error trying to load the RDB dump, check server logs") from error
-        self._note_loaded(reader)
+        log.info("DB reloaded by DEBUG RELOAD")
 
     def reload_append_only(self) -> None:
         """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
@@ -792,7 +825,19 @@ class Persistence:
         for db in self._server.databases:
             db.flush()
 
+    def _read(self, reader: RdbReader) -> Iterator[int]:
+        """The steps of reading a snapshot, and what the log says of it."""
+        try:
+            yield from reader.steps()
+        except CorruptFileError as error:
+            log_damage(error)
+            raise
+        self._note_loaded(reader)
+
     def _note_loaded(self, reader: RdbReader) -> None:
+        log_origin(reader.aux)
+        if reader.checksum == "none" and self._config.rdbchecksum:
+            log.info("RDB file was saved with checksum disabled: no check performed.")
         self.keys_loaded = reader.keys_loaded
         self.keys_expired_at_load = reader.keys_expired
         log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
@@ -802,8 +847,8 @@ class Persistence:
         size = os.fstat(file.fileno()).st_size
         options = self.load_options(drop_expired=False)
         reader = RdbReader(file, self._server.databases, options=options, name=path, size=size)
-        yield from reader.steps()
-        self._note_loaded(reader)
+        log.info("Reading RDB base file on AOF loading...")
+        yield from self._read(reader)
         return reader.end_offset
 
     def load_options(self, *, drop_expired: bool = True) -> LoadOptions:

@@ -6,7 +6,7 @@ import re
 
 from .servers import Server
 
-__all__ = ["said"]
+__all__ = ["plain_lines", "said"]
 
 LINE = re.compile(r"\d+:(?P<role>[MC]) \d\d \w{3} \d{4} [\d:.]{12} (?P<mark>[.*#-]) (?P<text>.*)")
 FROM_SIGNAL = re.compile(r"\d+:signal-handler \(\d+\) (?P<text>.*)")
@@ -16,20 +16,25 @@ REDIS_ONLY = re.compile(r"Fork CoW for|Received SIGUSR1 in child")
 
 def said(server: Server, mark: int = 0) -> list[str]:
     """The lines since a mark: the level's sign and the text, numbers of processes as PID; `!` for signal handlers."""
+    return [_plain(line, server) for line in plain_lines(server.log_since(mark)) if not REDIS_ONLY.search(line)]
+
+
+def plain_lines(text: str) -> list[str]:
+    """As `said`, with names and numbers as they are."""
     lines = []
-    for line in server.log_since(mark).splitlines():
+    for line in text.splitlines():
         if match := LINE.fullmatch(line):
             lines.append(f"{match['mark']} {match['text']}")
         elif match := FROM_SIGNAL.fullmatch(line):
             lines.append(f"! {match['text']}")
         elif line:
             lines.append(line)
-    return [_plain(line, server) for line in lines if not REDIS_ONLY.search(line)]
+    return lines
 
 
 def _plain(line: str, server: Server) -> str:
     line = line.replace(str(server.folder), "FOLDER").replace(str(server.port), "PORT")
     line = re.sub(r"\b(streamd|Redis)( is now ready to exit)", r"NAME\2", line)
     line = re.sub(r"(pid |child: |temp-(?:rewriteaof-bg-)?)\d+", r"\1PID", line)
-    line = re.sub(r"\d+\.\d+ (seconds|Mb|MB)", r"N \1", line)
+    line = re.sub(r"[\d.]+ (seconds|Mb|MB)", r"N \1", line)
     return re.sub(r"\d+ bytes written", "N bytes written", line)

@@ -1,0 +1,113 @@
+"""Lines of the log that people and tools look for: the same events on streamd and on a real Redis say the same."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.log_lines import plain_lines, said
+from support.servers import Server, eventually, find_oracle, free_port, python_environment, server_arguments
+
+pytestmark = pytest.mark.real
+
+Start = Callable[..., Server]
+OPEN = "WARNING: Redis does not require authentication"
+
+
+@pytest.mark.parametrize(
+    "directives",
+    [
+        {},
+        {"protected_mode": "no"},
+        {"protected_mode": "no", "bind": "0.0.0.0"},
+        {"protected_mode": "no", "bind": "*"},
+        {"requirepass": "secret"},
+        {"protected_mode": "no", "requirepass": "secret"},
+    ],
+    ids=str,
+)
+def test_a_start_warns_of_users_without_a_password(
+    new_streamd: Start, new_redis: Start, directives: dict[str, str]
+) -> None:
+    lines = []
+    for server in (new_streamd(**directives), new_redis(**directives)):
+        eventually(lambda server=server: "Ready to accept" in server.log())  # type: ignore[misc]
+        eventually(lambda server=server: "requirepass" in directives or OPEN in server.log())  # type: ignore[misc]
+        lines.append([line for line in said(server) if OPEN in line])
+    assert lines[0] == lines[1]
+
+
+def test_snapshots_from_their_beginning_to_the_next_start(new_streamd: Start, new_redis: Start) -> None:
+    lines = []
+    for start in (new_streamd, new_redis):
+        server = start()
+        mark = server.log_mark()
+        with server.connect() as wire:
+            wire.call("XADD", "s", "1-1", "f", "v")
+            wire.call("SAVE")
+            wire.call("DEBUG", "RELOAD")
+            wire.call("BGSAVE")
+            eventually(lambda server=server: "Background saving terminated" in server.log())  # type: ignore[misc]
+            wire.send("SHUTDOWN", "SAVE")
+            server.process.wait(20)
+        found = said(server, mark)
+        again = start(dir=str(server.folder))
+        found += [line for line in said(again) if "RDB" in line or "DB loaded" in line or "initialized" in line]
+        lines.append(sorted(found))  # a child of Redis writes its lines itself, at any time
+    assert lines[0] == lines[1]
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A snapshot that a Redis has written."""
+    folder = tmp_path_factory.mktemp("snapshot")
+    oracle = find_oracle()
+    assert oracle is not None
+    script = "SET k v\nXADD s 1-1 f v\nSAVE\nSHUTDOWN NOSAVE\n"
+    port = str(free_port())
+    server = subprocess.Popen([oracle.server, "--port", port, "--save", ""], cwd=folder, stdout=subprocess.DEVNULL)
+    try:
+        ping = [oracle.cli, "-p", port, "PING"]
+        eventually(lambda: subprocess.run(ping, capture_output=True).stdout == b"PONG\n")
+        subprocess.run([oracle.cli, "-p", port], input=script.encode(), capture_output=True, check=False)
+        server.wait(20)
+    finally:
+        server.kill()
+    return (folder / "dump.rdb").read_bytes()
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "checksum": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "cut off": lambda data: data[:-9],
+    "empty": lambda data: b"",
+    "signature": lambda data: b"X" + data[1:],
+    "version": lambda data: data[:5] + b"0099" + data[9:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_snapshot(tmp_path: Path, snapshot: bytes, damage: str) -> None:
+    data = DAMAGES[damage](snapshot)
+    oracle = find_oracle()
+    assert oracle is not None
+    reasons = []
+    for name in ("streamd", "redis"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "dump.rdb").write_bytes(data)
+        port = free_port()
+        command = server_arguments(port, {})
+        if name == "redis":
+            command = [oracle.server, "--port", str(port), "--save", ""]
+        ended = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=60
+        )
+        lines = plain_lines(ended.stdout)
+        behind = lines[lines.index("* Server initialized") :]
+        reasons.append((ended.returncode, next(line for line in behind if line.startswith("# "))))
+        shutil.rmtree(folder)
+    assert reasons[0] == reasons[1]
+    assert reasons[0][0] == 1
