@@ -23,6 +23,13 @@ cdef enum ClientState:
     TRACKING = 1 << 5         # client-side caching: what it reads is remembered
 
 
+cdef enum:
+    # Bytes of a name that a client is subscribed to, watches or tracks by, beside the name: as the client's, about as
+    # many as Redis takes for one (44 to 80), and what else it takes.
+    NAME_BYTES = 64
+    NAME_SHARED_BYTES = 192
+
+
 cdef enum OutputClass:
     # Which of the limits of client-output-buffer-limit holds for a client.
     CLASS_NORMAL
@@ -38,6 +45,7 @@ cdef class Client:
     cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing
     cdef public bint is_dirty              # something watched has changed
+    cdef readonly long long names_size     # bytes of the names that it is subscribed to, watches and tracks by
     cdef public object tracking            # tracking.ClientTracking while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
     cdef ReplyWriter confirmed             # (un)subscriptions told though CLIENT REPLY silences the rest; None: none
@@ -74,6 +82,8 @@ cdef class Client:
     cdef str _local_address
 
     cdef int change_state(self, int state, bint is_on) except -1
+    cdef int hold_name(self, bytes name) except -1
+    cdef int drop_name(self, bytes name) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
     cdef ReplyWriter new_writer(self)

@@ -7,7 +7,7 @@ piece is handed to the transport; until the transport has got rid of it the clie
 `reply`, so that unsent bytes are held, and counted, in one place, and never copied as a whole.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport SIZE_MAX
 
@@ -345,10 +345,26 @@ cdef class Client:
         unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
         return self.reply.length + unsent
 
+    cdef int hold_name(self, bytes name) except -1:
+        """Count a name that the client is subscribed to, watches or tracks by, from now on."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
+        self.names_size += size
+        dispatcher.names_size += size + NAME_SHARED_BYTES
+        return 0
+
+    cdef int drop_name(self, bytes name) except -1:
+        """Count a name no more."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
+        self.names_size -= size
+        dispatcher.names_size -= size + NAME_SHARED_BYTES
+        return 0
+
     def memory_usage(self):
-        """Bytes this client costs, buffers included; an estimate of the fixed part."""
+        """Bytes this client costs, buffers and names included; an estimate of the fixed part."""
         queued = 0 if self.transaction is None else self.transaction.size
-        return 1024 + self.parser.allocated + self.args_size + queued + self.output_size
+        return 1024 + self.parser.allocated + self.args_size + queued + self.output_size + self.names_size
 
     def reset(self, *, bint needs_password):
         """RESET: forget everything that the peer has set."""

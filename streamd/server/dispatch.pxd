@@ -121,6 +121,7 @@ cdef class Dispatcher:
     cdef size_t peak_output           # bytes of the longest unsent replies since take_peaks
     cdef readonly object tracking     # Tracking: client-side caching
     cdef readonly Hub hub             # publish/subscribe
+    cdef readonly long long names_size    # bytes of the names that clients are subscribed to, watch and track by
     cdef list effects                 # (database index, args) to be propagated when the command is over
     cdef bint has_replica_effects     # some of them are for replicas only
     cdef public bint has_replicas     # whether replicas want effects

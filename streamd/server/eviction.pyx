@@ -35,6 +35,7 @@ from streamd.heap cimport heap_bytes
 from streamd.server.client cimport CLASS_REPLICA, Client
 from streamd.server.clock cimport monotonic_us, wall_ms
 from streamd.server.dispatch cimport PAUSED, Dispatcher
+from streamd.server.tracking cimport Tracking
 
 __all__ = ["CLIENT_BYTES", "Eviction"]
 
@@ -134,9 +135,10 @@ cdef class Eviction:
     # --- How much is used ------------------------------------------------------------------------------------------
 
     cpdef long long used(self) except -1:
-        """Bytes of memory for data, clients and buffers. O(1)."""
+        """Bytes of memory for data, clients, their names and buffers. O(1)."""
         cdef Database db
         cdef long long total = heap_bytes() + len(self.dispatcher.clients) * <long long>CLIENT_BYTES
+        total += self.dispatcher.names_size + (<Tracking>self.dispatcher.tracking).memory()
         for db in self.databases:
             total += db.memory()
         if total > self.peak:

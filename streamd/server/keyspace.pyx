@@ -75,6 +75,7 @@ cdef class Keyspace(KeyspaceListener):
         # A key that has expired already is missing from the beginning: that it is removed later is no change.
         client.watched[place] = db.is_overdue(key)
         self.watched.setdefault(place, {})[client] = None
+        client.hold_name(key)
         self.refresh()
 
     def unwatch(self, Client client not None):
@@ -88,6 +89,7 @@ cdef class Keyspace(KeyspaceListener):
         if client.watched is None:
             return 0
         for place in client.watched:
+            client.drop_name(<bytes>place[1])
             clients = self.watched[place]
             del clients[client]
             if not clients:

@@ -129,6 +129,7 @@ cdef class Namespace:
             clients = self.add_name(name)
         own[name] = len(clients)
         clients.append(client)
+        client.hold_name(name)
         return True
 
     cpdef bint unsubscribe(self, Client client, bytes name) except -1:
@@ -143,6 +144,7 @@ cdef class Namespace:
         if name not in own:
             return False
         at = own.pop(name)
+        client.drop_name(name)
         clients = self.clients_of(name)
         last = clients.pop()
         if last is not client:

@@ -32,16 +32,18 @@ cdef class Tracking:
     cdef object length_counts             # Counter: how many prefixes have a length
     cdef list lengths                     # of the prefixes, each once, ascending
     cdef list pending                     # keys to be told to the running client after its reply; None: all keys
-    cdef ClientTracking former            # what the running client had asked for, when it has ended that with `pending` left
+    cdef ClientTracking former            # of the running client, when it has ended its tracking with `pending` left
     cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
     cdef readonly int client_count        # clients with CLIENT TRACKING ON
     cdef readonly long long total_items   # client IDs in `table`
+    cdef long long table_names_size       # bytes of the keys in `table`
     cdef long long _max_keys
     cdef int effort                       # keys to be forgotten at a time
     cdef long long flush_command          # the last flush: how many commands had been run before,
     cdef int flush_index                  # and which database was flushed; FLUSHALL flushes them in ascending order
 
     cdef bint is_used(self) noexcept
+    cdef long long memory(self) except -1
     cdef int remember(self, Client client, Entry entry, list args) except -1
     cdef int after_command(self, Client client, Entry entry) except -1
     cdef int finish_unit(self, Client client) except -1

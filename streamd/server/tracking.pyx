@@ -33,7 +33,8 @@ from streamd.server.dispatch cimport TRACKING_FULL, Dispatcher, Entry
 __all__ = ["ClientTracking", "Tracking"]
 
 cdef enum:
-    EFFORT = 100    # keys that are forgotten before a request when there are too many; more when that is not enough
+    ITEM_BYTES = 96     # what a key takes in the table, beside its name, and each client that has read it
+    EFFORT = 100        # keys that are forgotten before a request when there are too many; more when that is not enough
 
 # What stands before the keys: of a push, and of a message to a subscriber in RESP2.
 cdef bytes PUSH = b">2\r\n$10\r\ninvalidate\r\n"
@@ -116,6 +117,7 @@ cdef class Tracking:
                     self.length_counts[len(prefix)] += 1
                 if client.id not in audience.clients:
                     audience.clients[client.id] = client
+                    client.hold_name(prefix)
                     wanted.prefixes.append(prefix)
             wanted.prefixes.sort()
             self.lengths = sorted(self.length_counts)
@@ -130,6 +132,7 @@ cdef class Tracking:
         for prefix in record.prefixes:
             audience = self.prefixes[prefix]
             del audience.clients[client.id]
+            client.drop_name(prefix)
             if not audience.clients:
                 del self.prefixes[prefix]
                 self.news.pop(prefix, None)
@@ -161,6 +164,10 @@ cdef class Tracking:
     def total_keys(self):
         """Keys that somebody has read."""
         return len(self.table)
+
+    cdef long long memory(self) except -1:
+        """About how many bytes `table` takes."""
+        return self.table_names_size + (len(self.table) + self.total_items) * ITEM_BYTES
 
     @property
     def total_prefixes(self):
@@ -209,6 +216,7 @@ cdef class Tracking:
         found = self.table.get(key)
         if found is None:
             self.table[key] = client_id
+            self.table_names_size += len(key)
             self.total_items += 1
             return 0
         self.table.move_to_end(key)
@@ -233,6 +241,7 @@ cdef class Tracking:
         cdef int left = self.effort
         while left and 0 < self._max_keys < len(self.table):
             key, ids = self.table.popitem(False)
+            self.table_names_size -= len(<bytes>key)
             self.invalidate(key, ids)
             left -= 1
         if 0 < self._max_keys < len(self.table):
@@ -250,6 +259,7 @@ cdef class Tracking:
             self.note(key, by_server)
         ids = self.table.pop(key, None)
         if ids is not None:
+            self.table_names_size -= len(key)
             self.invalidate(key, ids)
             if not self.client_count:
                 self.refresh()
@@ -284,7 +294,7 @@ cdef class Tracking:
             return 0
         self.dispatcher.server.trash.add(ForgottenTable(self.table))
         self.table = OrderedDict()
-        self.total_items = 0
+        self.total_items = self.table_names_size = 0
         # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
         # FLUSHALL ASYNC, after it: that handler replies first).
         if executing is not None and not self.dispatcher.context.in_transaction and executing.reply_mode == REPLY_ON:
@@ -385,6 +395,7 @@ cdef class Tracking:
         cdef Audience audience
         cdef Client client
         assert self.total_items == sum([len(ids) if type(ids) is set else 1 for ids in self.table.values()])
+        assert self.table_names_size == sum(map(len, self.table))
         assert self.length_counts == Counter(map(len, self.prefixes)) and self.lengths == sorted(self.length_counts)
         assert self.news == {prefix: audience for prefix, audience in self.prefixes.items() if audience.keys}
         for prefix, audience in self.prefixes.items():

@@ -541,3 +541,88 @@ def test_clients_may_have_a_part_of_maxmemory(wire: Wire) -> None:
         greedy.send_bytes(b"*2\r\n$3\r\nGET\r\n$3000000\r\n" + b"x" * 2_900_000)
         eventually(lambda: int(info(wire, "evicted_clients")) == 1, what="the end of a client")
         assert is_closed(greedy)
+
+
+# --- Names that clients hold ------------------------------------------------------------------------------------------------
+
+HOLDING = {
+    "channels": ("SUBSCRIBE", "UNSUBSCRIBE"),
+    "patterns": ("PSUBSCRIBE", "PUNSUBSCRIBE"),
+    "shard channels": ("SSUBSCRIBE", "SUNSUBSCRIBE"),
+    "watched keys": ("WATCH", "UNWATCH"),
+    "prefixes": ("CLIENT TRACKING ON BCAST PREFIX", "CLIENT TRACKING OFF"),
+}
+"""What takes a name, and what gives all of them up."""
+
+
+def hold(wire: Wire, kind: str, count: int, size: int) -> list[Reply]:
+    """Have a connection take names, each with a request of its own; the replies."""
+    # One at a time: requests that have been received take memory too.
+    return [wire.call(*HOLDING[kind][0].split(), f"{number:06}".ljust(size, "x")) for number in range(count)]
+
+
+def memory_of(observer: Wire, client_id: int) -> int:
+    """The bytes that CLIENT LIST shows for a client, without what Redis keeps for its replies."""
+    fields = dict(
+        word.split("=")
+        for word in observer.call("CLIENT", "LIST", "ID", client_id).value.decode().split()
+        if "=" in word
+    )
+    return int(fields["tot-mem"]) - int(fields["rbs"])
+
+
+def wait_until_below(observer: Wire, holder: Wire, holder_id: int, size: int) -> None:
+    """Read what a client is told until it takes less memory."""
+
+    def is_below() -> bool:
+        holder.drain()
+        return memory_of(observer, holder_id) < size
+
+    eventually(is_below, what="the end of the names")
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+def test_names_count_as_memory_of_their_client_and_of_the_server(
+    streamd_server: Server, redis_server: Server, kind: str
+) -> None:
+    count = 3000
+    grown = []
+    for server in (streamd_server, redis_server):
+        with server.connect() as observer, server.connect(3) as holder:
+            holder_id = holder.client_id()
+            memory, total = memory_of(observer, holder_id), used(observer)
+            hold(holder, kind, count, 10)
+            held = memory_of(observer, holder_id) - memory
+            grown.append((held / count, (used(observer) - total) / count))
+            holder.send(*HOLDING[kind][1].split())
+            wait_until_below(observer, holder, holder_id, memory + held * 3 // 5)  # Redis keeps its tables
+    (ours, our_total), (its, its_total) = grown
+    assert 0.5 * its < ours < 2.5 * its, grown
+    assert 0.5 * its_total < our_total < 2 * its_total, grown
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+def test_a_client_with_too_many_names_goes(wire: Wire, kind: str) -> None:
+    server = wire.server  # type: ignore[attr-defined]
+    with server.connect() as holder, server.connect() as small:
+        hold(holder, kind, 500, 4000)
+        assert wire.line("CONFIG SET maxmemory-clients 1mb") == Reply("+", b"OK")
+        eventually(lambda: int(info(wire, "evicted_clients")) == 1, what="the end of a client")
+        assert is_closed(holder)
+        assert not is_closed(small)
+
+
+@pytest.mark.parametrize("kind", ["channels", "patterns", "shard channels"])
+def test_no_more_names_are_taken_than_there_is_memory_for(
+    streamd_server: Server, redis_server: Server, kind: str
+) -> None:
+    for server in (streamd_server, redis_server):
+        with server.connect() as observer:
+            limit(observer, 3 * MB, "noeviction")
+            with server.connect() as holder:
+                replies = hold(holder, kind, 1000, 4000)
+                assert 100 < sum(reply.kind == "*" for reply in replies) < 1000, server.name
+                assert {reply.value for reply in replies if reply.is_error} == {OOM}, server.name
+            # Gone, it leaves room.
+            with server.connect() as holder:
+                eventually(lambda: hold(holder, kind, 1, 4000)[0].kind == "*", what="room")
