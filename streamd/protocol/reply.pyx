@@ -218,11 +218,11 @@ cdef MsText latest_ms = MsText(0, 2, b"0-")     # of all writers, guarded by the
 
 
 cdef char *leave_small_block(ReplyWriter writer) except NULL:
-    """Go on in a block of BLOCK_SIZE; nothing has been spent of the small one. Returns where the next byte goes."""
+    """Go on in a block of BLOCK_SIZE. Returns where the next byte goes."""
     cdef char *block = take_block(&large_blocks)
     if block == NULL:
         raise MemoryError("no memory for a reply")
-    memcpy(block, writer.block, writer.length)
+    memcpy(block, writer.data, writer.length)
     give_block(writer.block, SMALL_BLOCK_SIZE)
     writer.block = writer.data = block
     writer.capacity = BLOCK_SIZE
@@ -276,14 +276,14 @@ cdef class ReplyWriter:
         else:
             spent = self.data - self.block
             size = spent + self.capacity
-            if spent:
-                # What was sent already makes room first. It is worth its move when at least half of the block is free
-                # afterwards: so a byte moves a bounded number of times, however slowly the peer reads.
+            if spent and need <= size // 2:
+                # What was sent already makes room. It is worth a move when at least half of the block is free
+                # afterwards: so a byte moves a bounded number of times, however slowly the peer reads, and a gigabyte
+                # that waits is not moved for a few bytes more.
                 memmove(self.block, self.data, self.length)
                 self.data = self.block
                 self.capacity = size
-                if need <= size // 2:
-                    return self.data + self.length
+                return self.data + self.length
             if size == SMALL_BLOCK_SIZE and need <= BLOCK_SIZE:
                 return leave_small_block(self)
             if size < BLOCK_SIZE:
@@ -292,13 +292,17 @@ cdef class ReplyWriter:
                 if size > (<size_t>-1) // 2:
                     raise MemoryError("reply too large")
                 size *= 2
-                if size >= need:
+                if size - spent >= need:
                     break
             if spent == 0 and size > self.limit:
                 size = self.limit           # not less than `need`; after sent bytes, room for as much saves their move
             block = <char *>realloc(self.block, size)
             if block == NULL:
                 raise MemoryError("no memory for a reply")
+            self.block = block
+            self.data = block + spent
+            self.capacity = size - spent
+            return self.data + self.length
         self.block = block
         self.data = block
         self.capacity = size

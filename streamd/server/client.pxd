@@ -94,5 +94,6 @@ cdef class Client:
     cdef int go_on(self) except -1
     cdef int want_write(self) except -1
     cdef int flush(self) except -1
+    cdef bint is_sending(self) noexcept
     cdef int hand_over(self) except -1
     cdef int count_sent(self, size_t size) except -1

@@ -26,6 +26,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     PIECE = 65536       # bytes that the transport gets at a time when the kernel takes no more
+    TURN_MOST = 1048576     # bytes that one client is sent in a turn, however fast it reads
 
 cdef dict NOTHING = {}
 
@@ -118,14 +119,16 @@ cdef class Client:
         """Send what has gathered in `reply`; close when that is all, if that was asked for."""
         cdef Dispatcher dispatcher = self.dispatcher
         cdef ssize_t sent = 0
+        cdef size_t left
         self.is_writer = False
         if self.transport is None or self.is_congested or self.reply.is_cut:
             return 0
         if self.reply.length > dispatcher.peak_output:
             dispatcher.peak_output = self.reply.length
-        while self.reply.length and not self.is_congested:
+        left = self.reply.length - TURN_MOST if self.reply.length > TURN_MOST else 0
+        while self.reply.length > left and not self.is_congested:
             if self.fd >= 0:
-                sent = c_send(self.fd, self.reply.data, self.reply.length, SEND_FLAGS)
+                sent = c_send(self.fd, self.reply.data, self.reply.length - left, SEND_FLAGS)
                 if sent < 0:
                     if errno != EAGAIN and errno != EINTR:
                         self.reply.release()
@@ -134,13 +137,20 @@ cdef class Client:
                     sent = 0
                 self.count_sent(<size_t>sent)
                 dispatcher.total_writes += 1
-            if self.reply.length:
+            if self.reply.length > left:
                 self.hand_over()
-        if self.is_congested:
+        if self.reply.length and not self.is_congested:
+            self.want_write()       # others come in between
+            dispatcher.check_output(self)
+        elif self.is_congested:
             dispatcher.check_output(self)
         elif self.close_after_reply:
             self.transport.close()
         return 0
+
+    cdef bint is_sending(self) noexcept:
+        """Whether there is more to be sent than a turn takes, to a peer that reads."""
+        return self.reply.length > TURN_MOST and not self.is_congested and self.transport is not None
 
     cdef int hand_over(self) except -1:
         """Give the transport a piece of what the kernel did not take; when it has got rid of that, there is more."""
@@ -380,8 +390,9 @@ cdef class Client:
         """Send what is ready and close."""
         self.close_after_reply = True
         self.flush()
-        if self.transport is not None and self.is_congested:
-            self.transport.write(self.reply.take())
+        if self.transport is not None and (self.is_congested or self.reply.length):
+            if not self.reply.is_cut:
+                self.transport.write(self.reply.take())
             self.transport.close()
 
     def close(self):

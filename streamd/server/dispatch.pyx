@@ -291,6 +291,9 @@ cdef class Dispatcher:
         put_off = self.put_off
         self.put_off = []
         for client in put_off:
+            if client.is_sending():
+                self.put_off.append(client)
+                continue
             client.is_put_off = False
             self.look_at_clocks()
             self.process(client)

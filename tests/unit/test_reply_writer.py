@@ -436,3 +436,24 @@ def test_a_slow_reader_keeps_the_writer_within_twice_the_limit() -> None:
         writer.check_invariants()
         assert writer.allocated <= 2_000_000
     assert not writer.is_cut
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_taken_in_pieces_is_what_was_written(seed: int) -> None:
+    """However much waits, and however little of it is taken before more is written."""
+    chance = random.Random(seed)
+    writer = ReplyWriter()
+    waiting = bytearray()
+    most = 0
+    for _ in range(300):
+        data = chance.randbytes(chance.choice((1, 10, 1000, 20_000, 200_000)))
+        writer.raw(data)
+        waiting += data
+        most = max(most, len(waiting))
+        taken = min(chance.choice((0, 1, 100, 5000, 65536, 300_000)), len(waiting))
+        writer.consume(taken)
+        del waiting[:taken]
+        writer.check_invariants()
+        assert len(writer) == len(waiting)
+        assert writer.allocated <= max(4 * most, BLOCK)
+    assert writer.take() == bytes(waiting)
