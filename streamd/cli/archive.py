@@ -45,8 +45,8 @@ def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
 
 
 @contextmanager
-def said_plainly() -> Iterator[None]:
-    """Errors of the user's making, and of the world's, are told in one line."""
+def errors_in_one_line() -> Iterator[None]:
+    """Report errors of the user and of the environment in one line, without a traceback."""
     from streamd.errors import StreamdError
 
     try:
@@ -64,18 +64,18 @@ def said_plainly() -> Iterator[None]:
 @click.argument("path", type=click.Path())
 @click.option("--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive; may be repeated.")
 @click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
-@duration_option("--keep", default="1d", help="How much stays on the server only.")
+@duration_option("--keep", default="1d", help="Entries younger than this stay on the server only.")
 @duration_option(
     "--trim-delay", default="15m", help="How long entries stay on the server after they are archived, for slow readers."
 )
 @click.option("--trim/--no-trim", default=True, help="Whether to trim at all.  [default: trim]")
 @click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
-@click.option("--allow-gaps", is_flag=True, help="Go on although entries were trimmed before they were archived.")
+@click.option("--allow-gaps", is_flag=True, help="Continue although entries were trimmed before they were archived.")
 @click.option(
     "--check", "depth", type=click.Choice(["ids", "content"]), default="ids", show_default=True,
-    help="How exactly what was written is held against the server.",
+    help="How thoroughly files are compared with the server before a commit.",
 )  # fmt: skip
-@duration_option("--lock-ttl", default="60s", help="After so long without a sign of life another run may take over.")
+@duration_option("--lock-ttl", default="60s", help="After this time without a renewal another run may take over.")
 @duration_option("--wait", default="0s", help="How long to wait for another run.")
 @click.option(
     "--engine", type=click.Choice(["spark", "local"]), default="spark", show_default=True,
@@ -104,14 +104,14 @@ def run(
 ) -> None:
     """Move what is older than --keep from streams into the archive at PATH.
 
-    PATH is made when it is missing. A run that was killed, at any point, is mended by the next one. Exit status: 0 all
+    PATH is created if it is missing. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report says why), 2 the command is wrong.
     """
     if bool(streams) == bool(pattern):
         raise click.UsageError("name what to archive: --stream, or --pattern")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
-    with said_plainly():
+    with errors_in_one_line():
         from streamd.spark.archive.run import ArchiveSettings, archive
 
         settings = ArchiveSettings(
@@ -208,9 +208,9 @@ def size_text(size: float) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_server_options
 def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **server: Any) -> None:
-    """Show how far STREAMS (default: all) are archived at PATH, and what holds trimming back."""
+    """Show how far STREAMS (default: all) are archived at PATH, and what prevents trimming."""
     options = collect_options(server)
-    with said_plainly():
+    with errors_in_one_line():
         from streamd.spark.archive.status import read_status
 
         found = read_status(path, None if offline else options, list(streams) or None)
@@ -252,8 +252,8 @@ def print_status(found: list[Any]) -> None:
 @click.option("--quick", is_flag=True, help="Look at manifests and sizes, not at every byte and ID.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> None:
-    """Look through the archive at PATH: is everything there, and as it was written? Exit status: 0 yes, 1 no."""
-    with said_plainly():
+    """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
+    with errors_in_one_line():
         from streamd.spark.archive.layout import Layout
         from streamd.spark.archive.log import archived_streams
         from streamd.spark.archive.verify import verify_archive
@@ -289,7 +289,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
 @click.option(
     "--until", metavar="WHEN", help="To here: an ID, itself included, or a time, excluded.  [default: the end]"
 )
-@click.option("--resume", is_flag=True, help="Go on behind the last ID of KEY.")
+@click.option("--resume", is_flag=True, help="Continue after the last ID of KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 @with_server_options
 def restore(
@@ -304,7 +304,7 @@ def restore(
 ) -> None:
     """Put archived entries of STREAM back into a stream, with their IDs."""
     options = collect_options(server)
-    with said_plainly():
+    with errors_in_one_line():
         from streamd.spark.archive.restore import restore as put_back
 
         low, high = parse_range(since, until)
@@ -328,11 +328,13 @@ def restore(
 @click.argument("path", type=click.Path())
 @click.argument("stream")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="An entry; may be repeated.")
-@click.option("--ids-from", type=click.File(), metavar="FILE", help="A file with one ID in each line; - for the input.")
+@click.option(
+    "--ids-from", type=click.File(), metavar="FILE", help="A file with one ID per line; - for standard input."
+)
 @click.option("--since", metavar="WHEN", help="A range from here: an ID, a time (2026-01-31T12:00Z), or -1h.")
 @click.option("--until", metavar="WHEN", help="A range to here: an ID, itself included, or a time, excluded.")
 @click.option("--archive-only", is_flag=True, help="Leave the server as it is; it may have lost the stream.")
-@click.option("--dry-run", is_flag=True, help="Only say how many entries there are.")
+@click.option("--dry-run", is_flag=True, help="Only count the entries.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @duration_option("--wait", default="0s", help="How long to wait for an archiver that is at work.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; needs --yes or --dry-run.")
@@ -351,18 +353,18 @@ def delete(
     as_json: bool,
     **server: Any,
 ) -> None:
-    """Delete entries of STREAM for good: from the archive at PATH, whose files are written anew, and from the server."""
+    """Delete entries of STREAM permanently: from the archive at PATH, whose files are rewritten, and from the server."""
     options = collect_options(server)
     named = [*ids, *((line.strip() for line in ids_from if line.strip()) if ids_from else ())]
     if not named and since is None and until is None:
-        raise click.UsageError("say what to delete: --id, --ids-from, --since, --until")
+        raise click.UsageError("name what to delete: --id, --ids-from, --since, --until")
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json needs --yes or --dry-run")
-    with said_plainly():
+    with errors_in_one_line():
         from streamd.spark.archive.delete import delete as delete_entries
         from streamd.spark.archive.delete import fixed_ranges
 
-        ranges = [parse_exactly(each) for each in named]
+        ranges = [parse_whole_id(each) for each in named]
         if since is not None or until is not None:
             ranges.append(parse_range(since, until))
         # What is counted is what is deleted: not what comes in while the question waits for its answer.
@@ -376,30 +378,30 @@ def delete(
         if not (yes or dry_run):
             found = run(is_trial=True)
             click.confirm(
-                f"Delete {found.archived:,} archived entries and {found.on_server:,} on the server for good?",
+                f"Delete {found.archived:,} archived entries and {found.on_server:,} on the server permanently?",
                 abort=True,
             )
         report = run(is_trial=dry_run)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
-        told = "would be deleted" if dry_run else "deleted"
+        outcome = "would be deleted" if dry_run else "deleted"
         click.echo(
             f"{stream}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
-            f"server, {told}"
+            f"server, {outcome}"
         )
 
 
-def parse_exactly(text: str) -> tuple[int, int]:
+def parse_whole_id(text: str) -> tuple[int, int]:
     """The range that is one ID, written whole."""
     from streamd.spark.wire.ids import parse_entry_id
 
     try:
         number = parse_entry_id(text)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no ID of an entry: {error}") from None
+        raise click.BadParameter(f"{text!r} is not an entry ID: {error}") from None
     if "-" not in text:
-        raise click.BadParameter(f"{text!r} is no ID of an entry: write it whole, {text}-0")
+        raise click.BadParameter(f"{text!r} is not an entry ID: write it in full, {text}-0")
     return number, number
 
 

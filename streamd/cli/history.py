@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from streamd.cli.archive import parse_range, said_plainly
+from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def history(
     if form == "parquet" and out is None:
         raise click.UsageError("--format parquet needs --out FILE")
     options = collect_options(server) | {"stream": stream} | ({} if path is None else {"archive": path})
-    with said_plainly():
+    with errors_in_one_line():
         from streamd.spark.wire.ids import format_entry_id
 
         low, high = parse_range(since, until)
@@ -124,8 +124,8 @@ def read_by_spark(
                 frame = frame.limit(limit)
             yield from frame.toArrow().to_batches()
         except PySparkException as error:
-            told = [line for line in str(error).splitlines() if line.strip()]
-            raise click.ClickException(told[0].strip() if told else type(error).__name__) from None
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise click.ClickException(lines[0].strip() if lines else type(error).__name__) from None
 
 
 LAST_FIELD_COUNTS = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
@@ -134,7 +134,7 @@ LAST_FIELD_COUNTS = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 
 @contextmanager
 def settings_of(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Settings of the session for as long as a block runs: in tests and notebooks it is not ours alone."""
+    """Settings of the session for as long as a block runs: in tests and notebooks others use it too."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -208,7 +208,7 @@ def opened(out: str | None) -> Iterator[TextIO]:
 
 
 def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
-    """One file, which has its name when it is whole."""
+    """One file, which gets its name when it is complete."""
     import pyarrow.parquet as pq
 
     from streamd.spark.arrow.table import default_schema

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamd.cli.archive import parse_range, said_plainly
+from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
 from streamd.spark.report.profile import Profile, frame_profile
@@ -67,7 +67,7 @@ class ReportRequest:
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Look at most at so many entries, the newest; Spark (--master) has no limit.",
+    help="Read at most this many entries, the newest; Spark (--master) has no limit.",
 )
 @click.option(
     "--field", "fields", multiple=True, metavar="NAME", help="Draw this numeric field.  [default: those found]"
@@ -78,7 +78,7 @@ class ReportRequest:
     default="2s",
     show_default=True,
     metavar="DURATION",
-    help="Watch groups for so long, to see what they process.",
+    help="How long to watch the groups, to see what they process.",
 )
 @click.option(
     "--above",
@@ -88,8 +88,8 @@ class ReportRequest:
     help="A pending entry that was delivered more often is a dead letter.",
 )
 @click.option("--parquet", type=click.Path(), help="Folder to write the findings to, as Parquet files.")
-@click.option("--to-stream", metavar="KEY", help="Append how groups stand, and dead letters, to this stream.")
-@click.option("--archive", type=click.Path(), help="Look at what is archived there, too; by Spark.")
+@click.option("--to-stream", metavar="KEY", help="Append the state of the groups, and dead letters, to this stream.")
+@click.option("--archive", type=click.Path(), help="Include the entries of this archive, by Spark.")
 @with_spark_options
 @with_server_options
 def report(stream: str, form: str | None, watch: str, **given: Any) -> None:
@@ -112,7 +112,7 @@ def make_report(request: ReportRequest, *, spark: SparkSession | None = None) ->
     Raises click.ClickException when it cannot be made.
     """
     try:
-        with said_plainly(), connect(ConnectionOptions.parse(request.options)) as connection:
+        with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
             _write(request, connection, _collect(request, connection, spark))
     except OSError as error:
         raise click.ClickException(str(error)) from None

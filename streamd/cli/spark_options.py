@@ -20,7 +20,7 @@ _SERVER: list[Callable[[F], F]] = [
     click.option("-h", "--host", metavar="HOST", help="Server's name or address.  [default: 127.0.0.1]"),
     click.option("-p", "--port", type=click.IntRange(1, 65535), help="Its TCP port.  [default: 6379]"),
     click.option("-n", "--db", type=click.IntRange(0), help="Number of the database."),
-    click.option("--user", "username", metavar="NAME", help="User of the access control list."),
+    click.option("--user", "username", metavar="NAME", help="ACL user."),
     click.option("--password-env", metavar="NAME", help="Environment variable that holds the password."),
     click.option("--password-file", metavar="FILE", help="File whose first line is the password."),
     click.option(
@@ -77,7 +77,7 @@ def collect_options(given: dict[str, Any]) -> dict[str, str]:
 
 def make_session(application: str, master: str | None, confs: tuple[str, ...]) -> SparkSession:
     """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark or no Java."""
-    # Told on the terminal is what the command says, not what Spark thinks of this machine.
+    # The terminal shows the output of the command, not the warnings of Spark.
     settings = {"spark.log.level": "ERROR", **named(confs, "--conf")}
     if master is None or master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

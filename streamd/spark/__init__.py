@@ -5,7 +5,8 @@
     spark = streamd.spark.session()                 # or streamd.spark.register(a_session)
     spark.read.format("streamd").option("stream", "readings").load().show()
 
-Options: streamd.spark.options. Needs PySpark 4.3 and PyArrow (`pip install 'streamd-server[spark]'`), and Java 17 or newer.
+Options: docs/spark-options.md. Needs PySpark 4.3 and PyArrow (`pip install 'streamd-server[spark]'`), and Java 17 or newer;
+groups, tables, report and archive need PyArrow alone (`streamd-server[archive]`).
 """
 
 from streamd.spark.errors import (

@@ -28,7 +28,7 @@ from streamd.spark.numbers import NUMBER_PATTERN
 __all__ = ["FIGURES", "aggregates", "gaps", "number", "rates", "with_event_time", "with_numbers"]
 
 FIGURES = ("count", "min", "max", "avg", "sum", "stddev")
-"""What `aggregates` can tell of a column, beside percentiles written `p50`, `p99`, `p99.9` (approximate)."""
+"""What `aggregates` can compute for a column, besides percentiles written `p50`, `p99`, `p99.9` (approximate)."""
 
 TIME = "time"
 
@@ -97,10 +97,10 @@ def rates(
 ) -> DataFrame:
     """Entries in each window: window_start, window_end, the columns of `by`, entries, per_second.
 
-    window     its length, `1 minute`; windows begin at multiples of it since 1970
-    slide      distance of their beginnings, when they overlap
+    window     its length, `1 minute`; windows start at multiples of it since 1970
+    slide      distance between their starts, if they overlap
     watermark  how late entries may come, for streaming frames
-    by         columns to tell apart, such as `stream`
+    by         columns to group by, such as `stream`
     """
     seconds = F.unix_millis(F.col("window_end")) - F.unix_millis(F.col("window_start"))
     counted = _windowed(frame, window, slide, watermark, by, [F.count(F.lit(1)).alias("entries")])
@@ -146,7 +146,7 @@ def _figure(name: str, figure: str) -> Column:
 def gaps(frame: DataFrame, *, by: Sequence[str] = ("stream",)) -> DataFrame:
     """The frame with `gap_ms`: milliseconds since the entry before, null for the first. Batch frames only.
 
-    by  columns that tell streams apart; those that the frame does not have are left out
+    by  columns that distinguish streams; those that the frame does not have are ignored
     The entries of one stream are put in order in one task. Raises ValueError for a streaming frame or one without `ms`.
     """
     if frame.isStreaming:

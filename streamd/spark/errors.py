@@ -1,13 +1,17 @@
 """The errors of the data source.
 
     StreamdError
-     +- OptionError       an option that cannot be taken; names it
+     +- OptionError       an option that is not valid; names it
      +- ServerError       an error reply of the server; `code` is its first word
      +- UnreachableError  no server, or the connection is lost, after all attempts
      +- DataLossError     entries that were to be read are gone, or are not the ones they were
-     +- DeliveryError     rows that cannot be written exactly once: they, or the marker, are not what they were
+     +- DeliveryError     rows that cannot be written exactly once: they, or the marker, have changed
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
      +- JavaMissingError  there is no Java that Spark can run with; says how to get one
+     +- OffsetError       an offset in a checkpoint that this version does not understand (source/offsets.py)
+     +- ArchiveError      see archive/errors.py
+
+SplitForbiddenError (source/partitions.py) is a ServerError.
 
 All of them survive pickling, since Spark carries them between processes, and none ever holds a password.
 """
@@ -28,7 +32,7 @@ __all__ = [
 
 
 class OptionError(StreamdError, ValueError):
-    """An option that cannot be taken.
+    """An option that is not valid.
 
     option  its name, as the documentation writes it
     reason  what is wrong with it

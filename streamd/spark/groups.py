@@ -1,11 +1,11 @@
-"""What the consumer groups of a stream are doing, as far as a server tells it. Without Spark.
+"""What the consumer groups of a stream are doing, as far as a server reports it. Without Spark.
 
     look_at_groups(connection, stream)   one look: a GroupState for each group, with its pending entries
     Watch(connection, stream)            look again and again: what was acknowledged in between, and how long it took
     find_dead_letters(states, above)     pending entries that were delivered too often
 
 All that can be seen is XINFO, XPENDING and XRANGE. An acknowledgement leaves no trace but that the entry is pending no
-longer; so what a Watch says of processing times lies between two bounds (its two looks), and an entry that comes and goes
+longer; so the processing times of a Watch lie between two bounds (its two looks), and an entry that comes and goes
 between two looks is not seen by itself, but only counted. All times are those of the server's clock (TIME), taken beside
 what they belong to.
 
@@ -15,7 +15,7 @@ what they belong to.
 
 The lag in entries is the server's own number, which differs between servers when entries were trimmed or deleted that the
 group had not read (Redis counts the entries left, Valkey all that were ever added); so each state names its server. A
-server that cannot tell answers null; then the entries are counted, up to a limit.
+server that does not know it answers null; then the entries are counted, up to a limit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE = 1000
 DEFAULT_PENDING_LIMIT = 100_000
 DEFAULT_COUNT_LIMIT = 100_000
 LONGEST_MS = 2**62
-"""Distances beyond this are not told: the IDs are no times then."""
+"""Longer distances are not reported: the IDs are not times then."""
 
 
 def key_bytes(name: str) -> bytes:
@@ -401,7 +401,7 @@ def acks_between(before: GroupState, after: GroupState) -> list[Ack]:
 
 
 def throughput_between(before: GroupLag, after: GroupLag) -> list[Throughput]:
-    """What a group did between two looks; nothing when the server does not count, or the group was made anew."""
+    """What a group did between two looks; nothing when the server does not count, or the group was recreated."""
     read_before, read_after = _entries_read(before), _entries_read(after)
     if read_before is None or read_after is None or read_after < read_before:
         return []

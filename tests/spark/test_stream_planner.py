@@ -485,9 +485,9 @@ def lose_by_new_stream_with_more_entries(store: redis.Redis) -> None:
 LOSSES = {
     lose_by_trim: ("12 entries of stream s after 5-0 are gone unread", ["18-0", "19-0", "20-0"]),
     lose_by_deletion: ("stream s has been deleted", []),
-    lose_by_new_stream_with_lower_ids: ("stream s has been made anew.*: its last ID is 2-0", ["1-0", "2-0"]),
-    lose_by_new_stream_with_higher_ids: ("stream s has been made anew: 2 entries were ever added", ["100-0", "101-0"]),
-    lose_by_new_stream_with_more_entries: ("stream s has been made anew", [f"{n}-0" for n in range(100, 141)]),
+    lose_by_new_stream_with_lower_ids: ("stream s was recreated.*: its last ID is 2-0", ["1-0", "2-0"]),
+    lose_by_new_stream_with_higher_ids: ("stream s was recreated: 2 entries were ever added", ["100-0", "101-0"]),
+    lose_by_new_stream_with_more_entries: ("stream s was recreated", [f"{n}-0" for n in range(100, 141)]),
 }
 
 
@@ -551,7 +551,7 @@ def test_a_loss_of_an_idle_stream_among_many_is_seen(store: redis.Redis, source_
     store.delete("s17")
     fill(store, "s17", 1, 1)
     assert query.poll(after_s=0.5) == query.start
-    with pytest.raises(DataLossError, match="stream s17 has been made anew"):
+    with pytest.raises(DataLossError, match="stream s17 was recreated"):
         query.poll()
 
 
@@ -584,7 +584,7 @@ def test_a_stream_deleted_between_plan_and_read_is_told(
     store.delete("s")
     if is_new:
         fill(store, "s", 1, 3)
-    with pytest.raises(DataLossError, match="trimmed, deleted or made anew"):
+    with pytest.raises(DataLossError, match="trimmed, deleted or recreated"):
         query.read(query.start, end)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.cli.archive import said_plainly
+from streamd.cli.archive import errors_in_one_line
 from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.manifest import FileRecord
@@ -154,5 +154,5 @@ def test_ids_are_read_as_numbers_not_as_texts() -> None:
 
 
 def test_errors_of_the_system_are_told_in_one_line() -> None:
-    with pytest.raises(click.ClickException, match="No space left on device"), said_plainly():
+    with pytest.raises(click.ClickException, match="No space left on device"), errors_in_one_line():
         raise OSError(28, "No space left on device")

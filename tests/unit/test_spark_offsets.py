@@ -162,9 +162,9 @@ def test_no_loss(case: str) -> None:
 
 LOSS = {
     "deleted": (CAUGHT_UP, None, True, "deleted"),
-    "lower last ID": (CAUGHT_UP, info(1, 3, 3, 11), True, "made anew"),
-    "fewer added": (CAUGHT_UP, info(1, 11, 11, 1), True, "made anew"),
-    "more there than were added": (CAUGHT_UP, info(12, 11, 30, 12), True, "made anew"),
+    "lower last ID": (CAUGHT_UP, info(1, 3, 3, 11), True, "recreated"),
+    "fewer added": (CAUGHT_UP, info(1, 11, 11, 1), True, "recreated"),
+    "more there than were added": (CAUGHT_UP, info(12, 11, 30, 12), True, "recreated"),
     "new ones trimmed": (CAUGHT_UP, info(2, 14, 15, 15), False, "3 entries of stream s after 0-10 are gone unread"),
     "a blank one appears trimmed": (Position(), info(2, 2, 3, 3), False, "1 entries of stream s after 0-0 are gone"),
     "all new ones trimmed": (CAUGHT_UP, info(0, 0, 15, 15), False, "nothing is left"),

@@ -25,7 +25,7 @@ def pairs(reply: list[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StreamState:
-    """What XINFO STREAM says. The fields with None are those that servers before Redis 7 do not tell."""
+    """The reply of XINFO STREAM. The fields with None are those that servers before Redis 7 do not have."""
 
     length: int
     last_generated: int
@@ -97,13 +97,13 @@ def check_incarnation(
     if state.last_generated < max(last.high, last.last_generated):
         raise IncarnationError(
             f"the stream's last ID is {format_entry_id(state.last_generated)}, below "
-            f"{format_entry_id(last.last_generated)}, which it has had: it was made anew, or XSETID set it back. "
+            f"{format_entry_id(last.last_generated)}, which it has had: it was recreated, or XSETID set it back. "
             "A new stream needs a new archive"
         )
     if state.entries_added is not None and last.entries_added is not None and state.entries_added < last.entries_added:
         raise IncarnationError(
             f"the stream has had {state.entries_added} entries, fewer than the {last.entries_added} that it had when it "
-            "was archived: it was made anew. A new stream needs a new archive"
+            "was archived: it was recreated. A new stream needs a new archive"
         )
     if next_is_there or allow_gaps or last.next_id is None:
         return
@@ -111,7 +111,7 @@ def check_incarnation(
     if state.max_deleted is None or state.max_deleted < last.next_id:
         raise DataLossError(
             f"entry {format_entry_id(last.next_id)}, the first one that is not archived, has been trimmed, or the stream "
-            "was made anew; allow gaps to archive what is left"
+            "was recreated; allow gaps to archive what is left"
         )
 
 

@@ -1,11 +1,11 @@
-"""Deletes entries for good: out of the archive, by files that are written anew without them, and off the server.
+"""Deletes entries permanently: from the archive, by rewriting the files that hold them, and from the server.
 
-An entry that is taken off the server with XDEL stays in the archive when it has been archived before. Who wants it gone
-everywhere says so here. Under the stream's lock, one step after the other:
+An entry that is deleted on the server with XDEL stays in the archive if it was archived before. This deletes it everywhere.
+Under the stream's lock, one step after the other:
 
-    recovered             the stream is the one that was archived; what an interrupted run or deletion has left is mended
-    delete staged         the files that hold such entries are written anew without them
-    delete verified       and held against the old ones
+    recovered             the stream is the one that was archived; what an interrupted run or deletion has left is cleaned up
+    delete staged         the files that hold such entries are rewritten without them
+    delete verified       and compared with the old ones
     delete moving, moved  and have their final names
     delete pending
     delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
@@ -153,7 +153,7 @@ def delete(
 def check_place(
     layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
 ) -> tuple[ManifestLog, StreamState | None]:
-    """The manifests and the state of the stream. Raises unless it was archived, and from this server, as far as can be told.
+    """The manifests and the state of the stream. Raises unless it was archived, and from this server, as far as that can be known.
 
     allow_gaps  entries may have been trimmed before they were archived
     """
@@ -165,7 +165,7 @@ def check_place(
         raise IncarnationError(
             f"the server has no stream {stream!r}: is it the right one? Without a stream, only the archive can be changed"
         )
-    # What archivers count there tells servers apart on which streams of one name look alike.
+    # The counter of archivers distinguishes servers whose streams of one name look alike.
     if state is not None and (counted := used_tokens(connection, stream)) < log.token:
         raise IncarnationError(
             f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
@@ -209,7 +209,7 @@ def counts_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> Iter
 def note_next(work: StreamWork, ranges: Sequence[Range]) -> None:
     """Note the first entry that will be left above what is archived, when the one that is noted will not be.
 
-    A run would miss it, and servers before Redis 7 do not tell that it was deleted and not trimmed.
+    A run would miss it, and servers before Redis 7 do not show that it was deleted and not trimmed.
     """
     work.refresh()
     last = work.log.last
@@ -225,7 +225,7 @@ def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteRepor
     """Delete what is still on the server, and references of groups to it where the server can."""
     key = stream_key(work.stream)
     work.refresh()
-    ones, wide = told_apart(ranges)
+    ones, wide = separated(ranges)
     for some in chunks(ones):
         report.on_server += delete_ids(work, key, some)
     for low, high in wide:
@@ -242,7 +242,7 @@ def delete_ids(work: StreamWork, key: bytes, ids: Sequence[bytes | str]) -> int:
     return int(answer)
 
 
-def told_apart(ranges: Sequence[Range]) -> tuple[list[str], list[Range]]:
+def separated(ranges: Sequence[Range]) -> tuple[list[str], list[Range]]:
     """The IDs that are ranges of their own, of which a request takes many, and the other ranges."""
     ones = [format_entry_id(low) for low, high in ranges if low == high]
     return ones, [(low, high) for low, high in ranges if low != high]
@@ -271,7 +271,7 @@ def count(
     if archive_only:
         return
     key = stream_key(log.stream)
-    ones, wide = told_apart(ranges)
+    ones, wide = separated(ranges)
     for some in chunks(ones):
         report.on_server += sum(map(len, connection.pipeline([("XRANGE", key, each, each) for each in some])))
     for low, high in wide:

@@ -2,8 +2,8 @@
 
 StreamdError
  +- ArchiveError          the archive, or what was asked of it, is not in order
-     +- LockedError       another archiver is at work on this stream
-     +- LockLostError     another archiver has taken over: this one must not write any more
+     +- LockedError       another archiver is working on this stream
+     +- LockLostError     another archiver has taken over: this one must stop writing
      +- IncarnationError  the stream is not the one that was archived
      +- VerifyError       what was written is not what the server, or the files before, hold
      +- CorruptArchiveError   manifests or files that are not what they must be
@@ -30,7 +30,7 @@ class ArchiveError(StreamdError):
 
 
 class LockedError(ArchiveError):
-    """Another archiver is at work on this stream."""
+    """Another archiver is working on this stream."""
 
 
 class LockLostError(ArchiveError):
@@ -38,7 +38,7 @@ class LockLostError(ArchiveError):
 
 
 class IncarnationError(ArchiveError):
-    """The stream was deleted and made anew, or had its IDs set back, since it was archived."""
+    """The stream was deleted and recreated, or its IDs were set back, since it was archived."""
 
 
 class VerifyError(ArchiveError):
@@ -50,4 +50,4 @@ class CorruptArchiveError(ArchiveError):
 
 
 class MissingFileError(CorruptArchiveError):
-    """A file that a manifest named is not there. A reader looks whether it has been replaced."""
+    """A file that a manifest named is missing. A reader checks whether it has been replaced."""

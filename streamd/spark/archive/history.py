@@ -1,23 +1,23 @@
 """Cold and hot as one table: what an archive holds of a stream, and what is only on the server, no entry twice and none missing.
 
-The manifests' boundary B parts them: at or below B exactly the files that manifests name, above B the server up to the last
-ID that it had when the read was planned. What the server still holds below B (entries that a group has not acknowledged, or
+The manifests' boundary B separates them: at or below B exactly the files that manifests name, above B the server up to the
+last ID that it had when the read was planned. What the server still holds below B (entries that a group has not acknowledged, or
 that are not trimmed yet) is archived too, and is not read again.
 
-While an archiver runs beside a read it may trim what the read planned to take from the server. Three things stand against it:
+An archiver that runs during a read may trim what the read planned to take from the server. Three things prevent that:
 
     its trim delay   only what has been archived for a while is trimmed
     a lease          the reader notes its boundary beside the stream (archive/leases.py), for as long as `archiveLease` says;
                      a user who may not write to the server reads without
-    a look back      after a partition has been read: archivers note on the server, in one go with each trim, up to where
-                     they have trimmed; and the stream's first entry tells of others who trim. What is not there any more
-                     raises DataLossError (unless failOnDataLoss is false) instead of coming out short
+    a check          after a partition has been read: archivers note on the server, together with each trim, up to where
+                     they have trimmed; and the stream's first entry shows whether others have. Missing entries raise
+                     DataLossError (unless failOnDataLoss is false) instead of a shorter result
 
-Files that an archiver has replaced since a read was planned (small ones are merged, deleted entries left out) lie there for a
-while; after that, what took their place is read.
+Files that an archiver has replaced since a read was planned (small ones are merged, deleted entries left out) remain for a
+while; after that, their replacement is read.
 
-A DataFrame is planned at its first use, and Spark keeps that plan: one that is used again much later reads by the boundary of
-then, without a lease, and is told so by the look back.
+A DataFrame is planned at its first use, and Spark keeps that plan: if it is used again much later, it reads by the old
+boundary, without a lease; the check detects what was trimmed since.
 
     plan_history(...)    the parts of a read, in the order of their IDs
     read_part(...)       the rows of one part as record batches
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.leases import give_lease_back, server_ms, take_lease
+from streamd.spark.archive.leases import release_lease, server_ms, take_lease
 from streamd.spark.archive.lock import trimmed_to
 from streamd.spark.archive.log import ManifestLog, archived_streams
 from streamd.spark.archive.manifest import FileRecord
@@ -67,7 +67,7 @@ COLD_ROWS = 500_000
 """Rows of a cold partition, about."""
 
 ATTEMPTS = 10
-"""How often a read is planned anew because an archiver trimmed meanwhile."""
+"""How often a read is planned again because an archiver trimmed meanwhile."""
 
 PLAIN = {"id": "string", "ms": "bigint", "seq": "bigint", "time": "timestamp", "fields": "pairs", "stream": "string"}
 """Columns that come out of the files as they are, and their kinds."""
@@ -128,10 +128,10 @@ def plan_history(
 
 
 def end_read(options: SourceOptions, reader: str) -> None:
-    """Give the leases of a read back before they expire. Spark does not say when a read is over; who reads by hand can."""
+    """Release the leases of a read before they expire. Spark does not report the end of a read; other callers know it."""
     with connect(options.connection) as connection:
         for stream in streams_of(options, Layout(options.archive or ""), connection):
-            trying(connection, partial(give_lease_back, connection, stream, reader))
+            trying(connection, partial(release_lease, connection, stream, reader))
 
 
 def streams_of(options: SourceOptions, layout: Layout, connection: Connection) -> list[str]:
@@ -167,10 +167,10 @@ def pattern_of(glob: str) -> str:
 
 
 def chosen_of(glob: str, at: int) -> tuple[str, int]:
-    """The `[...]` whose inside begins at `at`, as a regular expression, and where the pattern goes on.
+    """The `[...]` whose content starts at `at`, as a regular expression, and where the pattern continues.
 
-    As servers read it: `]` ends it wherever it stands, a backslash takes the next character as it is, ranges may be the
-    wrong way round, and one that is not closed reaches to the end.
+    As servers read it: `]` always ends it, a backslash escapes the next character, ranges may be reversed, and one that is
+    not closed extends to the end.
     """
     is_negated = glob[at : at + 1] == "^"
     at += is_negated
@@ -226,7 +226,7 @@ def plan_stream(
     if has_lease:
         take_lease(connection, stream, reader, log.boundary, lease_ms)
     if has_lease and not any(isinstance(part, HotPart) for part in parts):
-        give_lease_back(connection, stream, reader)
+        release_lease(connection, stream, reader)
     return parts
 
 
@@ -322,10 +322,10 @@ def read_part(options: SourceOptions, table: TableLayout, part: Part) -> Iterato
         batch_rows=options.batch_size,
     )
     if options.fail_on_data_loss:
-        look_back(options, part)
+        check_for_loss(options, part)
 
 
-def look_back(options: SourceOptions, part: HotPart) -> None:
+def check_for_loss(options: SourceOptions, part: HotPart) -> None:
     """Raise DataLossError when entries of a part may have been trimmed since the read was planned."""
     with connect(options.connection) as connection:
         state = find_state(connection, part.stream)
@@ -333,12 +333,12 @@ def look_back(options: SourceOptions, part: HotPart) -> None:
     where = f"{part.stream!r}, {format_entry_id(part.low)} to {format_entry_id(part.high)}"
     if noted is not None and parse_entry_id(noted) >= part.low:
         raise DataLossError(
-            f"{where}: an archiver has trimmed up to {noted} since this read was planned. Load the DataFrame anew, with a longer archiveLease if need be"
+            f"{where}: an archiver has trimmed up to {noted} since this read was planned. Load the DataFrame again, with a longer archiveLease if necessary"
         )
     if state is None:
         raise DataLossError(f"{where}: the stream was deleted while it was read")
     if state.last_generated < part.high:
-        raise DataLossError(f"{where}: the stream was made anew while it was read")
+        raise DataLossError(f"{where}: the stream was recreated while it was read")
     first = MAX_ID if state.first_entry is None else state.first_entry
     # XDEL of the first entry moves it too, but notes the highest ID that it took out; trimming does not.
     was_deleted = state.max_deleted is not None and state.max_deleted >= part.first_hot

@@ -55,7 +55,7 @@ def unquote_key(quoted: str) -> str:
 
 
 def folder_name(stream: str) -> str:
-    """The name of a stream's folder. Long keys are cut, and told apart by a hash."""
+    """The name of a stream's folder. Long keys are cut, and distinguished by a hash."""
     quoted = quote_key(stream)
     if len(quoted) <= MAX_NAME:
         return quoted

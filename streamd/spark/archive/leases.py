@@ -1,4 +1,4 @@
-"""Leases: readers that hold an archiver's trimming back while they read what is still on the server.
+"""Leases: readers that keep archivers from trimming what they are about to read from the server.
 
 One string beside the stream holds all of them as JSON, `{"<reader>": ["<boundary>", <expires at, Unix ms>]}`, and expires
 with the last. Each reader's boundary is an ID above which nothing may be trimmed until then. A string, because every server
@@ -22,7 +22,7 @@ from streamd.spark.archive.lock import key_beside
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import format_entry_id, parse_entry_id
 
-__all__ = ["give_lease_back", "leased_boundary", "take_lease"]
+__all__ = ["leased_boundary", "release_lease", "take_lease"]
 
 ATTEMPTS = 100
 
@@ -41,11 +41,11 @@ def leased_boundary(connection: Connection, stream: str) -> int | None:
 
 
 def take_lease(connection: Connection, stream: str, reader: str, boundary: int, duration_ms: int) -> None:
-    """Hold trimming above `boundary` back for a while; a reader's new lease takes the place of its old one."""
+    """Prevent trimming above `boundary` for a while; a reader's new lease replaces its old one."""
     change(connection, stream, reader, format_entry_id(boundary), duration_ms)
 
 
-def give_lease_back(connection: Connection, stream: str, reader: str) -> None:
+def release_lease(connection: Connection, stream: str, reader: str) -> None:
     change(connection, stream, reader, None, 0)
 
 
@@ -61,7 +61,7 @@ def change(connection: Connection, stream: str, reader: str, boundary: str | Non
         request = ("SET", key, json.dumps(leases), "PX", longest_ms) if leases else ("DEL", key)
         if connection.transaction([request]) is not None:
             return
-    raise TimeoutError(f"{key} is being changed all the time")
+    raise TimeoutError(f"{key} is changed by others all the time")
 
 
 def read_leases(value: bytes | None) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.
 
-A lock that expires cannot stop its holder, who may have been asleep. So whatever the holder changes is tied to the lock:
+A lock that expires cannot stop its holder, which may have been suspended. So whatever the holder changes is tied to the lock:
 on the server by WATCH (`guarded`: done only if the lock is still this run's at that moment), in the archive by the order of
 what is done (see manifest.py), which is why an archiver that died on this machine can be taken over from at once.
 """
@@ -92,27 +92,27 @@ class ArchiveLock:
     def acquire(
         cls, connection: Connection, stream: str, *, run: str, archive: str, ttl_ms: int = 60_000, wait_ms: int = 0
     ) -> ArchiveLock:
-        """Take the lock. Raises LockedError when somebody else holds it and does not let go within `wait_ms`.
+        """Acquire the lock. Raises LockedError if somebody else holds it and does not release it within `wait_ms`.
 
-        An archiver of this machine whose process is gone is not waited for.
+        A dead process of this machine is not waited for.
         """
         lock = cls(connection, stream, run, archive, ttl_ms)
         deadline = time.monotonic() + wait_ms / 1000
         while connection.command("SET", lock._key, lock._value, "NX", "PX", ttl_ms) is None:
             value = connection.command("GET", lock._key)
-            if value is None or lock._take_from_the_dead(value):
+            if value is None or lock._take_from_dead_process(value):
                 continue
             if time.monotonic() >= deadline:
                 holder = described(value) or {}
                 raise LockedError(
                     f"stream {stream!r} is being archived by process {holder.get('pid')} on {holder.get('host')} "
-                    f"into {holder.get('archive')}; its lock expires after {ttl_ms} ms without a sign of life"
+                    f"into {holder.get('archive')}; its lock expires after {ttl_ms} ms unless it is renewed"
                 )
             time.sleep(POLL_S)
         lock.token = int(connection.command("INCR", key_beside("token", stream)))
         return lock
 
-    def _take_from_the_dead(self, value: bytes) -> bool:
+    def _take_from_dead_process(self, value: bytes) -> bool:
         """Remove the lock of a process of this machine that is gone; whether that was done."""
         holder = described(value) or {}
         if holder.get("host") != host_identity() or not is_gone(holder.get("pid")):
@@ -125,7 +125,7 @@ class ArchiveLock:
         return True
 
     def raise_token(self, above: int) -> None:
-        """See that the token is higher than one that was used, though the server has lost its counter."""
+        """Ensure that the token is higher than any used one, even if the server has lost its counter."""
         if self.token <= above:
             self.token = above + 1
             self.guarded([("SET", key_beside("token", self.stream), self.token)])
@@ -182,7 +182,7 @@ class ArchiveLock:
                 return done[:-1]
 
     def release(self) -> None:
-        """Give the lock back. What goes wrong here is left to its expiry."""
+        """Release the lock. If that fails, it expires."""
         self.stop_renewing()
         with suppress(StreamdError):
             self.guarded([("DEL", self._key)])

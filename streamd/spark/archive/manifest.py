@@ -7,30 +7,30 @@ The manifests of a stream are numbered from 1 without a gap. Each takes over whe
     3.json  from b            to b        kind "rewrite": files f3' in the place of f3
 
 `from` is exclusive, `to` inclusive. The last `to` is the *boundary*: what is at or below it is read from the files that are
-named, what is above it from the server. A manifest comes into being at once, by the rename of a complete and synced file
+named, what is above it from the server. A manifest appears atomically, by the rename of a complete and synced file
 that nobody could read before (the commit point of a run), and never changes afterwards.
 
-So that nobody has to read a year of them, an archiver writes down now and then what those so far come to, in a *checkpoint*:
+So that nobody has to read a year of them, an archiver summarizes them from time to time in a *checkpoint*:
 
-    128.checkpoint    the files that count after 128.json, what it said of the stream, boundaries of earlier moments
+    128.checkpoint    the files that count after 128.json, what it said about the stream, boundaries of earlier moments
 
-Who reads takes the newest checkpoint and the manifests above it. Two checkpoints are kept, and the manifests above the older
+Readers use the newest checkpoint and the manifests above it. Two checkpoints are kept, and the manifests above the older
 one; what is below is removed, so that a folder holds few files however often an archiver runs. A checkpoint only repeats
 what manifests say: it appears at once, as they do, before any of them is removed, and a reader that misses one because it
 was removed meanwhile looks again.
 
-Two archivers can be at work at once only when one of them was taken for dead (see lock.py). What keeps them apart then is
-the order of what they do, and it needs nothing but that renames are atomic:
+Two archivers can work at the same time only if one of them was considered dead (see lock.py). Then the order of their steps
+keeps them apart, and requires only that renames are atomic:
 
     the one that commits    1. writes its pending file   2. sees that the lock is still its own   3. renames it
     the one that takes over 1. gets the lock   2. notes the data files that are there   3. sees that the lock is still its own
                             4. removes all pending files   5. reads the manifests   6. removes the noted files they do not name
 
 Either the rename comes before the removal of the pending file, and the new archiver finds the manifest; or it fails, because
-the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. Never is a manifest
-left whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does not is refused: what
-breaks this order is found.) Noting before step 3 is what makes step 6 safe however late it is done: whoever wrote a noted
-file had lost the lock by step 3, or is the archiver itself.
+the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. A manifest never remains
+whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does not is refused, so
+violations of this order are detected.) Noting before step 3 makes step 6 safe however late it happens: whoever wrote a
+noted file had lost the lock by step 3, or is the archiver itself.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Manifest:
     run: str  # name of the run that wrote it
     token: int  # fencing token of that run
     created_ms: int  # Unix time of the server, when it was written
-    entries_added: int | None = None  # of the stream, when the range was chosen; None: the server does not tell
+    entries_added: int | None = None  # of the stream, when the range was chosen; None: the server does not count
     last_generated: int = 0  # the same
     next_id: int | None = None  # the first entry above `high` then; None: there was none
     server: str = ""  # name and version
@@ -184,7 +184,7 @@ class Manifest:
             raise ValueError(f"it has number {self.sequence}; {sequence + 1} is next")
         if self.low != boundary:
             raise ValueError(
-                f"it begins at {format_entry_id(self.low)}; the one before ends at {format_entry_id(boundary)}"
+                f"it starts at {format_entry_id(self.low)}; the one before ends at {format_entry_id(boundary)}"
             )
         if (
             previous is not None
@@ -218,7 +218,7 @@ def check_order(files: Iterable[FileRecord], low: int, high: int) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What the manifests up to a number come to."""
+    """The summary of the manifests up to a number."""
 
     last: Manifest  # the one of that number, without its files
     files: tuple[FileRecord, ...]  # those that count, in the order of their IDs

@@ -131,7 +131,7 @@ def write_files(
 ) -> Iterator[DatedFile]:
     """Write batches, whose IDs rise, to files in a folder; give each file when it is complete and on the disk.
 
-    prefix  begins the files' names; nobody else may use it
+    prefix  of the files' names; nobody else may use it
     Raises ArchiveError when the IDs do not rise.
     """
     disk.make_folder(folder)

@@ -1,14 +1,14 @@
-"""The archiver: moves what is older than the hot window from streams to Parquet, in an order that loses and doubles nothing.
+"""The archiver: moves what is older than the hot window from streams to Parquet, in an order that loses or duplicates nothing.
 
-For each stream, under its lock, one step after the other; a crash between any two of them leaves what the next run mends:
+For each stream, under its lock, one step after the other; the next run recovers from a crash between any two of them:
 
     locked      the lock is held, with a fencing token
     recovered   the stream is the one that was archived; pending manifests, staging files and data files that no manifest
                 names are removed
-    retrimmed   what committed manifests allow to be trimmed is trimmed, if a run before did not come to it
+    retrimmed   what committed manifests allow to be trimmed is trimmed, if an earlier run did not get to it
     bounded     the range: above the last manifest, up to the end of the hot window or the last-generated ID
     staged      the range is read and written to files in a staging folder
-    verified    the files are held against the server, entry by entry
+    verified    the files are compared with the server, entry by entry
     moving      the first file has its final name
     moved       all files have; names and bytes are on the disk
     pending     the manifest is written under a name that no reader looks at, and the lock is still held
@@ -16,7 +16,7 @@ For each stream, under its lock, one step after the other; a crash between any t
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
     merge ...   staged, verified, moving, moved, pending, committed: small files have been merged (see work.py)
-    checkpoint pending, checkpointed, pruned   what the manifests come to is written down (see manifest.py)
+    checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
     released    the lock is given back
 
 `hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is given back;
@@ -87,7 +87,7 @@ class ArchiveSettings:
     trim_delay_ms: int = 900_000  # what a manifest names is trimmed when the manifest is so old
     ignored_groups: frozenset[str] = frozenset()  # groups that need not have seen what is trimmed
     allow_gaps: bool = False  # go on although entries were trimmed before they were archived
-    depth: Depth = "ids"  # how exactly files are held against the server before a commit
+    depth: Depth = "ids"  # how thoroughly files are compared with the server before a commit
     lock_ttl_ms: int = 60_000  # after so long without a sign of life another archiver may take over
     lock_wait_ms: int = 0  # how long to wait for another archiver
     merge_files: int = 32  # so many small files of a date become one
@@ -170,7 +170,7 @@ SELECTION = frozenset({"stream", "streams", "streampattern", "archive"})
 
 
 def engine_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without those that select streams: the engine is told of each."""
+    """The options without those that select streams: the engine gets each of them."""
     return {name: value for name, value in options.items() if name.lower() not in SELECTION}
 
 
@@ -181,7 +181,7 @@ def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[s
 
 
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
-    """A run that nobody watches."""
+    """For a run whose progress nobody watches."""
 
 
 class Archiver:

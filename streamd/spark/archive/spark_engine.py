@@ -79,7 +79,7 @@ def with_folder(files: list[DatedFile], folder: Path) -> Iterator[DatedFile]:
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """Tell of the job's tasks while it runs."""
+    """Report the job's tasks while it runs."""
     context = spark.sparkContext
     group, done = f"streamd-archive-{uuid.uuid4().hex}", threading.Event()
     tracker = context.statusTracker()

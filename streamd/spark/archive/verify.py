@@ -31,11 +31,11 @@ Depth = Literal["ids", "content"]
 def compare_with_server(
     options: ConnectionOptions, stream: str, low: int, high: int, files: list[FileRecord], depth: Depth = "ids"
 ) -> int:
-    """Hold files, in order, against the entries with IDs in [low, high] on the server, every one of them.
+    """Compare files, in order, with the entries with IDs in [low, high] on the server, every one of them.
 
     depth  `ids`: which entries there are; `content`: their fields too
-    Returns how many entries of the files are not on the server any more: deleted or trimmed since they were read, which is
-    no fault of the files. Raises VerifyError for one that is missing in the files, or differs.
+    Returns how many entries of the files are no longer on the server: deleted or trimmed since they were read, which is
+    not an error. Raises VerifyError for one that is missing in the files, or differs.
     """
     try:
         check_order(files, low - 1, high)
@@ -150,7 +150,7 @@ class StreamVerdict:
 
 
 def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> StreamVerdict:
-    """Look through everything that is archived of a stream.
+    """Check everything that is archived of a stream.
 
     quick  manifests, and sizes and row groups of files; otherwise also every byte (hash) and every ID (order, range)
     """
@@ -165,7 +165,7 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
     verdict.bytes = sum(file.size for file in files)
     verdict.faults += checkpoint_faults(log)
     verdict.faults += file_faults(log, quick=quick)
-    # A replaced file may lie there for a while, for readers that have begun before.
+    # A replaced file remains for a while, for readers that started before.
     log = ManifestLog.read(layout, stream, known=log)
     named = {file.path for file in log.files} | log.replaced.keys()
     verdict.strangers = [path for each in layout.data_files(stream) if (path := layout.relative(each)) not in named]

@@ -1,12 +1,12 @@
-"""What is done to one stream of an archive while its lock is held: mending, committing, and rewriting files.
+"""What is done to one stream of an archive while its lock is held: recovering, committing, and rewriting files.
 
     held(...)      the lock, for as long as a block runs
     StreamWork     the steps that runs (run.py) and deletions (delete.py) share
 
 Files are rewritten to be merged, since runs that are short after each other leave many small ones, and to leave entries out.
-A rewrite is committed as everything else is: new files are staged, held against those that they replace, moved, and named by
-a manifest, of kind "rewrite", which takes the old ones out of count at the same moment. The old ones lie there for a while,
-for readers that have planned to read them.
+A rewrite is committed like everything else: new files are staged, compared with those that they replace, moved, and named by
+a manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
+readers that have planned to read them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def find_own_stream(
 ) -> tuple[StreamState | None, bool]:
     """What the server says of the stream, and whether the first entry that was not archived is still there.
 
-    Raises what check_incarnation does when it is not the stream of the manifests: another server, or a stream made anew.
+    Raises what check_incarnation does when it is not the stream of the manifests: another server, or a recreated stream.
     Then nothing may be removed, for the lock that the real archiver holds may be another one too.
     """
     last, state = log.last, find_state(connection, log.stream)
@@ -129,16 +129,16 @@ class StreamWork:
         self._placed = 0  # files that have got their place
 
     def refresh(self) -> None:
-        """After work that may have taken hours: connect again when the connection was closed meanwhile."""
+        """After work that may have taken hours: reconnect if the connection was closed meanwhile."""
         try:
             self.connection.command("PING")
         except UnreachableError:  # by which it is closed on this side, too
             self.connection = self.lock.connection = connect(self.connection.options)
 
-    # --- Mending
+    # --- Recovering
 
     def recover(self, replaced_delay_ms: int) -> None:
-        """Mend what a run that ended midway has left. The order matters: see manifest.py.
+        """Clean up after a run that ended midway. The order matters: see manifest.py.
 
         What is asked of the server must be the archive's own stream: see `find_own_stream` before.
         replaced_delay_ms  files that have been replaced so long ago are removed
@@ -171,7 +171,7 @@ class StreamWork:
     def move(self, files: Iterable[DatedFile], prefix: str = "") -> list[FileRecord]:
         """Give files their final names, and bring those to the disk.
 
-        prefix  before the names of the steps that the hook is told
+        prefix  before the names of the steps that the hook is called with
         """
         self.lock.check()
         records, folders = [], set()
@@ -204,7 +204,7 @@ class StreamWork:
 
         groups     neighbours among the files that count, in order
         leave_out  ranges of IDs in order, which do not overlap
-        prefix     before the names of the steps that the hook is told
+        prefix     before the names of the steps that the hook is called with
         """
         last, files = self.log.last, [file for group in groups for file in group]
         if last is None or not files:
@@ -261,7 +261,7 @@ class StreamWork:
             raise VerifyError("the rewritten files hold entries that those before do not")
 
     def merge(self, at_least: int) -> bool:
-        """Merge small files of one date, when there are so many of them; whether there were."""
+        """Merge small files of one date if there are so many of them; whether there were."""
         groups = files_to_merge(self.log.files, at_least, lambda file: date_in(file.path))
         if not groups:
             return False
@@ -271,7 +271,7 @@ class StreamWork:
     # --- Checkpoints
 
     def checkpoint(self, every: int) -> bool:
-        """Write down what the manifests come to, when there are so many since that was done; whether there were."""
+        """Write a checkpoint if there have been so many manifests since the last one; whether it was written."""
         if len(self.log.manifests) < every:
             return False
         pending = self.log.write_pending_checkpoint(self.run_name, self.disk)

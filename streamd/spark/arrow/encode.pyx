@@ -91,7 +91,7 @@ cdef inline int is_null(View *view, int64_t row) noexcept nogil:
     return view.valid is not NULL and not (view.valid[row >> 3] >> (row & 7)) & 1
 
 
-cdef inline int64_t begin_of(View *view, int64_t row) noexcept nogil:
+cdef inline int64_t start_of(View *view, int64_t row) noexcept nogil:
     if view.is_large:
         return (<const int64_t *>view.offsets)[row + view.offset]
     return (<const int32_t *>view.offsets)[row + view.offset]
@@ -142,7 +142,7 @@ cdef int look_at_list(ListView *view, ArrowSchema *schema, ArrowArray *array, in
     return 0
 
 
-cdef inline int64_t list_begin(ListView *view, int64_t row) noexcept nogil:
+cdef inline int64_t list_start(ListView *view, int64_t row) noexcept nogil:
     if view.is_large:
         return (<const int64_t *>view.offsets)[row + view.offset]
     return (<const int32_t *>view.offsets)[row + view.offset]
@@ -356,29 +356,29 @@ cdef class XAddEncoder:
         if key is NULL:
             if is_null(keys, row):
                 return NULL_KEY
-            at = begin_of(keys, row)
+            at = start_of(keys, row)
             key = keys.data + at
-            key_length = begin_of(keys, row + 1) - at
+            key_length = start_of(keys, row + 1) - at
         if self.id_column >= 0:
             if is_null(ids, row):
                 return NULL_ID
-            at = begin_of(ids, row)
+            at = start_of(ids, row)
             id = ids.data + at
-            id_length = begin_of(ids, row + 1) - at
+            id_length = start_of(ids, row + 1) - at
         if self.idempotency_column >= 0:
             if is_null(idempotency, row):
                 return NULL_ID
-            at = begin_of(idempotency, row)
+            at = start_of(idempotency, row)
             token = idempotency.data + at
-            token_length = begin_of(idempotency, row + 1) - at
+            token_length = start_of(idempotency, row + 1) - at
         size = MAX_PREFIX + key_length + id_length + token_length + producer_length + <size_t>len_of(self.options)
         # How many fields there are, and their bytes at most.
         if self.fields_column >= 0 and not (
             fields.valid is not NULL
             and not (fields.valid[(row + fields.offset) >> 3] >> ((row + fields.offset) & 7)) & 1
         ):
-            first = list_begin(fields, row)
-            last = list_begin(fields, row + 1)
+            first = list_start(fields, row)
+            last = list_start(fields, row + 1)
             for i in range(first, last):
                 if is_null(&fields.names, i):
                     return NULL_NAME
@@ -390,8 +390,8 @@ cdef class XAddEncoder:
                 pairs += 1
             if last > first:    # without any pair in the batch there may be no offsets either
                 size += <size_t>(last - first) * 2 * (MAX_HEADER + 2)
-                size += begin_of(&fields.names, last) - begin_of(&fields.names, first)
-                size += begin_of(&fields.values, last) - begin_of(&fields.values, first)
+                size += start_of(&fields.names, last) - start_of(&fields.names, first)
+                size += start_of(&fields.values, last) - start_of(&fields.values, first)
         for i in range(self.width):
             if is_null(&self.views[i], row):
                 if self.nulls == FAIL:
@@ -400,7 +400,7 @@ cdef class XAddEncoder:
                     continue
             pairs += 1
             size += self.name_lengths[i] + MAX_HEADER + 2
-            size += begin_of(&self.views[i], row + 1) - begin_of(&self.views[i], row)
+            size += start_of(&self.views[i], row + 1) - start_of(&self.views[i], row)
         if pairs == 0:
             return NO_FIELDS
         if not self.reserve(size):
@@ -433,9 +433,9 @@ cdef class XAddEncoder:
 
 cdef inline char *put_cell(char *p, View *view, int64_t row) noexcept nogil:
     """Write a string of a column; nothing for a null."""
-    cdef int64_t at = begin_of(view, row)
+    cdef int64_t at = start_of(view, row)
     # What lies below a null is no one's concern.
-    return put_string(p, view.data + at, 0 if is_null(view, row) else begin_of(view, row + 1) - at)
+    return put_string(p, view.data + at, 0 if is_null(view, row) else start_of(view, row + 1) - at)
 
 
 cdef extern from "Python.h":

@@ -127,7 +127,7 @@ def _shape(profile: Profile) -> list[str]:
 def _covered_ms(profile: Profile, start_ms: int) -> int:
     """How much of a bin lies between the first and the last entry: less than all of it at both ends."""
     covered = min(start_ms + profile.bin_ms, profile.last_ms + 1) - max(start_ms, profile.first_ms)
-    # Of a sliver nothing can be told.
+    # A sliver says nothing about the rate.
     return max(covered, profile.bin_ms // 2, 1)
 
 

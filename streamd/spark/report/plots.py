@@ -175,7 +175,7 @@ class _Frame:
 def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: bool = True) -> str:
     """Lines over time, bands where the series have them, a legend when there are several; nothing without values.
 
-    from_zero  whether the axis must begin at 0
+    from_zero  whether the axis must start at 0
     """
     times = [each for one in series for each in one.times_ms]
     seen = [
@@ -236,12 +236,12 @@ def _lines(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) 
         yield f'<polyline class="line" points="{points}" style="stroke:{colour}"/>'
         for at in run:
             value = one.values[at] or 0.0
-            said = escape(f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}")
+            title_text = escape(f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}")
             # Seen only where a line is a single point; found by the pointer everywhere.
             opacity = 1 if len(run) == 1 else 0
             yield (
                 f'<circle cx="{xs[at]:.1f}" cy="{frame.y(value):.1f}" r="3" '
-                f'style="fill:{colour};opacity:{opacity}"><title>{said}</title></circle>'
+                f'style="fill:{colour};opacity:{opacity}"><title>{title_text}</title></circle>'
             )
 
 
@@ -273,10 +273,10 @@ def bars(
                 top, bottom = frame.y(below + values[at]), frame.y(below)
                 colour = "var(--bad)" if is_bad and is_bad[at] else f"var(--c{rank % COLOURS})"
                 words = f"{details[at] if details else label}: {figure(values[at])} {unit}"
-                said = escape(f"{name}, {words}" if len(stacks) > 1 else words)
+                title_text = escape(f"{name}, {words}" if len(stacks) > 1 else words)
                 frame.parts.append(
                     f'<rect class="mark" x="{x + width * 0.08:.1f}" y="{top:.1f}" width="{width * 0.84:.1f}" '
-                    f'height="{max(bottom - top, 2.0):.1f}" style="fill:{colour}"><title>{said}</title></rect>'
+                    f'height="{max(bottom - top, 2.0):.1f}" style="fill:{colour}"><title>{title_text}</title></rect>'
                 )
             below += values[at]
         if below and len(labels) <= NUMBERED_BARS:
@@ -302,11 +302,11 @@ def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequ
         y = 6 + at * line
         length = math.sqrt(max(value, 0.0)) / longest * (WIDTH - left - spare)
         shown = label if len(label) <= 28 else f"{label[:27]}…"
-        said = escape(f"{label}: {word}")
+        title_text = escape(f"{label}: {word}")
         frame.parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(shown)}</text>')
         frame.parts.append(
             f'<rect class="mark" x="{left}" y="{y}" width="{max(length, 1.0):.1f}" height="{line - 8}" '
-            f'style="fill:var(--c{at % COLOURS})"><title>{said}</title></rect>'
+            f'style="fill:var(--c{at % COLOURS})"><title>{title_text}</title></rect>'
         )
         frame.parts.append(f'<text x="{left + length + 8:.1f}" y="{y + 15}">{escape(word)}</text>')
     frame.height = 8 + line * len(labels)

@@ -48,7 +48,7 @@ GAP_EDGES_MS = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000,
     1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000,
 )  # fmt: skip
-"""Where the classes of gaps begin; each ends where the next begins, the last nowhere."""
+"""Where the classes of gaps start; each ends where the next one starts, the last one is open."""
 
 WIDTHS_MS = (
     *(part * scale for scale in (1, 10, 100) for part in (1, 2, 5)),
@@ -125,12 +125,12 @@ class Profile:
 
 
 def bin_width(first_ms: int, last_ms: int, bins: int = BINS) -> int:
-    """A length that cuts the span into at most `bins` bins that begin at its multiples."""
+    """A length that cuts the span into at most `bins` bins that start at its multiples."""
     span = last_ms - first_ms + 1
     for width in WIDTHS_MS:
         if last_ms // width - first_ms // width < bins:
             return width
-    # Beyond ten years. One bin more than the quotient, for where the first one begins.
+    # Beyond ten years. One bin more than the quotient, for where the first one starts.
     return math.ceil(span / max(1, bins - 1) / 86_400_000) * 86_400_000
 
 
@@ -269,7 +269,7 @@ def empty_profile(fields: tuple[str, ...] = ()) -> Profile:
 def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = BINS, prefix: str = "") -> Profile:
     """The profile of a batch frame of one stream: columns `ms` and `seq`, and one for each field (numbers, or text of them).
 
-    prefix  what the names of the two first columns begin with (`metadataPrefix`)
+    prefix  prefix of the names of the first two columns (`metadataPrefix`)
     Reads the frame twice, so its end should be fixed. Gaps are found inside of each bin by Spark, those between bins here:
     no single task sees the whole stream.
     """

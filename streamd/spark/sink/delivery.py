@@ -107,7 +107,7 @@ class Delivery:
         """How many rows this task has had for each stream."""
 
     def deliver(self, rows: Rows, start: int, stop: int) -> int:
-        """Write a beginning of rows [start, stop), at least one of them; return the first that is not written."""
+        """Write the first of the rows [start, stop), at least one of them; return the first that is not written."""
         stop = self._link.ask(lambda connection: self._settle_and_write(connection, rows, start, stop))
         streams = rows.streams(start, stop)
         for stream, count in streams.items():
@@ -185,7 +185,7 @@ class Delivery:
     def _refuse(self, rows: Rows, numbers: Sequence[int], replies: list[Any], refused: Sequence[int]) -> None:
         """Raise for the first refused row, and for what went wrong with what came behind the rows.
 
-        numbers  of the rows that `replies` begins with
+        numbers  of the rows that `replies` starts with
         refused  which replies are no IDs, and matter
         """
         if refused:

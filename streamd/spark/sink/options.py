@@ -44,7 +44,7 @@ class SinkOptions:
         "fieldsColumn",
         text,
         "fields",
-        "column whose array of field and value, or map, is the entry; without such a column each remaining one is a field",
+        "column whose array of field and value, or map, is the entry; without such a column each remaining column is a field",
     )
     null_values: str = option(
         "nullValues",
@@ -52,13 +52,18 @@ class SinkOptions:
         "omit",
         "what a null becomes: no field, an empty value, or an error",
     )
-    maxlen: int | None = option("maxLen", whole_number(0), None, "trim the stream to so many entries while writing")
-    minid: str | None = option(
-        "minId", text, None, "trim what is below this ID, or older than a time like `-7d`, while writing"
+    maxlen: int | None = option(
+        "maxLen", whole_number(0), None, "trim the stream to this number of entries while writing"
     )
-    trim_exactly: bool = option("trimExactly", boolean, False, "trim to the entry, not to a node's bounds")
+    minid: str | None = option(
+        "minId", text, None, "trim entries below this ID, or older than a time like `-7d`, while writing"
+    )
+    trim_exactly: bool = option("trimExactly", boolean, False, "trim exactly, not only whole nodes")
     trim_limit: int | None = option(
-        "trimLimit", whole_number(0), None, "most entries to trim at a time (LIMIT), when not trimming exactly"
+        "trimLimit",
+        whole_number(0),
+        None,
+        "maximum number of entries to trim at a time (LIMIT), if not trimming exactly",
     )
     trim_policy: str | None = option(
         "trimPolicy",
@@ -70,13 +75,13 @@ class SinkOptions:
         "createStream",
         boolean,
         True,
-        "whether a stream that is not there is made (otherwise NOMKSTREAM, and its rows are an error)",
+        "whether a missing stream is created (otherwise NOMKSTREAM, and its rows are an error)",
     )
     delivery: str = option(
         "delivery",
         choice("at-least-once", "exactly-once"),
         "at-least-once",
-        "exactly-once writes each chunk in a transaction with a marker, and skips on replay what the marker says is there",
+        "exactly-once writes each chunk in a transaction with a marker, and skips on replay what the marker covers",
     )
     idempotency_key: str | None = option(
         "idempotencyKey",
@@ -91,37 +96,35 @@ class SinkOptions:
         "how long keys are remembered (XCFGSET); at most a day",
     )
     idmp_maxsize: int | None = option(
-        "idempotencyMaxSize", whole_number(1, 10_000), None, "how many keys are remembered for each producer (XCFGSET)"
+        "idempotencyMaxSize", whole_number(1, 10_000), None, "number of keys remembered for each producer (XCFGSET)"
     )
     idmp_producers: int = option(
         "idempotencyProducers",
         whole_number(1, 65_536),
         256,
-        "how many producers the keys of a query are spread over: this times idempotencyMaxSize keys are remembered; "
-        "not to be changed while a batch is unfinished",
+        "number of producers that the keys of a query are spread over: this times idempotencyMaxSize keys are remembered; "
+        "must not be changed while a batch is unfinished",
     )
     run_id: str | None = option(
         "runId",
         text,
         None,
-        "name of a batch write, for exactly-once: the same name again is the same write; without it only the tasks of one "
-        "write are told apart. A streaming query brings its own",
+        "name of a batch write, for exactly-once: the same name again is the same write; without it only repeated tasks of one "
+        "write are recognized. A streaming query has its own",
     )
     marker_prefix: str = option(
-        "markerPrefix", text, "streamd:sink:", "beginning of the keys that hold the markers of exactly-once"
+        "markerPrefix", text, "streamd:sink:", "prefix of the keys that hold the markers of exactly-once"
     )
     marker_ttl_ms: int | None = option(
-        "markerTtl", parse_duration_ms, None, "how long a marker is kept after the last write; default: for good"
+        "markerTtl", parse_duration_ms, None, "how long a marker is kept after the last write. Default: forever"
     )
     verify_replay: bool = option(
         "verifyReplay",
         boolean,
         True,
-        "whether rows that are skipped, since the marker says they are there, are compared with those that were written",
+        "whether rows that are skipped because the marker covers them are compared with those that were written",
     )
-    chunk_size: int = option(
-        "chunkSize", whole_number(1, 100_000), 1_000, "rows of a transaction, or of one round trip"
-    )
+    chunk_size: int = option("chunkSize", whole_number(1, 100_000), 1_000, "rows of a transaction, or of a round trip")
 
     @classmethod
     def parse(cls, options: Options) -> SinkOptions:

@@ -128,7 +128,7 @@ class StreamdWriter(_Writer, DataSourceArrowWriter):
         super().__init__(schema, options)
         if overwrite:
             raise OptionError(
-                "mode", "streams are only appended to; use mode append, and DEL for a stream to begin anew"
+                "mode", "streams are only appended to; use mode append, and DEL to start with an empty stream"
             )
         self._run = self.options.run_id or uuid.uuid4().hex
         self._ttl_ms = self.options.marker_ttl_ms
@@ -162,7 +162,7 @@ class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         if context is None or not query or not batch:
             raise DeliveryError(
-                "this task does not belong to a streaming query: Spark tells neither its query nor its batch"
+                "this task does not belong to a streaming query: Spark names neither its query nor its batch"
             )
         return self._write(Task(query, int(batch), context.partitionId()), iterator)
 

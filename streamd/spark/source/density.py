@@ -29,18 +29,18 @@ PROBE_COUNT = 16
 """Entries that a probe looks at."""
 
 EDGE = PROBE_COUNT // 2
-"""So many of them do not count when it is asked how dense the others lie, next to what is not known."""
+"""This many of them are ignored when the density next to the unknown part is measured."""
 
 MAX_PROBES = 1_500
-"""After so many, what is not known stays estimated. A probe costs about 0.1 ms, half of it here."""
+"""After this number the rest remains an estimate. A probe takes about 0.1 ms, half of it in this process."""
 
 PIECES_AT_A_TIME = 24
 CUTS = 3
-"""How many pieces are cut in a round trip, and into how many."""
+"""How many pieces are cut in a round trip, and into how many parts each."""
 
 
 def id_text(number: int) -> str:
-    """An ID as a bound of XRANGE. One before the first ID of all makes a range that is empty."""
+    """An ID as a bound of XRANGE. One below the lowest ID makes the range empty."""
     if number < MIN_ID:
         return "0-0"
     return "+" if number >= MAX_ID else format_entry_id(number)
@@ -52,7 +52,7 @@ class Piece:
 
     start, end  inclusive
     head, tail  its first and last entries, up to PROBE_COUNT each, in order; the same list when these are all
-    head_per_ms, tail_per_ms   how many entries the millisecond has where the head ends, and where the tail begins
+    head_per_ms, tail_per_ms   how many entries the millisecond has where the head ends, and where the tail starts
     """
 
     start: int
@@ -101,7 +101,7 @@ class Piece:
 
     @property
     def doubt(self) -> float:
-        """By how much the estimate may be wrong: when all were as dense as one end or the other, and a part of it anyway."""
+        """By how much the estimate may be wrong: if all of it were as dense as one end or the other, and a share of it in any case."""
         if self.is_known:
             return 0.0
         low, high = self.rates()
@@ -130,7 +130,7 @@ class Piece:
 
 
 class Density:
-    """How the entries of a range lie, estimated from a few of them at each of some hundred places."""
+    """The distribution of the entries of a range, estimated from a few of them in each of some hundred places."""
 
     def __init__(self, connection: Connection, key: bytes, first: int, last: int) -> None:
         self._connection = connection
@@ -183,7 +183,7 @@ class Density:
         return pieces
 
     def _count_in_ms(self, pieces: Sequence[Piece]) -> None:
-        """Ask where the millisecond ends that a head breaks off in, and where the one begins that a tail begins in."""
+        """Find the end of the millisecond in which a head ends, and the start of the one in which a tail starts."""
         wanted: list[tuple[Piece, bool]] = []
         requests: list[tuple[bytes | str | int, ...]] = []
         for piece in pieces:

@@ -27,7 +27,7 @@ class Narrowed:
 
     low, high      inclusive IDs
     streams        the only streams that are wanted, or None
-    stream_prefix  what their names begin with
+    stream_prefix  what their names start with
     id_texts       conditions on `id` as text, `(operator, text)`, for `of_id_texts`
     """
 

@@ -1,4 +1,4 @@
-"""How far a streaming query has read, as it stands in the checkpoint, and what it says when entries are gone.
+"""How far a streaming query has read, as the checkpoint has it, and how lost entries are detected.
 
 An offset is a JSON object with sorted keys; Spark compares offsets as texts. For every stream:
 
@@ -11,9 +11,9 @@ An offset is a JSON object with sorted keys; Spark compares offsets as texts. Fo
      "version": 1}
 
 `parts` is what the batch that ends at this offset reads of the stream, cut for its tasks: for each part its first entry, and
-the number of its entries when that is known; a part ends where the next one begins, the last one at `at`. So the
+the number of its entries when that is known; a part ends where the next one starts, the last one at `at`. So the
 partitions of a batch follow from the offset at its end alone, and a batch that is replayed has the same ones. It also makes
-the first batch safe: when a query dies in it, Spark asks for the initial offset anew, which for `latest` is another one by
+the first batch safe: if a query dies in it, Spark asks for the initial offset again, which for `latest` is another one by
 then; what the batch reads was written down before that. A stream of which the batch reads nothing has no `parts`.
 
 Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
@@ -22,9 +22,9 @@ Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
     there was a `next` entry, and it and all before it are gone     trimmed before it was read
     there was none, and since then more was added than is there     the same
 
-Entries deleted one by one (XDEL) are no loss while an entry before them is left to show it; otherwise they look like a trim.
+Entries deleted one by one (XDEL) are not a loss as long as an entry before them remains; otherwise this looks like a trim.
 
-Pure: no I/O. Used by planner.py.
+No I/O. Used by planner.py.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def inside_stream(
 
 
 def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | None:
-    """The counter entries-added as it was when the entry at the new position was added; None when one cannot know."""
+    """The counter entries-added as of the new position; None if that cannot be known."""
     if info.added is None or made.count is None:
         return None
     if info.has_none_up_to(before.at):
@@ -252,7 +252,7 @@ def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | N
 class Loss:
     """Entries that were to be read and are gone.
 
-    is_other_stream  the stream has been deleted or made anew: the position means nothing in it
+    is_other_stream  the stream has been deleted or recreated: the position means nothing in it
     text             what happened, as a sentence
     """
 
@@ -272,13 +272,13 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
     if info.last < position.last:
         return Loss(
             True,
-            f"stream {stream} has been made anew, or its server has gone back to an earlier state: its last ID is "
+            f"stream {stream} was recreated, or its server has gone back to an earlier state: its last ID is "
             f"{format_entry_id(info.last)}, and was {format_entry_id(position.last)}",
         )
     if info.added is not None and position.added is not None and info.added < position.added:
         return Loss(
             True,
-            f"stream {stream} has been made anew: {info.added} entries were ever added to it, "
+            f"stream {stream} was recreated: {info.added} entries were ever added to it, "
             f"and {position.added} when it was last looked at",
         )
     if position.next is not None:
@@ -307,7 +307,7 @@ def _loss_by_count(stream: str, position: Position, info: StreamInfo) -> Loss | 
     if missing < 0:
         return Loss(
             True,
-            f"stream {stream} has been made anew: it holds {info.length} entries after {format_entry_id(position.at)}, "
+            f"stream {stream} was recreated: it holds {info.length} entries after {format_entry_id(position.at)}, "
             f"though only {info.added - position.added} were added to the one that was read",
         )
     return Loss(

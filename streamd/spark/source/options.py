@@ -30,7 +30,7 @@ __all__ = ["Bound", "SourceOptions"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading starts or ends, as it was written: resolved when it is used, since `-1h` depends on the clock.
+    """Where reading starts or ends, as written: resolved when it is used, since `-1h` depends on the clock.
 
     kind   `id` or `time`
     text   a point or a timestamp, see wire/ids.py
@@ -41,7 +41,7 @@ class Bound:
 
     @property
     def is_latest(self) -> bool:
-        """What is newest when one looks: as a start, only what comes later."""
+        """The newest entry at the time of resolving: as a start, only what comes later."""
         return self.kind == "id" and self.text.strip().lower() in ("latest", "+", "$")
 
     @property
@@ -49,11 +49,11 @@ class Bound:
         return self.kind == "id" and self.text.strip().lower() in ("earliest", "-")
 
     def resolve(self, now_ms: int, *, is_end: bool = False) -> int:
-        """The bound as an inclusive ID. A time as an end is exclusive: entries from before it. Latest is the last ID."""
+        """The bound as an inclusive ID. A time as an end is exclusive: entries before it. Latest is the last ID."""
         if self.kind == "id":
             return parse_point(self.text, is_end=is_end)
         first = first_id_of(parse_timestamp_ms(self.text, now_ms))
-        # The end before the first ID of all is no ID: -1 makes every range empty.
+        # There is no ID before the first one: -1 makes every range empty.
         return first - 1 if is_end else first
 
 
@@ -66,7 +66,7 @@ def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Boun
 
     def one(value: Any) -> Bound:
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError(f"{value!r} is neither a text nor a number")
+            raise ValueError(f"{value!r} is neither a string nor a number")
         bound = Bound(kind, str(value))
         bound.resolve(2**50, is_end=is_end)
         return bound
@@ -87,7 +87,7 @@ class SourceOptions:
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     stream: str | None = option("stream", text, None, "key of the stream to read")
     streams: tuple[str, ...] = option(
-        "streams", names, (), "keys of several streams, with commas between or as a JSON array"
+        "streams", names, (), "keys of several streams, separated by commas or as a JSON array"
     )
     stream_pattern: str | None = option("streamPattern", text, None, "pattern of keys, as SCAN MATCH takes it")
     pattern_interval_ms: int = option(
@@ -119,19 +119,19 @@ class SourceOptions:
         "minPartitions",
         whole_number(1),
         None,
-        "how many partitions there are to be at least, entries permitting. Default: the session's parallelism",
+        "minimum number of partitions, if there are as many entries. Default: the session's parallelism",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
         whole_number(1),
         None,
-        "how many entries a partition may hold; servers other than streamd have the range scanned for it when planning",
+        "maximum number of entries of a partition; on servers other than streamd the range is scanned when planning",
     )
     fetch_size: int = option(
         "fetchSize",
         whole_number(1, 1_000_000),
         2_000,
-        "COUNT of each XRANGE; more keeps other clients of the server waiting longer",
+        "COUNT of each XRANGE; a higher one makes other clients of the server wait longer",
     )
     batch_size: int = option("batchSize", whole_number(1, 1_000_000), 10_000, "rows of an Arrow record batch")
     pushdown: bool | None = option(
@@ -139,60 +139,60 @@ class SourceOptions:
         boolean,
         None,
         "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
-        "needs spark.sql.python.filterPushdown.enabled, and a DataFrame loaded anew for each use: PySpark 4.3 keeps the "
-        "filters of the first one",
+        "requires spark.sql.python.filterPushdown.enabled, and a DataFrame that is loaded again for each use: PySpark 4.3 keeps "
+        "the filters of the first one",
     )
     metadata_prefix: str = option(
         "metadataPrefix",
         str,
         "",
-        "put before the names id, ms, seq, time, stream and fields, for entries with fields of these names",
+        "prefix of the columns id, ms, seq, time, stream and fields, for entries that have fields of these names",
     )
     mode: str = option(
         "mode",
         choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
-        "what to do with a value that its column's type cannot take: null, drop the row, or fail",
+        "what to do with a value that does not fit its column: null, drop the row, or fail",
     )
     corrupt_record_column: str | None = option(
         "columnNameOfCorruptRecord",
         text,
         None,
-        "string column of the schema that gets the whole entry as JSON when a value could not be taken. Default: `_corrupt_record` when the schema has it",
+        "string column of the schema that receives the whole entry as JSON when a value does not fit. Default: "
+        "`_corrupt_record` if the schema has it",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         boolean,
         True,
-        "fail when entries are gone that were to be read (trimmed, deleted with their stream, stream made anew); otherwise go on with what is there",
+        "fail when entries that were to be read are gone (trimmed, deleted with their stream, stream recreated); otherwise "
+        "continue with what is there",
     )
     max_entries_per_trigger: int | None = option(
-        "maxEntriesPerTrigger", whole_number(1), None, "most entries of a micro-batch"
+        "maxEntriesPerTrigger", whole_number(1), None, "maximum number of entries of a micro-batch"
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         size,
         None,
-        "most bytes of a micro-batch, as replies on the wire; at least one entry is read",
+        "maximum size of a micro-batch, as replies on the wire; at least one entry is read",
     )
     min_entries_per_trigger: int | None = option(
-        "minEntriesPerTrigger", whole_number(1), None, "wait for so many entries before a micro-batch"
+        "minEntriesPerTrigger", whole_number(1), None, "wait for this number of entries before a micro-batch"
     )
     max_trigger_delay_ms: int = option("maxTriggerDelay", parse_duration_ms, 900_000, "longest such wait")
     group: str | None = option(
         "group",
         text,
         None,
-        "consumer group that mirrors the query's progress, for XINFO GROUPS and ACKED trims; nothing is read through it",
+        "consumer group that follows the query's progress, for XINFO GROUPS and ACKED trims; nothing is read through it",
     )
-    archive: str | None = option(
-        "archive", text, None, "folder of an archive, to read what it holds together with what the server holds"
-    )
+    archive: str | None = option("archive", text, None, "folder of an archive, which is read together with the server")
     archive_lease_ms: int = option(
         "archiveLease",
         parse_duration_ms,
         600_000,
-        "how long archivers leave on the server what a read of an archive takes from there; 0: they are not asked to",
+        "how long archivers keep on the server what a read of an archive is about to read from there; 0: they are not asked to",
     )
 
     @classmethod
@@ -211,7 +211,7 @@ class SourceOptions:
             and made.max_entries_per_trigger
             and (made.min_entries_per_trigger > made.max_entries_per_trigger)
         ):
-            raise OptionError("minEntriesPerTrigger", "is above maxEntriesPerTrigger")
+            raise OptionError("minEntriesPerTrigger", "is greater than maxEntriesPerTrigger")
         return made
 
     @property

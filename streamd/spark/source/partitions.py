@@ -1,4 +1,4 @@
-"""Cutting streams into partitions: which streams there are, where their ranges begin and end, and how to share them out.
+"""Cutting streams into partitions: which streams there are, where their ranges start and end, and how they are divided.
 
     find_streams     the streams that options name, or that match their pattern
     find_extents     first and last entry of ranges, and lengths of streams: one round trip for all
@@ -6,11 +6,11 @@
     ask_slices       parts of ranges, by a server that cuts them and a user who may ask for it
     find_cuts        IDs that cut one range into parts of about equal size, on any server
 
-streamd cuts a range into parts of equal length when it is asked (STREAMD.SPLIT): exact, and as good as free. No other server
-tells the ID of the n-th entry. There are two ways then:
+streamd cuts a range into parts of equal length (STREAMD.SPLIT): exactly, and at almost no cost. No other server reports the
+ID of the n-th entry. Then there are two ways:
 
     scan      read the range once and keep every n-th ID: exact; used when a partition has a greatest size
-    probes    look at a few entries at many places, look closer where it changes, and add up: see `Density`
+    probes    look at a few entries in many places, look closer where the density changes, and add up: see density.py
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 ENTRIES_PER_PARTITION = 20_000
-"""Partitions smaller than this cost more to start than to read."""
+"""Smaller partitions cost more to start than to read."""
 
 MOST_ENTRIES = 2_000_000
-"""Partitions are not larger than about this, so that a task that fails does not have to do too much again."""
+"""Partitions are not much larger than this, so that a failed task does not have to repeat too much."""
 
 MOST_SLICES = 1_000
-"""Into how many parts STREAMD.SPLIT cuts a range at once, at most; and how many all requests sent in one go may ask for."""
+"""How many parts STREAMD.SPLIT may cut a range into at once; and all requests of one round trip together."""
 
 SCAN_COUNT = 1_000
 """COUNT of SCAN."""
@@ -58,8 +58,8 @@ SCAN_COUNT = 1_000
 class StreamRange:
     """A partition: the entries of one stream from `start` to `end`, both included.
 
-    first  the first entry of the stream when this was planned, or -1 when it is not to be watched: when a later one is
-           the first after reading, entries of the range may have gone meanwhile
+    first  the first entry of the stream when this was planned, or -1 if it need not be checked: if a later entry is
+           the first one after reading, entries of the range may have been lost meanwhile
     count  how many entries it had; -1: not counted
     """
 
@@ -169,7 +169,7 @@ def plan_partitions(
             if options.min_partitions is not None:
                 parts = _share(extent.length, total, options.min_partitions)
             else:
-                # More than tasks at a time, so that what is uneven evens out.
+                # More than run at a time, so that uneven parts even out.
                 parts = min(
                     _share(extent.length, total, 4 * parallelism), _parts_of(extent.length, ENTRIES_PER_PARTITION)
                 )
@@ -237,8 +237,7 @@ class Slice:
 
 
 class SplitForbiddenError(ServerError):
-    """The server cuts streams, but not for this user: access control lists may name the commands that they allow. The
-    connection's features say so from then on."""
+    """The server cuts streams, but not for this user (ACL). The connection's features say so from then on."""
 
 
 def ask_slices(
@@ -290,7 +289,7 @@ def _cut_by_server(
 
 
 def _goes(parts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Which requests for so many parts are sent in one go: [start, stop), several small ones or one of MOST_SLICES."""
+    """Which requests for these numbers of parts go into one round trip: [start, stop), several small ones or one large one."""
     start, total = 0, 0
     for at, count in enumerate(parts):
         if total + count > MOST_SLICES:
@@ -301,7 +300,7 @@ def _goes(parts: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def ranges_between(extent: Extent, cuts: Iterable[int]) -> list[StreamRange]:
-    """The ranges that begin at the first entry and at each cut."""
+    """The ranges that start at the first entry and at each cut."""
     starts = [extent.first, *(cut for cut in cuts if extent.first < cut <= extent.last)]
     ends = [*(cut - 1 for cut in starts[1:]), extent.last]
     return [

@@ -1,6 +1,6 @@
 """The driver's side of a streaming query: from where it is to where the next batch ends, by asking the server.
 
-    Planner.initial()                where a new query begins
+    Planner.initial()                where a new query starts
     Planner.latest(start, ...)       where the batch after `start` ends, cut into parts; None while nothing is new
     Planner.freeze()                 from now on nothing counts as new that comes later (Trigger.AvailableNow)
     Planner.newest()                 how far the streams go, as far as it is known without asking
@@ -17,18 +17,18 @@ A poll that finds something asks XINFO about these streams in a second one.
 
 Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
 the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
-where a limit was reached. Each part begins with an entry that was seen; whoever reads the part looks whether it is still
+where a limit was reached. Each part starts with an entry that was seen; whoever reads the part checks whether it is still
 there (stream.py).
 
-Where a batch is cut, and where it reaches a limit of entries, streamd tells (STREAMD.SPLIT, two round trips). With other
-servers, and for limits in bytes, the entries are looked through; but not a backlog without limits that is long.
+Where a batch is cut, and where it reaches a limit of entries, streamd reports (STREAMD.SPLIT, two round trips). With other
+servers, and for limits in bytes, the entries are scanned, except for a long backlog without limits.
 
 Progress of the mirror group does not wait for Spark's `commit`, which comes a batch late, and never for the last batch of a
 run: when Spark asks what comes behind an offset, everything up to it has been processed. The group is never moved forward
 by anything else, so entries that may have to be replayed are never acknowledged.
 
-State between polls: the connection, the streams found by the pattern, where streams begin that are not in an offset yet
-(`_fresh`), positions that a loss made wrong (`_mended`), targets, and caches. All of it can be lost: the process may die.
+State between polls: the connection, the streams found by the pattern, where streams start that are not in an offset yet
+(`_fresh`), positions that a loss made wrong (`_corrected`), targets, and caches. All of it can be lost: the process may die.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ __all__ = ["ADVICE", "Planner"]
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
-"""How often all streams are looked at by XINFO: the longest time that the loss of an idle stream stays unseen."""
+"""How often XINFO checks all streams: the longest time for which the loss of an idle stream remains unnoticed."""
 
 SCAN_COUNT = 1000
-"""Keys that a step of SCAN looks at."""
+"""COUNT of SCAN."""
 
 SCAN_LIMIT = 500_000
-"""Entries of a stream up to which a batch without limits is looked through before it is read: about 0.2 s."""
+"""Up to this number of entries a batch without limits is scanned before it is read: about 0.2 s."""
 
 MAX_STEP = 1000
-"""Entries between the places where a batch may be cut, at most."""
+"""Maximum number of entries between the places where a batch may be cut."""
 
-ADVICE = "; set failOnDataLoss to false to go on with what is there"
+ADVICE = "; set failOnDataLoss to false to continue with what is there"
 
 
 @dataclass
 class Candidate:
     """A stream with something to read.
 
-    position  where reading of it begins
+    position  where reading starts
     first     the first entry behind that
     end       what the stream was when the batch was to end: reading goes up to `end.last`
     """
@@ -151,8 +151,8 @@ class Chosen:
     parts: tuple[tuple[int, int | None], ...]
 
 
-class Replan(Exception):  # no error: the answer is to look again
-    """Entries went away while a batch was being planned."""
+class Replan(Exception):  # not an error: the planner looks again
+    """Entries were removed while a batch was being planned."""
 
 
 class Planner:
@@ -168,7 +168,7 @@ class Planner:
         self._scanned_at = 0.0
         self._checked_at = -CHECK_INTERVAL_S
         self._fresh: dict[str, Position] = {}
-        self._mended: dict[str, tuple[Position, Position]] = {}  # as the offset says, and as it should
+        self._corrected: dict[str, tuple[Position, Position]] = {}  # as the offset says, and as it should
         self._targets: Mapping[str, StreamInfo | None] | None = None
         self._waiting_since: float | None = None  # for minEntriesPerTrigger
         self._ends: dict[str, int] = {}  # last-generated-id of each stream, as last seen
@@ -177,7 +177,7 @@ class Planner:
     # --- What Spark asks for ----------------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
-        """Where the query begins when it has no checkpoint. The same at every call."""
+        """Where the query starts if it has no checkpoint. The same at every call."""
         if self._initial is None:
             self._initial = self._link.ask(self._find_initial)
         return self._initial
@@ -239,7 +239,7 @@ class Planner:
             return False
         return self._cursor is not None or self._clock() - self._scanned_at >= self._options.pattern_interval_ms / 1000
 
-    # --- Where streams begin ----------------------------------------------------------------------------------------------
+    # --- Where streams start ----------------------------------------------------------------------------------------------
 
     def _find_initial(self, connection: Connection) -> Offset:
         self._found = None
@@ -250,8 +250,8 @@ class Planner:
         return offset
 
     def _find_starts(self, connection: Connection, names: Sequence[str], *, is_new_query: bool) -> dict[str, Position]:
-        """Where reading of streams begins. A stream found later begins with its first entry where `latest` is the start:
-        it is new as a whole."""
+        """Where reading of streams starts. A stream found later is read from its first entry even if the start is `latest`:
+        all of it is new."""
         now_ms = int(time.time() * 1000)
         starts = {}
         for name in names:
@@ -280,7 +280,7 @@ class Planner:
                 return self._poll(connection, start, is_limited)
             except (Replan, SplitForbiddenError):
                 continue
-        raise UnreachableError("entries went away again and again while a batch was being planned")
+        raise UnreachableError("entries were removed repeatedly while a batch was being planned")
 
     def _poll(self, connection: Connection, start: Offset, is_limited: bool) -> Offset | None:
         names = self._watched(connection, start)
@@ -300,7 +300,7 @@ class Planner:
         return Offset({**start.positions, **positions}).advanced(changed)
 
     def _positions(self, connection: Connection, start: Offset, names: Sequence[str]) -> dict[str, Position]:
-        """Where each stream is: as the offset says, unless a loss was mended since; new ones where they begin."""
+        """Where each stream is: as the offset says, unless that was corrected after a loss; new ones at their start."""
         fresh = [name for name in names if name not in start.positions and name not in self._fresh]
         if fresh:
             made = self._find_starts(connection, fresh, is_new_query=False)
@@ -312,8 +312,8 @@ class Planner:
             position = start.positions.get(name)
             if position is None:
                 position = self._fresh[name]
-            wrong, mended = self._mended.get(name, (None, None))
-            found[name] = mended if mended is not None and wrong == position else position
+            wrong, corrected = self._corrected.get(name, (None, None))
+            found[name] = corrected if corrected is not None and wrong == position else position
         return found
 
     def _ask_for_news(
@@ -341,7 +341,7 @@ class Planner:
             infos = {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=True)}
             self._checked_at = now
         if isinstance(news, ServerError) and news.code == "WRONGTYPE":
-            # A key of another type spoils the answer for all. XINFO tells which one, and names it.
+            # A key of another type makes the whole request fail. XINFO shows which one it is.
             infos = self._infos(connection, names)
             streams = {name: each for name, each in positions.items() if infos[name] is not None}
             news = connection.command(*_xread_request(streams)) if streams else None
@@ -353,7 +353,7 @@ class Planner:
         return {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=True)}
 
     def _parse_info(self, name: str, reply: Any) -> StreamInfo | None:
-        """What XINFO said; None when there is no such stream."""
+        """The reply of XINFO; None if there is no such stream."""
         if isinstance(reply, ServerError):
             if reply.code == "WRONGTYPE":
                 if self._options.stream_pattern is not None:
@@ -368,18 +368,18 @@ class Planner:
 
     def _check(self, positions: Mapping[str, Position], start: Offset, infos: Mapping[str, StreamInfo | None]) -> None:
         """Raise DataLossError for the first stream that lost entries; or go on with what it has (then Replan)."""
-        is_mended = False
+        is_corrected = False
         for name, info in infos.items():
             loss = find_loss(name, positions[name], info)
             if loss is None:
                 continue
             if self._options.fail_on_data_loss:
                 raise DataLossError(loss.text + ADVICE)
-            log.warning("%s; going on with what is there", loss.text)
-            said = start.positions.get(name) or self._fresh[name]
-            self._mended[name] = (said, _mended(positions[name], info, loss.is_other_stream))
-            is_mended = True
-        if is_mended:
+            log.warning("%s; continuing with what is there", loss.text)
+            before = start.positions.get(name) or self._fresh[name]
+            self._corrected[name] = (before, _corrected(positions[name], info, loss.is_other_stream))
+            is_corrected = True
+        if is_corrected:
             raise Replan
 
     # --- The next batch ---------------------------------------------------------------------------------------------------
@@ -739,9 +739,9 @@ def _shares(counts: Mapping[str, int], limit: int) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def _mended(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
-    """Where to go on after a loss. In another stream: at its beginning when its IDs are lower than what was read,
-    otherwise behind what was read, as IDs made of the clock are."""
+def _corrected(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
+    """Where to continue after a loss. In another stream: at its start if its IDs are lower than what was read, otherwise
+    after what was read, since IDs usually come from the clock."""
     if info is None:
         return Position()
     if is_other_stream and info.last < position.at:

@@ -3,7 +3,7 @@
     read_range(...)   the entries as record batches, one XRANGE at a time, the next one asked for before a batch is given out
     scan_range(...)   the same without rows: how many, how many bytes, and the IDs where it can be cut
 
-A connection that breaks is opened again, and reading goes on behind the last complete entry: nothing twice, nothing lost.
+If a connection breaks, it is opened again, and reading continues after the last complete entry: no entry twice, none lost.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["RangeScan", "read_range", "scan_range"]
 
 BATCH_BYTES = 32 * 1024 * 1024
-"""Bytes of replies after which a batch is given out, however few rows it has."""
+"""Bytes of replies after which a batch is returned, however few rows it has."""
 
 
 SIZING_STEP = 500
-"""Entries between the marks of a scan that looks for a limit in bytes."""
+"""Entries between the marks of a scan for a limit in bytes."""
 
 
 class RangeReader:
     """Feeds a decoder with the entries of [start, end] of a stream, up to `limit` of them; owns its connection.
 
-    connection  an open one to begin with (it stays the caller's), or None
+    connection  an open one to start with (it remains the caller's), or None
     asks_ahead  the next request is sent before the rows of the last reply are given out; without it, reading may stop
                 after any reply, with nothing outstanding
     """
@@ -70,7 +70,7 @@ class RangeReader:
         self._asked = 0  # COUNT of the request whose reply is awaited; 0: none is
 
     def fill(self, is_enough: Callable[[], bool]) -> bool:
-        """Receive until the decoder has enough; False when the range is at its end. A broken connection is mended."""
+        """Receive until the decoder has enough; False at the end of the range. Reconnects when the connection breaks."""
         failures, wait_ms = 0, self._options.retry_backoff_ms
         entries = self.decoder.total_entries
         while True:
@@ -86,7 +86,7 @@ class RangeReader:
             if self.decoder.total_entries != entries:
                 failures, wait_ms, entries = 0, self._options.retry_backoff_ms, self.decoder.total_entries
             if failures == self._options.retries:
-                raise UnreachableError(f"the connection to {self._options.place} broke off again and again")
+                raise UnreachableError(f"the connection to {self._options.place} broke repeatedly")
             failures += 1
             self._forget_connection()
             time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
@@ -241,7 +241,7 @@ def scan_range(
     count, size, last_id = decoder.total_entries, decoder.total_bytes, decoder.last_id
     marks, mark_bytes = decoder.marks, decoder.mark_bytes
     if max_bytes is not None and size > max_bytes:
-        # The marks tell about where the limit is; entry by entry only the last steps before it are looked at. mark_bytes[n]
+        # The marks show roughly where the limit is; only the last steps before it are scanned entry by entry. mark_bytes[n]
         # are the bytes of the entries before mark n, so that the mark before the last one that fits has one to be kept.
         at = max(0, bisect_right(mark_bytes, max_bytes) - 2)
         sizes = EntryDecoder(None, stream, every=1)

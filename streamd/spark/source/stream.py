@@ -1,17 +1,18 @@
 """The streaming reader of `format("streamd")`: what Spark calls, in the driver's helper process and in the tasks.
 
-The driver's half hands everything to a Planner (planner.py) and turns offsets into JSON and back (offsets.py). The
-same process serves a query from its start to its end, so the Planner keeps its connection and what it knows. `stop` is not
+The driver's half delegates everything to a Planner (planner.py) and converts offsets to JSON and back (offsets.py). The
+same process serves a query from its start to its end, so the Planner keeps its connection and its state. `stop` is not
 relied on: Spark kills the process.
 
-The tasks' half, `read`, runs in other processes, on an unpickled copy: it knows the options and its part, no more. After
-reading, it makes sure that nothing of the part was trimmed before it was read. Any of these proves it:
+The tasks' half, `read`, runs in other processes, on an unpickled copy: it has the options and its part, no more. After
+reading, it checks that nothing of the part was trimmed before it was read. Any of these proves it:
 
     all entries that were counted have come
     the part came in a single reply, which began with the first entry of the part; and the stream is still the same
-    the stream still begins at or below the first entry of the part
+    the stream still starts at or below the first entry of the part
 
-When it has fewer entries than were counted, these were deleted one by one, which is no loss. Otherwise entries are gone, or may be: DataLossError, when failOnDataLoss is set.
+If it has fewer entries than were counted, the others were deleted one by one, which is not a loss. Otherwise entries are gone,
+or may be: DataLossError, if failOnDataLoss is set.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits, as there is no way to say several; `latestOffset` applies them all."""
+        """One of the limits, since only one can be returned; `latestOffset` applies all of them."""
         options = self.options
         if options.max_entries_per_trigger is not None:
             return ReadMaxRows(options.max_entries_per_trigger)
@@ -90,7 +91,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if found is None else found.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the streams go, for the query's progress. Asked for at every poll, so nothing is asked of the server."""
+        """How far the streams go, for the query's progress. Called at every poll, so the server is not asked."""
         ends = self.planner.newest()
         if not ends:
             return None
@@ -105,7 +106,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What the batch reads: it follows from `end` alone (offsets.py), unless there is no batch at all.
 
-        Spark calls this with one offset twice after a restart, to say what it has seen.
+        After a restart Spark calls this with the same offset twice, to report what it has seen.
         """
         if start == end:
             return []
@@ -153,7 +154,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _check_for_loss(self, part: Part, count: int, *, is_front_seen: bool) -> None:
-        """Raise DataLossError when the stream is another one by now, or begins behind the beginning of the part.
+        """Raise DataLossError if the stream is another one by now, or starts after the start of the part.
 
         is_front_seen  all of the part came at once, with its first entry: what is trimmed by now, went later
         """
@@ -171,12 +172,12 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         expected = "" if part.count is None else f" of {part.count}"
         loss = (
-            f"stream {part.stream} was trimmed, deleted or made anew while it was read: from {format_entry_id(part.low)} "
+            f"stream {part.stream} was trimmed, deleted or recreated while it was read: from {format_entry_id(part.low)} "
             f"to {format_entry_id(part.high)} there were {count}{expected} entries left"
         )
         if self.options.fail_on_data_loss:
             raise DataLossError(loss + ADVICE)
-        log.warning("%s; going on with what is there", loss)
+        log.warning("%s; continuing with what is there", loss)
 
 
 def _refuse_batch_options(options: SourceOptions) -> None:

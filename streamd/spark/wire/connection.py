@@ -3,7 +3,7 @@
     connect(options)         a Connection, after as many attempts as the options allow
     run(options, action)     call `action(connection)`, again on a new connection when the old one broke; for work that may
                              be done twice (reading, transactions with a marker)
-    Link(options)            a connection that is kept, and opened anew for work that is repeated because it broke
+    Link(options)            a connection that is kept, and reopened for work that is repeated because it broke
     server_features(conn)    what the server is, and what it can do
 
 A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command`, `pipeline`
@@ -154,7 +154,7 @@ class Connection:
         if isinstance(error, TimeoutError):
             return UnreachableError(f"no reply from {self.place} within {self.options.read_timeout_ms} ms")
         reason = "it was closed by the server" if error is None else str(error)
-        return UnreachableError(f"the connection to {self.place} broke off: {reason}")
+        return UnreachableError(f"the connection to {self.place} broke: {reason}")
 
 
 # --- Opening --------------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
 
 
 class Link:
-    """A connection that is opened when it is needed first, kept, and opened anew when it broke. Used by one thread.
+    """A connection that is opened when it is first needed, kept, and reopened when it broke. Used by one thread.
 
     temporary  codes of error replies after which an action is called again
     """
@@ -262,7 +262,7 @@ def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.so
                 raise
     except OSError as error:
         if options.tls and _is_refused_certificate(error):
-            # Trying again does not mend it.
+            # Trying again would not help.
             raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
         raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
     sock.settimeout(options.read_timeout_ms / 1000)

