@@ -1265,7 +1265,7 @@ def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_optio
     for wrong, said in [
         ((), "name what to delete"),
         (("--id", "5", "--yes"), "write it in full, 5-0"),
-        (("--id", "later", "--yes"), "no ID of an entry"),
+        (("--id", "later", "--yes"), "not an entry ID"),
         (("--id", "5-0", "--json"), "--json needs --yes"),
     ]:
         refused = run(*words, *wrong)
