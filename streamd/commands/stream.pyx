@@ -311,11 +311,20 @@ def xadd(Context ctx not None, list args not None):
         set_limit(ctx, &options)
         if stream.trim_by(&options.trim):
             ctx.db.event(EVENT_STREAM, b"xtrim", name)
+            free_trimmed(ctx, stream)
     ctx.dirty += 1
     if ctx.is_propagating and (options.id_kind != GIVEN_ID or options.trim.approximate):
         propagate_exact(ctx, args, &options, stream, id)
     ctx.db.signal_ready(name)
     ctx.reply.bulk_id(id.ms, id.seq)
+
+
+cdef int free_trimmed(Context ctx, Stream stream) except -1:
+    """Have the nodes freed that a trim took out, if they are so many that they were left over."""
+    if stream.trimmed is not None:
+        ctx.db.trash.release(stream.trimmed)
+        stream.trimmed = None
+    return 0
 
 
 cdef int choose_id(Context ctx, Stream stream, IDKind kind, StreamID *id) except -1:
@@ -496,6 +505,7 @@ def xtrim(Context ctx not None, list args not None):
     if stream is not None:
         set_limit(ctx, &options)
         removed = stream.trim_by(&options.trim)
+        free_trimmed(ctx, stream)
     if removed:
         ctx.dirty += <unsigned long long>removed
         ctx.db.touched(argument(args, 1))

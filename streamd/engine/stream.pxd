@@ -50,6 +50,7 @@ cdef class Stream:
     cdef StreamID max_deleted_id            # greatest ID that XDEL and its like removed
     cdef readonly dict groups               # name -> Group
     cdef size_t node_bytes                  # malloc'ed for nodes and listpacks
+    cdef object trimmed                     # TrimmedNodes of the last trim, for who trims to have freed; mostly None
     cdef size_t skipped                     # bytes at the head of the first node without a live entry, or 0
     # When a node is full; looked at by each append. 0: no limit of this kind (1 GiB in any case).
     cdef public uint64_t node_max_bytes
@@ -70,7 +71,7 @@ cdef class Stream:
     cdef int append_args(self, StreamID id, list args, Py_ssize_t first) except -1
         # Add an entry; args[first:] are fields and values, all bytes, not checked. The ID must be above last_id.
     cdef int remove(self, StreamID id) except -1                      # 1: removed, 0: no such entry; asks no group
-    cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed
+    cdef int64_t trim_by(self, const TrimRule *rule) except -1        # how many entries were removed; see `trimmed`
 
     # --- Loading: nodes in order of their IDs into a new stream, then the counters
     cdef int adopt_node(
@@ -91,6 +92,7 @@ cdef class Stream:
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1
     cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil
     cdef int drop_node(self, StreamNode *node) noexcept nogil
+    cdef void take_out(self, StreamNode *node) noexcept nogil
     cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil
     cdef int reserve(self, StreamNode *node, size_t room) except -1 nogil
     cdef void note_shift(self, const StreamNode *node, int64_t moved) noexcept nogil

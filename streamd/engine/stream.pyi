@@ -4,7 +4,7 @@ from typing import Literal, final
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency
 
-__all__ = ["Stream", "StreamRemains", "validate_node"]
+__all__ = ["Stream", "StreamRemains", "TrimmedNodes", "validate_node"]
 
 _ID = tuple[int, int]
 _Entry = tuple[_ID, list[tuple[bytes, bytes]]]
@@ -76,6 +76,14 @@ class Stream:
     def free_effort(self) -> int: ...
     def detach(self) -> StreamRemains: ...
     def check_invariants(self) -> None: ...
+
+@final
+class TrimmedNodes:
+    @property
+    def count(self) -> int: ...
+    def free_effort(self) -> int: ...
+    def detach(self) -> TrimmedNodes: ...
+    def free(self) -> None: ...
 
 @final
 class StreamRemains:

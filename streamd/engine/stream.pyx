@@ -52,7 +52,7 @@ from streamd.engine.rax cimport (
     rax_try_insert, store_be64,
 )
 
-__all__ = ["Stream", "StreamRemains", "validate_node"]
+__all__ = ["Stream", "StreamRemains", "TrimmedNodes", "validate_node"]
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
@@ -885,12 +885,16 @@ cdef class Stream:
 
     cdef int drop_node(self, StreamNode *node) noexcept nogil:
         """Remove a node with all it has. The stream's length and ends are left to the caller."""
+        self.take_out(node)
+        free_node(node)
+        return 0
+
+    cdef void take_out(self, StreamNode *node) noexcept nogil:
+        """As drop_node, but the node and what it has become the caller's."""
         if node == rax_first(&self.nodes):
             self.skipped = 0
         rax_remove(&self.nodes, node.key)
         self.node_bytes -= sizeof(StreamNode) + node.capacity
-        free_node(node)
-        return 0
 
     cdef int reserve_count(self, StreamNode *node) except -1 nogil:
         """Make room for a greater number of deleted entries. May move."""
@@ -974,6 +978,8 @@ cdef class Stream:
         cdef StreamID barrier = make_id(UINT64_MAX, UINT64_MAX)
         cdef int64_t live, removed = 0
         cdef bint whole
+        cdef StreamNode *chain = NULL          # nodes that were taken out, the last first
+        cdef size_t chained = 0
         if not self.exceeds(rule):
             return 0
         if rule.policy == ACKED:
@@ -991,7 +997,10 @@ cdef class Stream:
                     break
                 following = <StreamNode *>rax_higher(&self.nodes, node.key)
                 if whole and rule.policy == KEEPREF:
-                    self.drop_node(node)
+                    self.take_out(node)
+                    set_next(node, chain)
+                    chain = node
+                    chained += 1
                     self.length -= <uint64_t>live
                     removed += live
                 else:
@@ -1004,6 +1013,11 @@ cdef class Stream:
                     break
                 node = following
         finally:
+            self.trimmed = None
+            if chained > FREED_ASIDE:
+                self.trimmed = trimmed_nodes(chain, chained)
+            else:
+                free_chain(chain, free_node)
             if removed:
                 self.refresh_first()
                 if rule.policy == ACKED and not self.has_entry(self.last_live):
@@ -1354,6 +1368,59 @@ cdef class Stream:
             group.check_invariants()
         if self.idempotency is not None:
             self.idempotency.check_invariants()
+
+
+cdef enum:
+    FREED_ASIDE = 64             # nodes; what is less is freed at once
+
+
+cdef inline StreamNode *next_of(const StreamNode *node) noexcept nogil:
+    # A node that is in no tree needs its key no more: the next one of a chain stands there.
+    return (<StreamNode **>node.key)[0]
+
+
+cdef inline void set_next(StreamNode *node, StreamNode *following) noexcept nogil:
+    (<StreamNode **>node.key)[0] = following
+
+
+cdef void free_chain(StreamNode *node, void (*free_one)(void *) noexcept nogil) noexcept nogil:
+    cdef StreamNode *following
+    while node is not NULL:
+        following = next_of(node)
+        free_one(node)
+        node = following
+
+
+cdef TrimmedNodes trimmed_nodes(StreamNode *chain, size_t count):
+    cdef TrimmedNodes made = TrimmedNodes.__new__(TrimmedNodes)
+    made.chain = chain
+    made.count = count
+    return made
+
+
+@cython.final
+@cython.no_gc
+cdef class TrimmedNodes:
+    """The nodes that a trim took out of a stream: to free many takes long."""
+
+    cdef StreamNode *chain       # owned
+    cdef readonly size_t count
+
+    def __dealloc__(self):
+        free_chain(self.chain, free_node)
+
+    def free_effort(self):
+        return self.count
+
+    def detach(self):
+        return self
+
+    def free(self):
+        """Free them all, without the interpreter's lock."""
+        cdef StreamNode *chain = self.chain
+        self.chain = NULL
+        with nogil:
+            free_chain(chain, free_node_aside)
 
 
 @cython.final

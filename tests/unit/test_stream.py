@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.handler import make_context, run
+from support.servers import eventually
 
+import streamd.commands.stream  # noqa: F401  (declares its commands)
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.engine.listpack import decode, encode
 from streamd.engine.stream import Stream, validate_node
+from streamd.heap import allocated
 
 ID = tuple[int, int]
 MAX = 2**64 - 1
@@ -369,6 +373,36 @@ def test_no_group_has_read_more_than_was_added() -> None:
     stream.trim(max_length=2)
     stream.set_ids((3, 1), entries_added=2)
     assert [each.entries_read for each in stream.groups.values()] == [2, 1, -1]
+
+
+@pytest.mark.parametrize("command", ["XTRIM s MAXLEN 0", "XADD s MAXLEN 1 * f v", "XTRIM s MINID 500-0"])
+def test_many_trimmed_nodes_are_freed_out_of_line(command: str) -> None:
+    ctx = make_context(stream_node_max_entries=3)
+    for number in range(1, 501):
+        run(ctx, "XADD", "s", f"{number}-0", "f", "v" * 100)
+    stream = ctx.db.peek(b"s")
+    nodes_before, bytes_before = stream.node_count, allocated()
+    run(ctx, *command.split())
+    stream.check_invariants()
+    assert stream.node_count <= 1
+    freed = ctx.db.trash
+    eventually(lambda: freed.pending_objects == 0)
+    assert freed.freed_objects == 1
+    assert bytes_before - allocated() > 100 * (nodes_before - 2)
+    run(ctx, "XTRIM", "s", "MAXLEN", "0")
+    assert freed.freed_objects == 1
+
+
+def test_trimmed_nodes_that_nobody_takes_are_freed_with_the_stream() -> None:
+    before = allocated()
+    stream = Stream(node_max_entries=1)
+    for number in range(1, 200):
+        stream.append([(b"f", b"v")], (number, 1))
+    assert stream.trim(max_length=0) == 199
+    stream.append([(b"f", b"v")], (1000, 1))
+    assert stream.trim(max_length=0) == 1
+    del stream
+    assert allocated() == before
 
 
 def test_trimming_needs_one_strategy() -> None:
