@@ -41,3 +41,4 @@ cdef class Context:
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1
     cpdef int propagate(self, list args) except -1
     cpdef int forget_snapshot(self) except -1
+    cpdef int answer_flush(self, list args) except -1

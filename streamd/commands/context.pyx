@@ -53,6 +53,10 @@ cdef class Context:
         """All data is gone on request: what was saved of it, or is being saved now, must not come back."""
         return 0
 
+    cpdef int answer_flush(self, list args) except -1:
+        """Answer OK to a request that has removed keys, when their memory has been given up."""
+        return self.reply.ok()
+
     cpdef int propagate(self, list args) except -1:
         """Add a command to those that are propagated instead of the one received.
 

@@ -311,7 +311,7 @@ ALL_SHARDS = ("request_policy:all_shards", "response_policy:all_succeeded")
 
 
 def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all: bool = False) -> None:
-    """Empty databases; `is_all`: these are all there are. ASYNC and SYNC are the same: nobody waits for the memory to be freed."""
+    """Empty databases; `is_all`: these are all there are. With SYNC the client waits until the memory is given up."""
     words = args[1:]
     if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
         raise OptionSyntaxError
@@ -327,7 +327,7 @@ def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all
         ctx.forget_snapshot()
     ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
     if not is_async:
-        ctx.reply.ok()
+        ctx.answer_flush(args)
 
 
 @command(

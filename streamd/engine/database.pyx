@@ -888,7 +888,7 @@ cdef class Database:
         memset(self.sizes, 0, sizeof(self.sizes))
         self.container_count = -1
         heap.data = self.deadlines
-        self.trash.release(heap)
+        self.trash.release(heap, 0)
         self.deadlines = NULL
         self.deadline_count = 0
         self.deadline_room = 0

@@ -73,28 +73,31 @@ class LazyFree:
 
     def __init__(self) -> None:
         self._slices: deque[Sliced] = deque()
-        self._queue: SimpleQueue[Remains] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Remains, int]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._handed_over = 0  # pieces given to the thread; written by the loop's thread only
-        self._done = 0  # pieces that the thread has freed; written by the thread only
+        self._handed_over = 0  # objects given to the thread; written by the loop's thread only
+        self._done = 0  # objects that the thread has freed; written by the thread only
         self._done_at_reset = 0
         self._sliced = 0
         self._untrimmed = 0  # objects released in slices whose memory has not been given back to the system
 
     # --- For the databases ---------------------------------------------------------------------------------------
 
-    def release(self, value: Detachable) -> None:
-        """Free a value that nobody can reach any more: at once when it is small, else on the thread."""
+    def release(self, value: Detachable, objects: int = 1) -> None:
+        """Free a value that nobody can reach any more: at once when it is small, else on the thread.
+
+        objects  how many it counts for
+        """
         if value.free_effort() > THRESHOLD:
-            self._hand_over(value.detach())
+            self._hand_over(value.detach(), objects)
 
     def trim_later(self) -> None:
         """Have the thread give free memory back to the system, when it has freed what it has been given."""
-        self._hand_over(Trim())
+        self._hand_over(Trim(), 0)
 
-    def _hand_over(self, piece: Remains) -> None:
-        self._handed_over += 1
-        self._queue.put(piece)
+    def _hand_over(self, piece: Remains, objects: int) -> None:
+        self._handed_over += objects
+        self._queue.put((piece, objects))
         if self._thread is None or not self._thread.is_alive():  # a forked child has lost its thread
             self._thread = threading.Thread(target=self._run, name="lazyfree", daemon=True)
             self._thread.start()
@@ -114,12 +117,13 @@ class LazyFree:
     def step(self, budget: int) -> int:
         """Release at most `budget` objects of flushed databases; how many they were. About 0.3 us each."""
         released = 0
+        handed_over = self._handed_over
         while self._slices and released < budget:
             remains = self._slices[0]
             released += remains.release_some(budget - released, self)
             if not remains.count:
                 self._slices.popleft()
-        self._sliced += released
+        self._sliced += released - (self._handed_over - handed_over)  # the others are counted by the thread
         self._untrimmed += released
         if not self._slices and self._untrimmed > WORTH_TRIMMING:
             self._untrimmed = 0
@@ -143,7 +147,8 @@ class LazyFree:
 
     def _run(self) -> None:
         while True:
-            self._queue.get().free()
-            self._done += 1
+            piece, objects = self._queue.get()
+            piece.free()
+            self._done += objects
             if self._queue.empty():
                 trim_freed()

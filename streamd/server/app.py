@@ -153,6 +153,8 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._cron_handle: asyncio.TimerHandle | None = None
         self._slice_handle: asyncio.TimerHandle | None = None
+        self._flushers: list[Client] = []
+        """Clients that wait until a flushed database has been given up."""
         self._pause_until = 0.0
         self._pause_handle: asyncio.TimerHandle | None = None
         self._postponed: dict[int, Client] = {}
@@ -425,7 +427,7 @@ class Server:
 
     def unblock(self, client: Client, error: str | None) -> bool:
         """End the wait of a client: with the null array, or with an error; False when it does not wait."""
-        if client.blocked is None:
+        if client.blocked is None or client in self._flushers:
             return False
         if error is None:
             self.blocked.time_out(client.blocked)
@@ -582,11 +584,29 @@ class Server:
             gc.collect(0)
             gc.freeze()
 
+    def has_much_to_free(self) -> bool:
+        """Give up some objects of a flushed database; whether there are more."""
+        self.trash.step(FREE_SLICE_OBJECTS)
+        return self.trash.has_slices
+
+    def answer_when_freed(self, client: Client) -> None:
+        """Let a client that has flushed a database wait until that has been given up, and do it without rests."""
+        self._flushers.append(client)
+        if self._slice_handle is not None:
+            self._slice_handle.cancel()
+        self._slice_handle = self._loop.call_later(0, self._free_slice)
+
     def _free_slice(self) -> None:
         """Give up some objects of a flushed database, and come back soon while there are more."""
-        self.trash.step(FREE_SLICE_OBJECTS)
-        more = self.trash.has_slices
-        self._slice_handle = self._loop.call_later(FREE_SLICE_PAUSE_S, self._free_slice) if more else None
+        if self.has_much_to_free():
+            pause_s = 0.0 if self._flushers else FREE_SLICE_PAUSE_S
+            self._slice_handle = self._loop.call_later(pause_s, self._free_slice)
+            return
+        self._slice_handle = None
+        flushers, self._flushers = self._flushers, []
+        for client in flushers:
+            if client.blocked is not None:
+                self.blocked.time_out(client.blocked)
 
     def _close_idle_clients(self) -> None:
         """The setting `timeout`: close clients that have sent nothing for so long.

@@ -132,6 +132,13 @@ cdef class ServerContext(Context):
             self.server.persistence.forget_snapshot()
         return 0
 
+    cpdef int answer_flush(self, list args) except -1:
+        if self.in_transaction or not self.server.has_much_to_free():
+            return self.reply.ok()
+        self.block_on(BlockRequest([], args, 0, timeout_reply=b"+OK\r\n"))
+        self.server.answer_when_freed(self.client)
+        return 0
+
     # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
 
     def begin_transaction(self):

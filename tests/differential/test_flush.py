@@ -1,0 +1,63 @@
+"""FLUSHALL and FLUSHDB of large databases: who waits until the memory has been given up, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.servers import Server, eventually
+from support.wire import Reply, Wire
+
+StartServer = Callable[..., Server]
+
+KEYS = 50_000
+
+
+def lazyfree(wire: Wire) -> dict[bytes, int]:
+    words = wire.call("INFO", "memory").value.split()
+    return {
+        name: int(value) for name, _, value in (word.partition(b":") for word in words) if name.startswith(b"lazyfree")
+    }
+
+
+def freed_by(server: Server, request: list[str]) -> tuple[dict[bytes, int], Reply]:
+    """What INFO says when the answer has come."""
+    with server.connect() as wire:
+        wire.call("DEBUG", "POPULATE", KEYS)
+        wire.call("CONFIG", "RESETSTAT")
+        answer = wire.call(*request, timeout_s=60)
+        return lazyfree(wire), answer
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("request_", [["FLUSHALL"], ["FLUSHDB"], ["FLUSHALL", "SYNC"]], ids=" ".join)
+def test_a_flush_is_answered_when_everything_is_given_up(
+    new_streamd: StartServer, new_redis: StartServer, request_: list[str]
+) -> None:
+    ours, theirs = (freed_by(start(), request_) for start in (new_streamd, new_redis))
+    assert ours == theirs == ({b"lazyfree_pending_objects": 0, b"lazyfreed_objects": KEYS}, Reply("+", b"OK"))
+
+
+def test_who_does_not_wait_is_answered_at_once_and_all_is_given_up_later(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    counted, answer = freed_by(server, ["FLUSHALL", "ASYNC"])
+    assert answer == Reply("+", b"OK")
+    assert counted[b"lazyfree_pending_objects"] + counted[b"lazyfreed_objects"] == KEYS
+    with server.connect() as wire:
+        eventually(lambda: lazyfree(wire) == {b"lazyfree_pending_objects": 0, b"lazyfreed_objects": KEYS})
+        wire.call("DEBUG", "POPULATE", KEYS)
+        assert wire.pipeline([["MULTI"], ["FLUSHALL"], ["EXEC"]])[-1].value == (Reply("+", b"OK"),)
+
+
+def test_others_are_served_while_a_client_waits_for_its_flush(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire, server.connect() as other:
+        wire.call("DEBUG", "POPULATE", 20 * KEYS, timeout_s=60)
+        number = str(wire.client_id())
+        wire.send("FLUSHALL")
+        wire.send("PING")
+        eventually(lambda: other.call("DBSIZE") == Reply(":", 0))
+        assert b"blocked_clients:1\r\n" in other.call("INFO", "clients").value
+        assert other.call("CLIENT", "UNBLOCK", number) == Reply(":", 0)
+        assert [wire.read(60), wire.read(60)] == [Reply("+", b"OK"), Reply("+", b"PONG")]
+        assert lazyfree(other)[b"lazyfree_pending_objects"] == 0
