@@ -291,6 +291,8 @@ class RuleSet:
         self.command_rules[name] = sign
 
     def _apply_key_pattern(self, rule: bytes) -> None:
+        if self.all_keys:
+            raise RuleError(PATTERN_AFTER_ALL.format("allkeys", "resetkeys", "patterns"))
         access, pattern = READ | WRITE, rule[1:]
         if rule[:1] == b"%":
             letters, _, pattern = rule[1:].partition(b"~")
@@ -298,8 +300,6 @@ class RuleSet:
             if letters not in (b"R", b"W", b"RW", b"WR"):
                 raise RuleError(SYNTAX)
             access = (READ if b"R" in letters else 0) | (WRITE if b"W" in letters else 0)
-        if self.all_keys:
-            raise RuleError(PATTERN_AFTER_ALL.format("allkeys", "resetkeys", "patterns"))
         if _has_blanks(pattern):
             raise RuleError(SYNTAX)
         self.keys[pattern] = self.keys.get(pattern, 0) | access

@@ -201,6 +201,8 @@ ACL SETUSER a "~a b"
 ACL SETUSER a "~a\x00b"
 ACL SETUSER a allkeys ~foo
 ACL SETUSER a ~* %R~foo
+ACL SETUSER a ~* %X~foo
+ACL SETUSER a ~* "(allkeys %X~foo)"
 ACL SETUSER a allkeys ~* ALLKEYS
 ACL GETUSER a
 == channels
