@@ -405,6 +405,7 @@ def xnack(Context ctx not None, list args not None):
             propagate_unowned(ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]))
     if given_back:
         ctx.dirty += <uint64_t>given_back
+        note_change(ctx, <bytes>args[1])
         ctx.db.signal_ready(<bytes>args[1])
     ctx.reply.integer(given_back)
 

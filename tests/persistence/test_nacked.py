@@ -110,6 +110,16 @@ def test_dump_keeps_to_the_form(new_streamd: StartServer) -> None:
         assert handed_out(wire) == [b"4-0", b"1-0", b"5-0"]
 
 
+def test_giving_back_is_a_change_of_the_key_for_eviction(new_streamd: StartServer) -> None:
+    with new_streamd(maxmemory_policy="allkeys-lrm").connect() as wire:
+        fill(wire)
+        eventually(lambda: wire.call("OBJECT", "IDLETIME", "s").value >= 2)
+        assert wire.call("XNACK", "s", "g", "FAIL", "IDS", 1, "9-9").value == 0
+        assert wire.call("OBJECT", "IDLETIME", "s").value >= 2
+        assert wire.call("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0").value == 1
+        assert wire.call("OBJECT", "IDLETIME", "s").value < 2
+
+
 # --- Read by Redis 8.6 ---------------------------------------------------------------------------------------------------
 
 
