@@ -84,6 +84,27 @@ def test_xread(client: redis.Redis) -> None:
     assert not client.xread({"s": "$"})
 
 
+def test_limits_of_a_whole_reply(server: Server, client: redis.Redis) -> None:
+    if server.name == "redis":
+        pytest.skip("needs Redis 8.10")
+    fill(client, 3)
+    fill(client, 3, key="t")
+    client.xgroup_create("s", "g", "0")
+    client.xgroup_create("t", "g", "0")
+    both = {"s": "0", "t": "0"}
+    got = read_entries(client.xread(both, count=2, max_count=3))
+    assert {key: len(entries) for key, entries in got.items()} == {"s": 2, "t": 1}
+    assert list(read_entries(client.xread(both, max_size=1))) == ["s"]
+    new = {"s": ">", "t": ">"}
+    got = read_entries(client.xreadgroup("g", "c", new, max_count=2))
+    assert {key: len(entries) for key, entries in got.items()} == {"s": 2}
+    assert client.xinfo_consumers("t", "g") == []
+    got = read_entries(client.xreadgroup("g", "c", new, block=1, max_size=1))
+    assert got == {"s": [("3-1", {"n": "3"})]}
+    with pytest.raises(redis.ResponseError, match="MAXCOUNT must be greater than or equal to COUNT"):
+        client.execute_command("XREAD", "COUNT", 2, "MAXCOUNT", 1, "STREAMS", "s", "0")
+
+
 def test_trimming_and_deleting(client: redis.Redis) -> None:
     fill(client, 10)
     assert client.xtrim("s", maxlen=8, approximate=False) == 2
