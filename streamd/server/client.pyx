@@ -373,7 +373,7 @@ cdef class Client:
 
     def memory_usage(self):
         """Bytes this client costs, buffers and names included; an estimate of the fixed part."""
-        queued = 0 if self.transaction is None else self.transaction.size
+        queued = 0 if self.transaction is None else self.transaction.size + self.transaction.objects_size
         return 1024 + self.parser.allocated + self.args_size + queued + self.output_size + self.names_size
 
     def reset(self, *, bint needs_password):

@@ -69,6 +69,7 @@ cdef class Transaction:
     cdef public bint is_aborted       # a request was refused: EXEC will run none
     cdef int flags                    # those of all requests together
     cdef readonly long long size      # bytes of the arguments
+    cdef readonly long long objects_size    # what the requests take beside those, about
 
 
 cdef class Dispatcher:

@@ -50,6 +50,7 @@ class Transaction:
     requests: list[tuple[Entry, list[bytes]]]
     is_aborted: bool
     size: int
+    objects_size: int
     def __len__(self) -> int: ...
 
 @disjoint_base

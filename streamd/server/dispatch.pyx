@@ -60,6 +60,8 @@ cdef enum:
     SHARE_MAX_US = 20000        # ... and at most
     SEEN = 16                   # command names that are found without a look into the table; a power of two
     WALL_CLOCK_US = 1000        # how old an answer of the clock of Unix time may be
+    REQUEST_BYTES = 144         # a queued request beside its arguments: a list and a tuple
+    ARG_BYTES = 48              # an argument beside its bytes
     REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of, and that no limit counts
     STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
@@ -638,6 +640,7 @@ cdef class Dispatcher:
         transaction.flags |= entry.flags
         for arg in args:
             transaction.size += len(<bytes>arg)
+        transaction.objects_size += REQUEST_BYTES + ARG_BYTES * <long long>len(args)
         client.last_command = entry.command
         client.reply.simple(b"QUEUED")
         self.ended_us = monotonic_us()

@@ -7,11 +7,13 @@ is asked of streamd alone, with limits that are set from what it says it uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from support.differential import Pair
 from support.events import Listener
 from support.observed import OBSERVING, ServerObserver
+from support.observing import same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.real
 
 MB = 1 << 20
 KB = 1 << 10
+StartServer = Callable[..., Server]
 OOM = b"OOM command not allowed when used memory > 'maxmemory'."
 
 
@@ -532,6 +535,23 @@ def test_the_client_that_takes_most_goes_and_no_evict_protects(wire: Wire) -> No
         assert not is_closed(small)
         spared.send_bytes(b"x" * 100_000 + b"\r\n")
         assert spared.read().kind == "$-1"
+
+
+def test_many_small_requests_in_a_transaction_are_memory_of_their_client(
+    new_streamd: StartServer, new_redis: StartServer
+) -> None:
+    """However few bytes they are."""
+
+    def story(server: Server) -> object:
+        with server.connect() as wire, server.connect() as other:
+            other.call("MULTI")
+            wire.call("CONFIG", "SET", "maxmemory-clients", "1mb")
+            with suppress(ConnectionClosed, OSError):
+                other.pipeline([("PING",)] * 60_000)
+            eventually(lambda: info(wire, "connected_clients") == "1", what="the end of the client")
+            return info(wire, "evicted_clients")
+
+    same_story(story, new_streamd(), new_redis())
 
 
 def test_clients_may_have_a_part_of_maxmemory(wire: Wire) -> None:
