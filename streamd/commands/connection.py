@@ -155,6 +155,16 @@ class Client(Protocol):
     @property
     def total_commands(self) -> int: ...
     @property
+    def read_events(self) -> int:
+        """Pieces received."""
+
+    @property
+    def batches(self) -> int:
+        """Times that requests were found and run in a row."""
+
+    @property
+    def batched_commands(self) -> int: ...
+    @property
     def last_command(self) -> Command | None: ...
 
     def memory_usage(self) -> int: ...
@@ -569,6 +579,8 @@ def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes
         f" user={'(superuser)' if user is None else _text(user.name)} redir={-1 if tracking is None else tracking.redirect}"
         f" resp={client.reply.resp} lib-name={_text(client.lib_name)} lib-ver={_text(client.lib_ver)} io-thread=0"
         f" tot-net-in={client.total_net_in} tot-net-out={client.total_net_out} tot-cmds={client.total_commands}"
+        f" read-events={client.read_events} parse-batch-cmd-sum={client.batched_commands}"
+        f" parse-batch-cnt={client.batches}"
     )
     return line.encode("utf-8", "surrogateescape")
 

@@ -45,6 +45,10 @@ class Entry(Protocol):
     def name(self) -> bytes:
         """That of the client."""
 
+    @property
+    def argc(self) -> int:
+        """How many arguments the request had."""
+
 
 class SlowLog(Protocol):
     def __len__(self) -> int: ...
@@ -87,7 +91,7 @@ def _read_count(text: bytes) -> int:
     "SLOWLOG GET", arity=-2, group="server", flags="admin loading stale", since="2.2.12",
     complexity="O(N) with N being the number of entries returned",
     summary="Returns requests that took long, the latest first.", args=(optional(integer("count")),),
-    history=(("4.0.0", "The client's address and name."),), tips=("request_policy:all_nodes", "nondeterministic_output"),
+    history=(("4.0.0", "The client's address and name."), ("8.10.0", "The number of arguments.")), tips=("request_policy:all_nodes", "nondeterministic_output"),
 )  # fmt: skip
 def slowlog_get(ctx: SlowLogContext, args: list[bytes]) -> None:
     if len(args) > 3:
@@ -98,13 +102,14 @@ def slowlog_get(ctx: SlowLogContext, args: list[bytes]) -> None:
     reply = ctx.reply
     reply.array(len(found))
     for entry in found:
-        reply.array(6)
+        reply.array(7)
         reply.integer(entry.id)
         reply.integer(entry.at_s)
         reply.integer(entry.took_us)
         reply.bulk_array(list(entry.args))
         reply.bulk(entry.address)
         reply.bulk(entry.name)
+        reply.integer(entry.argc)
 
 
 @command(
@@ -138,7 +143,7 @@ def slowlog_help(ctx: SlowLogContext, args: list[bytes]) -> None:
             "GET [<count>]",
             "    The last <count> requests that took long (10 when not given, -1 for all), each with:",
             "    its number, when it was run, the microseconds that it took, its arguments,",
-            "    and the address and name of the client",
+            "    the address and name of the client, and how many arguments there were",
             "LEN",
             "    How many requests are in the log.",
             "RESET",

@@ -506,6 +506,7 @@ class Server:
             db.hits = db.misses = db.expired_keys = 0
         self.trash.reset_statistics()
         self.eviction.reset_statistics()
+        self.slowlog.reset_statistics()
         self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
         self.turn_rate, self.turn_time_rate = Rate(), Rate()
         self.expired_keys_active = self.expire_cycles_cut = self.expire_cycle_us = 0
@@ -537,6 +538,8 @@ class Server:
         self.eviction.configure(config)
         self.dispatcher.keyspace.set_events(config.notify_keyspace_events)
         self.slowlog.max_len = config.slowlog_max_len
+        self.slowlog.max_args = config.slowlog_entry_max_argc
+        self.slowlog.max_bytes = config.slowlog_entry_max_string_len
         self.latency.threshold_ms = config.latency_monitor_threshold
         self.dispatcher.set_slow_limits(config.slowlog_log_slower_than, config.latency_monitor_threshold)
         self.dispatcher.tracks_latency = config.latency_tracking

@@ -77,6 +77,9 @@ cdef class Client:
     cdef readonly long long total_net_in   # bytes
     cdef readonly long long total_net_out  # bytes
     cdef public long long total_commands
+    cdef readonly long long read_events    # pieces received
+    cdef readonly long long batches                 # times that requests of it were found and run in a row
+    cdef readonly long long batched_commands        # ... and how many they were
     cdef public object last_command        # spec.Command or None
     cdef str _address
     cdef str _local_address

@@ -71,6 +71,7 @@ cdef class Client:
         self.total_net_in += size
         dispatcher.net_input_bytes += size
         dispatcher.total_reads += 1
+        self.read_events += 1
         dispatcher.look_at_clocks()
         self.last_interaction_us = dispatcher.ended_us
         self.parser.feed(data)

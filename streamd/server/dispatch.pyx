@@ -253,6 +253,7 @@ cdef class Dispatcher:
         self.total_commands = self.total_error_replies = self.unexpected_errors = 0
         self.net_input_bytes = self.net_output_bytes = 0
         self.total_reads = self.total_writes = 0
+        self.processing_events = self.batches = self.batched_commands = 0
         self.turns = self.turns_us = self.commands_us = 0
         self.closed_for_input = self.closed_for_output = 0
 
@@ -354,6 +355,8 @@ cdef class Dispatcher:
         """
         cdef list args
         cdef long long limit_us = self.ended_us + self.share_us
+        cdef long long parsed = 0
+        self.processing_events += 1
         if self.turn_started_us == 0:
             self.turn_started_us = self.ended_us
         while client.can_run():
@@ -364,6 +367,7 @@ cdef class Dispatcher:
                 break
             if args is None:
                 break
+            parsed += 1
             if args:
                 self.execute(client, args)
             else:
@@ -373,6 +377,11 @@ cdef class Dispatcher:
             # Whether there is more or not: the event loop may be about to read the next piece.
             if self.ended_us > limit_us and client.can_run():
                 client.put_off()
+        if parsed:
+            client.batches += 1
+            client.batched_commands += parsed
+            self.batches += 1
+            self.batched_commands += parsed
         if client.reply.length or client.close_after_reply or self.limits_clients:
             client.want_write()
         if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
@@ -734,7 +743,8 @@ cdef class Dispatcher:
             )
         if took_us >= self.slowlog_us and not entry.flags & SKIP_SLOWLOG:
             self.server.slowlog.add(
-                redacted(entry.command.full_name, args), took_us, at_s=wall_ms() // 1000,
+                redacted(entry.command.full_name, args), took_us, command=entry.command.full_name,
+                at_s=wall_ms() // 1000,
                 address=client.address.encode("utf-8", "surrogateescape"), name=client.name,
             )
         if took_us >= self.latency_us:

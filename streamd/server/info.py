@@ -115,6 +115,16 @@ class DispatcherSource(Protocol):
         """Clients closed for not reading."""
 
     @property
+    def processing_events(self) -> int:
+        """Times that somebody's requests were looked for."""
+
+    @property
+    def batches(self) -> int:
+        """Of them, those that found some."""
+
+    @property
+    def batched_commands(self) -> int: ...
+    @property
     def turns(self) -> int:
         """Turns of the event loop that had something to do."""
 
@@ -181,6 +191,10 @@ class InfoSource(Protocol):
     @property
     def migration(self) -> Sized:
         """Connections that MIGRATE keeps."""
+
+    @property
+    def slowlog(self) -> Any:
+        """SlowLog."""
 
     @property
     def hotkeys(self) -> Any:
@@ -614,6 +628,15 @@ STATS_FIELDS = (
     Field("acl_access_denied_key", lambda s: s.acl.log.totals[Reason.KEY]),
     Field("acl_access_denied_channel", lambda s: s.acl.log.totals[Reason.CHANNEL]),
     Field("acl_access_denied_tls_cert", lambda s: s.acl.log.totals[Reason.TLS_CERT]),
+    Field("slowlog_commands_count", lambda s: s.slowlog.totals.count),
+    Field("slowlog_commands_time_ms_sum", lambda s: f"{s.slowlog.totals.sum_us / 1000:.2f}"),
+    Field("slowlog_commands_time_ms_max", lambda s: f"{s.slowlog.totals.max_us / 1000:.2f}"),
+    Field("total_client_processing_events", lambda s: s.dispatcher.processing_events),
+    Field("commands_per_parse_batch_sum", lambda s: s.dispatcher.batched_commands),
+    Field("commands_per_parse_batch_cnt", lambda s: s.dispatcher.batches),
+    Field(
+        "commands_per_parse_batch_avg", lambda s: f"{ratio(s.dispatcher.batched_commands, s.dispatcher.batches):.2f}"
+    ),
 )
 
 REPLICATION_FIELDS = (
@@ -648,10 +671,19 @@ CPU_FIELDS = (
 def commandstats(server: InfoSource) -> Iterator[str]:
     for name, entry in server.dispatcher.entries.items():
         if entry.calls or entry.rejected_calls or entry.failed_calls:
+            slow = server.slowlog.by_command.get(name)
+            logged = (
+                ""
+                if slow is None
+                else (
+                    f",slowlog_count={slow.count},slowlog_time_ms_sum={slow.sum_us / 1000:.2f}"
+                    f",slowlog_time_ms_max={slow.max_us / 1000:.2f}"
+                )
+            )
             yield (
                 f"cmdstat_{name}:calls={entry.calls},usec={entry.usec},"
                 f"usec_per_call={ratio(entry.usec, entry.calls):.2f},"
-                f"rejected_calls={entry.rejected_calls},failed_calls={entry.failed_calls}"
+                f"rejected_calls={entry.rejected_calls},failed_calls={entry.failed_calls}{logged}"
             )
 
 

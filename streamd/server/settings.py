@@ -446,15 +446,16 @@ class Events(Kind):
 
     ALL = "g$lshzxetd"  # what `A` stands for
     APART = "noc"  # letters that are not shown beside A
-    LETTERS = ALL + "KEmnocA"
+    SUBKEYS = "STIV"  # of Redis 8.8: fields of hashes, which are not here; taken, and nothing follows
+    LETTERS = ALL + "KEmnocA" + SUBKEYS
 
     def parse(self, args: Sequence[str], old: Any) -> str:
         given = set(args[0])
         if not given.issubset(self.LETTERS):
             raise Refused("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
         if "A" in given or given.issuperset(self.ALL):
-            return "A" + "".join(letter for letter in "KEm" if letter in given) + self._hidden(given)
-        return "".join(letter for letter in "g$lshzxetdnocKEm" if letter in given)
+            return "A" + "".join(letter for letter in "KEm" + self.SUBKEYS if letter in given) + self._hidden(given)
+        return "".join(letter for letter in "g$lshzxetdnocKEm" + self.SUBKEYS if letter in given)
 
     @classmethod
     def _hidden(cls, given: set[str]) -> str:
@@ -886,6 +887,8 @@ EVENTS = (
         doc="Log requests that take longer; -1 logs none.",
     ),
     integer("slowlog-max-len", 128, apply="refresh", doc="Requests that the slow log keeps."),
+    integer("slowlog-entry-max-argc", 32, lo=2, hi=INT_MAX, apply="refresh", doc="Arguments of a request that the slow log keeps."),
+    integer("slowlog-entry-max-string-len", 128, lo=1, hi=INT_MAX, apply="refresh", doc="Bytes of each argument that it keeps."),
     integer("latency-monitor-threshold", 0, unit="ms", apply="refresh", doc="Record events that take longer; 0 for none."),
     boolean("latency-tracking", True, apply="refresh", doc="Keep a histogram of the time that each command takes."),
     setting(

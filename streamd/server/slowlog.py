@@ -11,10 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-__all__ = ["SlowLog", "SlowRequest"]
+__all__ = ["SlowLog", "SlowRequest", "SlowTotals"]
 
-MOST_ARGS = 32
-MOST_BYTES = 128
+
+@dataclass(slots=True)
+class SlowTotals:
+    """What has been logged, all of it or of one command, since the statistics were reset."""
+
+    count: int = 0
+    sum_us: int = 0
+    max_us: int = 0
+
+    def add(self, took_us: int) -> None:
+        self.count += 1
+        self.sum_us += took_us
+        self.max_us = max(self.max_us, took_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +38,7 @@ class SlowRequest:
     args     the request, cut
     address  of the client, as CLIENT LIST shows it
     name     of the client
+    argc     how many arguments the request had
     """
 
     id: int
@@ -35,24 +47,40 @@ class SlowRequest:
     args: Sequence[bytes]
     address: bytes
     name: bytes
+    argc: int
 
 
 class SlowLog:
-    """The log. `max_len` is looked at when an entry is added: a smaller one than before removes nothing by itself."""
+    """The log. Its limits are looked at when an entry is added: smaller ones than before change nothing by themselves.
 
-    def __init__(self, max_len: int = 128) -> None:
+    max_len    entries that are kept
+    max_args   arguments of an entry that are kept, one of which tells of those left out
+    max_bytes  bytes of each argument that are kept
+    totals     what has been logged since the statistics were reset; `by_command`: the same by full names
+    """
+
+    def __init__(self, max_len: int = 128, max_args: int = 32, max_bytes: int = 128) -> None:
         self.max_len = max_len
+        self.max_args = max_args
+        self.max_bytes = max_bytes
+        self.totals = SlowTotals()
+        self.by_command: dict[str, SlowTotals] = {}
         self._entries: deque[SlowRequest] = deque()
         self._next_id = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, args: Sequence[bytes], took_us: int, *, at_s: int, address: bytes, name: bytes) -> None:
-        """Log a request; nothing happens when the log has no room at all."""
+    def add(
+        self, args: Sequence[bytes], took_us: int, *, command: str, at_s: int, address: bytes, name: bytes
+    ) -> None:  # fmt: skip
+        """Log a request of a command; nothing happens when the log has no room at all."""
         if self.max_len == 0:
             return
-        self._entries.appendleft(SlowRequest(self._next_id, at_s, took_us, cut(args), address, name))
+        self.totals.add(took_us)
+        self.by_command.setdefault(command, SlowTotals()).add(took_us)
+        kept = cut(args, self.max_args, self.max_bytes)
+        self._entries.appendleft(SlowRequest(self._next_id, at_s, took_us, kept, address, name, len(args)))
         self._next_id += 1
         while len(self._entries) > self.max_len:
             self._entries.pop()
@@ -61,16 +89,21 @@ class SlowLog:
         """At most `count` entries, newest first; all when it is negative."""
         return list(self._entries if count < 0 else islice(self._entries, count))
 
+    def reset_statistics(self) -> None:
+        """CONFIG RESETSTAT: count from here on; the entries stay."""
+        self.totals = SlowTotals()
+        self.by_command.clear()
+
     def clear(self) -> None:
         """Forget the entries; numbers go on."""
         self._entries.clear()
 
 
-def cut(args: Sequence[bytes]) -> list[bytes]:
-    """A request with at most MOST_ARGS arguments of MOST_BYTES, and what was left out told in their place."""
-    kept = args if len(args) <= MOST_ARGS else args[: MOST_ARGS - 1]
+def cut(args: Sequence[bytes], max_args: int, max_bytes: int) -> list[bytes]:
+    """A request with at most `max_args` arguments of `max_bytes`, and what was left out told in their place."""
+    kept = args if len(args) <= max_args else args[: max_args - 1]
     short = [
-        arg if len(arg) <= MOST_BYTES else b"%s... (%d more bytes)" % (arg[:MOST_BYTES], len(arg) - MOST_BYTES)
+        arg if len(arg) <= max_bytes else b"%s... (%d more bytes)" % (arg[:max_bytes], len(arg) - max_bytes)
         for arg in kept
     ]
     if len(kept) < len(args):

@@ -24,7 +24,7 @@ OWN = {b"port", b"bind", b"dir", b"save", b"enable-debug-command", b"unixsocket"
 
 
 # What Redis does not have.
-ADDED = {b"rdb-form", b"rdb-skip-unsupported"}
+ADDED = {b"rdb-form", b"rdb-skip-unsupported", b"slowlog-entry-max-argc", b"slowlog-entry-max-string-len"}
 
 
 def shared(settings: Mapping[str, str]) -> dict[str, str]:

@@ -42,6 +42,7 @@ class FakeClient:
         self.output_class = 0
         self.transaction = self.watched = self.tracking = None
         self.total_net_in = self.total_net_out = self.total_commands = 0
+        self.read_events = self.batches = self.batched_commands = 0
         self.last_command: Any = None
         self.reply_mode = b"ON"
         self.__dict__.update(changes)
@@ -345,13 +346,13 @@ def test_the_line_of_a_client() -> None:
     client = FakeClient(
         3, created_at=100.0, last_interaction=107.9, name=b"worker", lib_name=b"redis-py", lib_ver=b"8.1.0", db_index=2,
         last_command=table["CLIENT"].subcommands["LIST"], query_buffer_size=11, total_net_in=12, total_net_out=13,
-        total_commands=14, output_size=15, reply=ReplyWriter(3),
+        total_commands=14, read_events=16, batched_commands=17, batches=18, output_size=15, reply=ReplyWriter(3),
     )  # fmt: skip
     assert describe(client, 110.5) == (
         b"id=3 addr=127.0.0.1:50003 laddr=127.0.0.1:6379 fd=10 name=worker age=10 idle=2 flags=N db=2 sub=0 psub=0 ssub=0"
         b" multi=-1 watch=0 qbuf=11 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=15 rbp=15 obl=15 oll=0 omem=0 tot-mem=1234"
         b" events=r cmd=client|list user=default redir=-1 resp=3 lib-name=redis-py lib-ver=8.1.0 io-thread=0 tot-net-in=12"
-        b" tot-net-out=13 tot-cmds=14"
+        b" tot-net-out=13 tot-cmds=14 read-events=16 parse-batch-cmd-sum=17 parse-batch-cnt=18"
     )
 
 

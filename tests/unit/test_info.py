@@ -12,6 +12,7 @@ from streamd.server.acl import DenialLog
 from streamd.server.config import Config
 from streamd.server.histogram import Histogram
 from streamd.server.info import SECTIONS, human_size, render
+from streamd.server.slowlog import SlowLog
 
 
 class FakeDatabase:
@@ -56,6 +57,8 @@ def fake_server(**changes: Any) -> Any:
         turn_rate=SimpleNamespace(per_second=lambda: 10.0),
         turn_time_rate=SimpleNamespace(per_second=lambda: 2000.0),
         recent_input=SimpleNamespace(most=21),
+        slowlog=SlowLog(),
+        migration=[],
         recent_output=SimpleNamespace(most=22),
         expired_keys_active=23,
         expire_cycles_cut=24,
@@ -118,6 +121,9 @@ def fake_server(**changes: Any) -> Any:
             total_writes=38,
             closed_for_input=39,
             closed_for_output=40,
+            processing_events=91,
+            batches=4,
+            batched_commands=10,
             turns=41,
             turns_us=42,
             commands_us=43,

@@ -22,7 +22,7 @@ from streamd.server.slowlog import SlowLog, cut
 def filled(count: int, max_len: int = 5) -> SlowLog:
     log = SlowLog(max_len)
     for number in range(count):
-        log.add([b"ECHO", b"%d" % number], number, at_s=1000 + number, address=b"a:1", name=b"")
+        log.add([b"ECHO", b"%d" % number], number, command="echo", at_s=1000 + number, address=b"a:1", name=b"")
     return log
 
 
@@ -41,24 +41,24 @@ def test_as_many_as_asked_for(asked: int, given_: int) -> None:
 def test_a_log_without_room_keeps_what_it_has() -> None:
     log = filled(3)
     log.max_len = 0
-    log.add([b"PING"], 1, at_s=1, address=b"", name=b"")
+    log.add([b"PING"], 1, command="ping", at_s=1, address=b"", name=b"")
     assert len(log) == 3
     log.max_len = 1
     assert len(log) == 3
-    log.add([b"PING"], 1, at_s=1, address=b"", name=b"")
+    log.add([b"PING"], 1, command="ping", at_s=1, address=b"", name=b"")
     assert [entry.args for entry in log.newest(-1)] == [[b"PING"]]
 
 
 def test_numbers_go_on() -> None:
     log = filled(3)
     log.clear()
-    log.add([b"PING"], 1, at_s=1, address=b"", name=b"")
+    log.add([b"PING"], 1, command="ping", at_s=1, address=b"", name=b"")
     assert [entry.id for entry in log.newest(-1)] == [3]
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=50))
 def test_a_cut_request_is_small(args: list[bytes]) -> None:
-    shown = cut(args)
+    shown = cut(args, 32, 128)
     assert len(shown) <= 32
     assert all(len(arg) <= 128 + len(b"... (72 more bytes)") for arg in shown)
     if len(args) <= 32 and max(map(len, args)) <= 128:
