@@ -59,6 +59,11 @@ class ServerError(StreamdError):
         """The first word: ERR, NOPERM, WRONGTYPE ..."""
         return self.text.partition(" ")[0]
 
+    @property
+    def is_missing_key(self) -> bool:
+        """There is no such key."""
+        return "no such key" in self.text.lower()
+
 
 class UnreachableError(StreamdError, ConnectionError):
     """No server answers at the place given, or the connection broke off, after all attempts."""

@@ -20,12 +20,14 @@ server that does not know it answers null; then the entries are counted, up to a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamd.spark.wire.connection import Connection, server_features
 from streamd.spark.wire.ids import format_entry_id, ms_of, parse_entry_id
+from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.replies import clock_ms, pairs
 
 __all__ = [
     "Ack",
@@ -37,9 +39,7 @@ __all__ = [
     "Watch",
     "acks_between",
     "find_dead_letters",
-    "key_bytes",
     "look_at_groups",
-    "text_of",
     "throughput_between",
 ]
 
@@ -50,15 +50,6 @@ DEFAULT_PENDING_LIMIT = 100_000
 DEFAULT_COUNT_LIMIT = 100_000
 LONGEST_MS = 2**62
 """Longer distances are not reported: the IDs are not times then."""
-
-
-def key_bytes(name: str) -> bytes:
-    """A key, group or consumer as it goes over the wire; names that are no UTF-8 survive the way here and back."""
-    return name.encode(errors="surrogateescape")
-
-
-def text_of(raw: bytes) -> str:
-    return raw.decode(errors="surrogateescape")
 
 
 def _distance(later_ms: int, earlier_ms: int) -> int | None:
@@ -175,12 +166,12 @@ def look_at_groups(
     Raises ServerError: no such key, no stream, no permission. Some round trips, and one for each 1000 pending entries.
     """
     server = server or str(server_features(connection))
-    key = key_bytes(stream)
+    key = stream_key(stream)
     # Nothing is watched, so EXEC answers; together, so that the groups are those of this state of the stream.
     looked = connection.transaction([("TIME",), ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key)]) or []
-    now_ms, info, found = _ms(looked[0]), _pairs(looked[1]), [_pairs(each) for each in looked[2]]
+    now_ms, info, found = clock_ms(looked[0]), pairs(looked[1]), [pairs(each) for each in looked[2]]
     wanted = None if groups is None else set(groups)
-    names = [text_of(each[b"name"]) for each in found]
+    names = [stream_name(each[b"name"]) for each in found]
     return [
         _look(connection, stream, name, group, info, now_ms, server, pending_limit, count_limit)
         for name, group in sorted(zip(names, found, strict=True), key=lambda each: each[0])
@@ -199,7 +190,7 @@ def _look(
     pending_limit: int,
     count_limit: int,
 ) -> GroupState:
-    key, last = key_bytes(stream), parse_entry_id(group[b"last-delivered-id"])
+    key, last = stream_key(stream), parse_entry_id(group[b"last-delivered-id"])
     next_entries = connection.command("XRANGE", key, f"({format_entry_id(last)}", "+", "COUNT", 1)
     lag, is_counted = group.get(b"lag"), False
     if lag is None:
@@ -248,17 +239,17 @@ def _count_after(connection: Connection, key: bytes, last: int, limit: int) -> i
 def _pending(connection: Connection, stream: str, group: str, limit: int) -> tuple[list[PendingEntry], bool]:
     """The PEL of a group, up to a limit, and whether that was all of it."""
     found: list[PendingEntry] = []
-    start, key, name = "-", key_bytes(stream), key_bytes(group)
+    start, key, name = "-", stream_key(stream), stream_key(group)
     while True:
         wanted = min(PAGE, limit - len(found))
         if wanted <= 0:
             return found, False
         clock, page = connection.pipeline([("TIME",), ("XPENDING", key, name, start, "+", wanted)])
-        now_ms = _ms(clock)
+        now_ms = clock_ms(clock)
         found += (_pending_entry(stream, group, now_ms, *each) for each in page)
         if len(page) < wanted:
             return found, True
-        start = f"({text_of(page[-1][0])}"
+        start = f"({stream_name(page[-1][0])}"
 
 
 def _pending_entry(
@@ -268,7 +259,7 @@ def _pending_entry(
     return PendingEntry(
         stream=stream,
         group=group,
-        consumer=text_of(consumer),
+        consumer=stream_name(consumer),
         id=entry_id.decode(),
         observed_ms=now_ms,
         delivered_ms=delivered_ms,
@@ -276,16 +267,6 @@ def _pending_entry(
         idle_s=idle_ms / 1000,
         delivery_latency_s=_seconds(_distance(delivered_ms, ms_of(parse_entry_id(entry_id)))),
     )
-
-
-def _ms(clock: Sequence[bytes]) -> int:
-    """The reply of TIME in milliseconds."""
-    return int(clock[0]) * 1000 + int(clock[1]) // 1000
-
-
-def _pairs(reply: Sequence[Any]) -> dict[bytes, Any]:
-    """A map as RESP2 sends it: names and values in turns."""
-    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def find_dead_letters(
@@ -297,7 +278,7 @@ def find_dead_letters(
     """
     found = [each for state in states for each in state.pending if each.deliveries > above]
     found = sorted(found, key=lambda each: (-each.deliveries, parse_entry_id(each.id)))[:limit]
-    entries = connection.pipeline([("XRANGE", key_bytes(each.stream), each.id, each.id) for each in found])
+    entries = connection.pipeline([("XRANGE", stream_key(each.stream), each.id, each.id) for each in found])
     return [
         DeadLetter(
             stream=each.stream,

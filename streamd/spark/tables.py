@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamd.spark.groups import key_bytes
 from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.keys import stream_key
 
 if TYPE_CHECKING:
     import pyarrow
@@ -99,7 +99,7 @@ def _value(value: Any) -> bytes:
     if isinstance(value, tuple):
         pairs = [[field.decode(errors="replace"), content.decode(errors="replace")] for field, content in value]
         return json.dumps(pairs, ensure_ascii=False).encode()
-    return key_bytes(value) if isinstance(value, str) else str(value).encode()
+    return stream_key(value) if isinstance(value, str) else str(value).encode()
 
 
 def append_to_stream(connection: Connection, key: str, records: Sequence[Any], *, maxlen: int | None = None) -> int:
@@ -111,6 +111,6 @@ def append_to_stream(connection: Connection, key: str, records: Sequence[Any], *
     trimming: tuple[str | int, ...] = () if maxlen is None else ("MAXLEN", "~", maxlen)
     for at in range(0, len(records), CHUNK):
         connection.pipeline(
-            [("XADD", key_bytes(key), *trimming, "*", *record_fields(each)) for each in records[at : at + CHUNK]]
+            [("XADD", stream_key(key), *trimming, "*", *record_fields(each)) for each in records[at : at + CHUNK]]
         )
     return len(records)

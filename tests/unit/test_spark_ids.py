@@ -15,7 +15,6 @@ from streamd.spark.wire.ids import (
     parse_entry_id,
     parse_point,
     parse_timestamp_ms,
-    split_range,
     unpack_id,
 )
 
@@ -88,11 +87,3 @@ def test_timestamps(text: str, ms: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no time"):
         parse_timestamp_ms(text, NOW_MS)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 20))
-def test_a_range_is_cut_without_gaps(low: int, high: int, parts: int) -> None:
-    found = split_range(low, high, parts)
-    assert [each for start, end in found for each in range(start, end + 1)] == list(range(low, high + 1))
-    assert len(found) <= parts

@@ -14,13 +14,9 @@ from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import Manifest
 from streamd.spark.errors import DataLossError
 from streamd.spark.wire.ids import format_entry_id, last_id_of, parse_entry_id
+from streamd.spark.wire.replies import pairs
 
 __all__ = ["GroupState", "StreamState", "check_incarnation", "choose_end", "holders", "trim_limit"]
-
-
-def pairs(reply: list[Any]) -> dict[str, Any]:
-    """A map of RESP2: names and values in turn."""
-    return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 @dataclass(frozen=True)
@@ -36,13 +32,13 @@ class StreamState:
     @classmethod
     def from_reply(cls, reply: list[Any]) -> StreamState:
         found = pairs(reply)
-        first = found.get("first-entry")
+        first = found.get(b"first-entry")
         return cls(
-            length=int(found["length"]),
-            last_generated=parse_entry_id(found["last-generated-id"]),
+            length=int(found[b"length"]),
+            last_generated=parse_entry_id(found[b"last-generated-id"]),
             first_entry=parse_entry_id(first[0]) if first else None,
-            entries_added=found.get("entries-added"),
-            max_deleted=parse_entry_id(found["max-deleted-entry-id"]) if "max-deleted-entry-id" in found else None,
+            entries_added=found.get(b"entries-added"),
+            max_deleted=parse_entry_id(found[b"max-deleted-entry-id"]) if b"max-deleted-entry-id" in found else None,
         )
 
 
@@ -60,8 +56,8 @@ class GroupState:
         """From one group of XINFO GROUPS, and the summary that XPENDING gives of it."""
         found = pairs(info)
         return cls(
-            name=found["name"].decode(errors="surrogateescape"),
-            last_delivered=parse_entry_id(found["last-delivered-id"]),
+            name=found[b"name"].decode(errors="surrogateescape"),
+            last_delivered=parse_entry_id(found[b"last-delivered-id"]),
             pending=int(pending[0]),
             first_pending=parse_entry_id(pending[1]) if pending[1] is not None else None,
         )

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.leases import release_lease, server_ms, take_lease
+from streamd.spark.archive.leases import release_lease, take_lease
 from streamd.spark.archive.lock import trimmed_to
 from streamd.spark.archive.log import ManifestLog, archived_streams
 from streamd.spark.archive.manifest import FileRecord
@@ -54,6 +54,7 @@ from streamd.spark.source.partitions import find_streams, plan_partitions
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.replies import server_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

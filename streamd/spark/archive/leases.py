@@ -21,16 +21,11 @@ from typing import Any
 from streamd.spark.archive.lock import key_beside
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import format_entry_id, parse_entry_id
+from streamd.spark.wire.replies import server_ms
 
 __all__ = ["leased_boundary", "release_lease", "take_lease"]
 
 ATTEMPTS = 100
-
-
-def server_ms(connection: Connection) -> int:
-    """The server's clock: Unix time in milliseconds."""
-    seconds, micros = connection.command("TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def leased_boundary(connection: Connection, stream: str) -> int | None:

@@ -47,7 +47,7 @@ from streamd.spark.archive.boundary import (
 from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.leases import leased_boundary, server_ms
+from streamd.spark.archive.leases import leased_boundary
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.manifest import FileRecord, Manifest
@@ -62,6 +62,7 @@ from streamd.spark.wire.connection import Connection, connect, server_features
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.keys import stream_key
 from streamd.spark.wire.options import ConnectionOptions
+from streamd.spark.wire.replies import server_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

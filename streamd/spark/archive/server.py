@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from streamd.spark.archive.boundary import GroupState, StreamState, pairs
+from streamd.spark.archive.boundary import GroupState, StreamState
 from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.arrow.table import TableLayout
 from streamd.spark.errors import ServerError
@@ -14,6 +14,7 @@ from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.keys import stream_key
 from streamd.spark.wire.options import ConnectionOptions
+from streamd.spark.wire.replies import pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ def find_state(connection: Connection, stream: str) -> StreamState | None:
     try:
         return StreamState.from_reply(connection.command("XINFO", "STREAM", stream_key(stream)))
     except ServerError as error:
-        if "no such key" in str(error):
+        if error.is_missing_key:
             return None
         raise
 
@@ -39,17 +40,17 @@ def find_groups(connection: Connection, stream: str) -> list[GroupState]:
     key = stream_key(stream)
     while True:
         try:
-            names = [pairs(each)["name"] for each in connection.command("XINFO", "GROUPS", key)]
+            names = [pairs(each)[b"name"] for each in connection.command("XINFO", "GROUPS", key)]
             # Read in one transaction, so that no entry goes from undelivered to pending in between.
             done = connection.transaction([("XINFO", "GROUPS", key), *(("XPENDING", key, name) for name in names)])
         except ServerError as error:
-            if "no such key" in str(error):
+            if error.is_missing_key:
                 return []
             if error.code == "NOGROUP":  # destroyed just now
                 continue
             raise
         infos, *pending = done or []
-        if [pairs(each)["name"] for each in infos] == names:
+        if [pairs(each)[b"name"] for each in infos] == names:
             return [GroupState.from_replies(*each) for each in zip(infos, pending, strict=True)]
 
 

@@ -21,7 +21,6 @@ from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout, date_in
-from streamd.spark.archive.leases import server_ms
 from streamd.spark.archive.lock import ArchiveLock
 from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.manifest import FileRecord, Manifest
@@ -41,6 +40,7 @@ from streamd.spark.errors import UnreachableError
 from streamd.spark.wire.connection import Connection, Features, connect, server_features
 from streamd.spark.wire.ids import MAX_ID
 from streamd.spark.wire.options import ConnectionOptions
+from streamd.spark.wire.replies import server_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

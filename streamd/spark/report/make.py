@@ -29,7 +29,6 @@ from streamd.spark.groups import (
     Throughput,
     Watch,
     find_dead_letters,
-    key_bytes,
 )
 from streamd.spark.report.model import Findings
 from streamd.spark.report.page import render_html
@@ -37,6 +36,8 @@ from streamd.spark.report.profile import Profile, find_numeric_fields, read_prof
 from streamd.spark.tables import append_to_stream, write_parquet
 from streamd.spark.wire.connection import Connection, server_features
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, parse_entry_id
+from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.replies import clock_ms, pairs
 
 __all__ = ["Report", "collect", "last_id", "publish", "render_json", "write_tables"]
 
@@ -67,8 +68,8 @@ class Report(Findings):
 
 def last_id(connection: Connection, stream: str) -> int:
     """The greatest ID that the stream has given out: what comes later is beyond it. Raises ServerError without a stream."""
-    info = connection.command("XINFO", "STREAM", key_bytes(stream))
-    return parse_entry_id(dict(zip(info[::2], info[1::2], strict=True))[b"last-generated-id"])
+    info = connection.command("XINFO", "STREAM", stream_key(stream))
+    return parse_entry_id(pairs(info)[b"last-generated-id"])
 
 
 def collect(
@@ -110,11 +111,11 @@ def collect(
     while states and time.monotonic() + every_s < end:
         time.sleep(every_s)
         states = watch.look()
-    clock, length = connection.pipeline([("TIME",), ("XLEN", key_bytes(stream))])
+    clock, length = connection.pipeline([("TIME",), ("XLEN", stream_key(stream))])
     return Report(
         stream=stream,
         server=server,
-        made_ms=int(clock[0]) * 1000 + int(clock[1]) // 1000,
+        made_ms=clock_ms(clock),
         length=length,
         source=source,
         profile=shape,

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamd.spark.groups import key_bytes, text_of
 from streamd.spark.numbers import NUMBER_PATTERN, find_number
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
+from streamd.spark.wire.keys import stream_key, stream_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -145,7 +145,7 @@ def find_numeric_fields(
 
     Numbers that only count entries, with another value in each of them and rising, are left out: a line of them says nothing.
     """
-    key, bounds = key_bytes(stream), (format_entry_id(low), format_entry_id(high))
+    key, bounds = stream_key(stream), (format_entry_id(low), format_entry_id(high))
     first, last = connection.pipeline(
         [("XRANGE", key, *bounds, "COUNT", 100), ("XREVRANGE", key, *reversed(bounds), "COUNT", 100)]
     )
@@ -155,7 +155,7 @@ def find_numeric_fields(
             values.setdefault(name, []).append(find_number(value))
     wanted = [name for name, found in values.items() if found.count(None) * 10 <= len(found) and not _is_counter(found)]
     wanted.sort(key=lambda name: (-len(values[name]), name))
-    return [text_of(name) for name in wanted[:most]]
+    return [stream_name(name) for name in wanted[:most]]
 
 
 def _is_counter(values: Sequence[float | None]) -> bool:
@@ -165,7 +165,7 @@ def _is_counter(values: Sequence[float | None]) -> bool:
 
 def _entries_backwards(connection: Connection, stream: str, low: int, high: int) -> Iterator[list[Any]]:
     """Pages of entries from the newest to the oldest."""
-    key, end = key_bytes(stream), high
+    key, end = stream_key(stream), high
     while end >= low:
         page = connection.command("XREVRANGE", key, format_entry_id(end), format_entry_id(low), "COUNT", PAGE)
         if page:
@@ -192,7 +192,7 @@ def read_profile(
     """
     times = array("Q")
     columns = [array("d") for _ in fields]
-    places = {key_bytes(name): at for at, name in enumerate(fields)}
+    places = {stream_key(name): at for at, name in enumerate(fields)}
     is_whole = True
     for page in _entries_backwards(connection, stream, low, high):
         if len(times) + len(page) > limit:

@@ -10,6 +10,7 @@ from streamd.spark.errors import OptionError, ServerError
 from streamd.spark.sink.delivery import Delivery, Rows, Task, find_refused
 from streamd.spark.sink.options import SinkOptions
 from streamd.spark.wire.connection import Connection, Link, Request
+from streamd.spark.wire.replies import pairs
 
 __all__ = ["Keyed", "KeyedByString", "key_capacity"]
 
@@ -72,7 +73,7 @@ class Keyed(Delivery):
         if isinstance(info, ServerError):
             if info.code == "WRONGTYPE":
                 raise self._refusal(stream, info)
-            if "no such key" not in info.text:
+            if not info.is_missing_key:
                 raise info
             if not options.create:
                 raise self._refusal(stream, None)
@@ -80,7 +81,7 @@ class Keyed(Delivery):
             group = f"streamd:sink:{self._task.query}"
             making = [("XGROUP", "CREATE", stream, group, "$", "MKSTREAM"), ("XGROUP", "DESTROY", stream, group)]
         else:
-            found = dict(zip(info[::2], info[1::2], strict=True))
+            found = pairs(info)
             have = (found[b"idmp-duration"], found[b"idmp-maxsize"])
             is_used = bool(found[b"iids-tracked"] or found[b"pids-tracked"])
         default = have if is_used else (MOST_IDMP_DURATION_S, MOST_IDMP_SIZE)

@@ -9,6 +9,7 @@ from streamd.spark.errors import OptionError, ServerError
 from streamd.spark.sink.options import SinkOptions
 from streamd.spark.wire.connection import Connection, Request, server_features
 from streamd.spark.wire.ids import first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
+from streamd.spark.wire.replies import pairs
 
 __all__ = ["Trimming", "parse_minid"]
 
@@ -94,10 +95,10 @@ def _needed_id(connection: Connection, stream: bytes) -> int | None:
     try:
         groups = connection.command("XINFO", "GROUPS", stream)
     except ServerError as error:
-        if "no such key" in error.text:
+        if error.is_missing_key:
             return None
         raise
-    states = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
+    states = [pairs(group) for group in groups]
     pending = connection.pipeline([("XPENDING", stream, state[b"name"]) for state in states])
     needed = [parse_entry_id(state[b"last-delivered-id"]) + 1 for state in states]
     needed += [parse_entry_id(first) for _, first, *_ in pending if first is not None]

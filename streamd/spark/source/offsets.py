@@ -35,6 +35,7 @@ from typing import Any
 
 from streamd.errors import StreamdError
 from streamd.spark.wire.ids import format_entry_id, parse_entry_id
+from streamd.spark.wire.replies import pairs
 
 __all__ = ["Loss", "Offset", "OffsetError", "Part", "Position", "StreamInfo", "find_loss"]
 
@@ -68,7 +69,7 @@ class StreamInfo:
     @classmethod
     def parse(cls, reply: list[Any]) -> StreamInfo:
         """Read the flat list of names and values."""
-        fields: dict[bytes, Any] = dict(zip(reply[::2], reply[1::2], strict=True))
+        fields: dict[bytes, Any] = pairs(reply)
         first = fields.get(b"recorded-first-entry-id")
         if first is None:
             entry = fields.get(b"first-entry")

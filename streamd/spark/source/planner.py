@@ -50,6 +50,7 @@ from streamd.spark.source.ranges import RangeScan, scan_range
 from streamd.spark.wire.connection import Connection, Link, server_features
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.replies import pairs
 
 __all__ = ["ADVICE", "Planner"]
 
@@ -359,7 +360,7 @@ class Planner:
                 if self._options.stream_pattern is not None:
                     return None
                 raise ServerError(f"{reply.text} (key {name} is no stream)")
-            if "no such key" in reply.text.lower():
+            if reply.is_missing_key:
                 return None
             raise reply
         return StreamInfo.parse(reply)
@@ -647,7 +648,7 @@ class Planner:
         behind = []
         for name, reply in zip(there, groups, strict=True):
             for each in reply:
-                fields = dict(zip(each[::2], each[1::2], strict=True))
+                fields = pairs(each)
                 if fields[b"name"] == group.encode() and (
                     parse_entry_id(fields[b"last-delivered-id"]) > offset.positions[name].at
                 ):
@@ -769,4 +770,4 @@ def _raised(reply: Any) -> Any:
 
 def _is_missing(error: ServerError) -> bool:
     """The key is not there."""
-    return "requires the key to exist" in error.text or "no such key" in error.text
+    return "requires the key to exist" in error.text or error.is_missing_key

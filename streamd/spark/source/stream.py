@@ -165,7 +165,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             info = StreamInfo.parse(reply)
         except ServerError as error:
-            if "no such key" not in error.text.lower():
+            if not error.is_missing_key:
                 raise
             info = StreamInfo(length=0, last=0, first=0)
         if info.last >= part.high and (is_front_seen or not info.has_none_up_to(part.low)):

@@ -15,7 +15,6 @@ that a range can be cut into equal parts whatever it consists of (many milliseco
 
 from __future__ import annotations
 
-import itertools
 import re
 from datetime import UTC, datetime
 
@@ -33,8 +32,6 @@ __all__ = [
     "parse_entry_id",
     "parse_point",
     "parse_timestamp_ms",
-    "seq_of",
-    "split_range",
     "unpack_id",
 ]
 
@@ -58,10 +55,6 @@ def unpack_id(number: int) -> tuple[int, int]:
 
 def ms_of(number: int) -> int:
     return number >> 64
-
-
-def seq_of(number: int) -> int:
-    return number & MAX_PART
 
 
 def first_id_of(ms: int) -> int:
@@ -141,13 +134,3 @@ def parse_timestamp_ms(text: str, now_ms: int) -> int:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     since = moment - epoch
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
-
-
-def split_range(low: int, high: int, parts: int) -> list[tuple[int, int]]:
-    """Cut the inclusive range into at most `parts` inclusive ranges of equal width, in order; none when it is empty."""
-    width = high - low + 1
-    if width <= 0:
-        return []
-    parts = max(1, min(parts, width))
-    edges = [low + width * part // parts for part in range(parts)] + [high + 1]
-    return [(edge, following - 1) for edge, following in itertools.pairwise(edges)]

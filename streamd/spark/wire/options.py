@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from streamd.spark.errors import OptionError
 from streamd.spark.wire.ids import parse_duration_ms
 
-__all__ = ["Address", "ConnectionOptions", "option_rows", "set_option_rows"]
+__all__ = ["Address", "ConnectionOptions", "option_rows"]
 
 Options = Mapping[str, str]
 T = TypeVar("T")
@@ -182,15 +182,6 @@ def only_one_of(options: Options, *group: str) -> None:
     given = [name for name in group if name.lower() in options]
     if len(given) > 1:
         raise OptionError(given[1], f"cannot be combined with {given[0]}")
-
-
-def set_option_rows(options: Any) -> dict[str, Any]:
-    """The options that differ from their defaults, by name and without secrets: what may be logged."""
-    return {
-        each.metadata["name"]: getattr(options, each.name)
-        for each in option_rows(type(options))
-        if not each.metadata["is_secret"] and getattr(options, each.name) != each.default
-    }
 
 
 # --- Connection -----------------------------------------------------------------------------------------------------------
