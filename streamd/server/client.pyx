@@ -384,7 +384,8 @@ cdef class Client:
         self.reply.resp = 2
         self.name = b""
         self.no_evict = self.no_touch = False
-        self.reply_mode = REPLY_ON
+        if self.reply_mode != REPLY_SKIP:  # which holds for RESET's own answer
+            self.reply_mode = REPLY_ON
         self.set_authenticated(not needs_password)
 
     def shut_down(self):

@@ -331,6 +331,8 @@ DIALOGUES = {
         a: CLIENT REPLY OFF ; GET k ; SET k 1 ; CLIENT REPLY ON
         a: CLIENT REPLY SKIP ; GET k ; CLIENT REPLY SKIP ; SET k 1 ; PING
         a: CLIENT REPLY OFF ; MULTI ; GET k ; SET k 1 ; EXEC ; CLIENT REPLY ON
+        c: CLIENT TRACKING on ; CLIENT REPLY SKIP ; RESET ; ECHO x
+        d2: MULTI ; CLIENT REPLY SKIP ; EXEC ; RESET ; ECHO x
     """,
     "waiting for a stream": """
         a: CLIENT TRACKING on
