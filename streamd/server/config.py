@@ -99,6 +99,7 @@ class Config:
         if directives:
             content += b"\n" + directives
         Reader(config).read(content)
+        config._check_together()
         return config
 
     @classmethod
@@ -116,6 +117,7 @@ class Config:
             if setting is None:
                 raise UnknownSettingError(name)
             config._take(setting, _as_arguments(value), keep=False)
+        config._check_together()
         return config
 
     # --- One setting -----------------------------------------------------------------------------------------------
@@ -141,6 +143,12 @@ class Config:
         except Refused as error:
             raise ConfigError(setting.name, str(error)) from error
         setattr(self, setting.attribute, value)
+
+    def _check_together(self) -> None:
+        """Refuse values that cannot stand beside each other; raises ConfigError."""
+        if self.backupdirname == self.appenddirname:
+            # BACKUP CLEANUP would remove the append-only file.
+            raise ConfigError("backupdirname", "backupdirname and appenddirname must differ")
 
     # --- CONFIG GET and SET ----------------------------------------------------------------------------------------
 

@@ -104,6 +104,14 @@ def test_a_line_is_refused_with_its_number_and_reason(content: str, line: tuple[
     assert failure(content) == (line, reason)
 
 
+def test_backups_and_the_append_only_file_need_directories_of_their_own() -> None:
+    settings = {"appenddirname": "files", "backupdirname": "files"}
+    with pytest.raises(ConfigError, match="backupdirname and appenddirname must differ"):
+        load("".join(f"{name} {value}\n" for name, value in settings.items()))
+    with pytest.raises(ConfigError, match="backupdirname and appenddirname must differ"):
+        Config.for_embedding(settings)
+
+
 def test_the_error_is_told_in_three_lines() -> None:
     with pytest.raises(ConfigError) as caught:
         load("port 7000\nhz ten")

@@ -232,10 +232,11 @@ def test_set_of_a_name_that_no_setting_has() -> None:
     assert caught.value.setting == "nope"
 
 
-def test_an_alias_and_its_name_may_both_be_set_and_the_last_counts() -> None:
+def test_an_alias_and_its_name_are_one_setting() -> None:
     config = Config()
-    config.set([("slave-priority", "20"), ("replica-priority", "30")])
-    assert config.replica_priority == 30
+    with pytest.raises(ConfigError, match="duplicate parameter"):
+        config.set([("slave-priority", "20"), ("replica-priority", "30")])
+    assert config.replica_priority == 100
 
 
 @pytest.mark.parametrize(
