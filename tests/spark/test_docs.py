@@ -32,5 +32,5 @@ def test_the_snippets_run_one_after_the_other(
             names["query"].stop()
     assert names["readings"].count() == 6
     assert store.xlen("copy") == 6
-    assert store.xlen("counts") == 1
+    assert store.xlen("audit") == 6
     assert pytest.approx(float(store.xrevrange("copy", count=1)[0][1][b"celsius"])) == 24.5
