@@ -22,6 +22,7 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1
 cdef class AofBuffer:
     cdef public bint is_open            # False: what is appended is dropped
     cdef public bint has_timestamps     # note the time, once a second
+    cdef readonly long long commands    # appended so far
     cdef int selected                   # the database that the last command was for; -1: none, or another file begins
     cdef long long stamp_s              # the time noted last, Unix seconds
     cdef ByteBuffer held                # what has not been written

@@ -136,6 +136,8 @@ cdef class AofBuffer:
     """Commands that have not been written yet.
 
     is_open         False: there is no file that they could go to; what is appended is dropped
+    commands        how many have been appended so far, MULTI and EXEC among them, but no SELECT: by that many Redis
+                    raises the replication offset while it has no replicas
     has_timestamps  put `#TS:<Unix seconds>` before the first command of each second (aof-timestamp-enabled)
     """
 
@@ -169,6 +171,7 @@ cdef class AofBuffer:
             if self.has_timestamps:
                 self.stamp(now_ms)
             self.put(db_index, args)
+            self.commands += 1
         except BaseException:
             self.held.size = mark
             self.selected = -1      # the SELECT may be among what has been taken back
@@ -194,6 +197,7 @@ cdef class AofBuffer:
                 self.put(db_index, args)
             if is_group:
                 buffer_put(&self.held, b"*1\r\n$4\r\nEXEC\r\n", 14)
+            self.commands += PyList_GET_SIZE(effects) + 2 * is_group
         except BaseException:
             self.held.size = mark
             self.selected = -1

@@ -645,7 +645,7 @@ REPLICATION_FIELDS = (
     Field("master_failover_state", "no-failover"),
     Field("master_replid", lambda s: s.replication_id),
     Field("master_replid2", "0" * 40),
-    Field("master_repl_offset", 0),
+    Field("master_repl_offset", lambda s: s.persistence.replication_offset),
     Field("second_repl_offset", -1),
     Field("repl_backlog_active", 0),
     Field("repl_backlog_size", lambda s: s.config.repl_backlog_size),

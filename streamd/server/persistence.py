@@ -232,10 +232,12 @@ class Persistence:
         self._dirty_at_fork = 0
         self._locks = DirectoryLocks()
         self._start_directory = os.getcwd()
+        self._offset_at_start = 0  # the replication offset at which the loaded append-only file ended
         config = self._config
         self.aof = AppendOnlyFile(
             AofOptions(directory=self._directory, dirname=config.appenddirname, filename=config.appendfilename),
             has_child=lambda: self.children.current is not None,
+            replication_offset=lambda: self.replication_offset,
         )
         self.backup = Backup(
             config, self.children,
@@ -268,6 +270,11 @@ class Persistence:
     def is_logging(self) -> bool:
         """Whether there is an append-only file, or is about to be."""
         return self.aof.state is not AofState.OFF
+
+    @property
+    def replication_offset(self) -> int:
+        """master_repl_offset: without replicas, the commands that the append-only file has been given."""
+        return self._offset_at_start + self.aof.buffer.commands
 
     @property
     def snapshot_path(self) -> str:
@@ -718,6 +725,7 @@ class Persistence:
         if self._count_keys():
             assert self.loading is not None  # noqa: S101
             log.info("DB loaded from append only file: %.3f seconds", time.monotonic() - self.loading.started)
+        self._offset_at_start = self.aof.loaded_offset or 0
         self.aof.open(self._write_base)
         self._refresh_propagation()
 
