@@ -411,9 +411,6 @@ def reset(ctx: ConnectionContext, args: list[bytes]) -> None:
     ctx.reply.simple(b"RESET")
 
 
-# --- READONLY, READWRITE: for clients that take every server for a cluster -------------------------------------------------
-
-
 # --- CLIENT: this connection ----------------------------------------------------------------------------------------------
 
 container("CLIENT", group="connection", since="2.4.0", summary="Holds the commands about connections.")
@@ -510,8 +507,8 @@ CLIENT_TYPES = {
 
 
 OUTPUT_CLASSES = ("normal", "replica", "pubsub")
-REPLICA_CLASS = OUTPUT_CLASSES.index("replica")
 """The types by the number that the server gives them."""
+REPLICA_CLASS = OUTPUT_CLASSES.index("replica")
 
 
 def _now() -> float:

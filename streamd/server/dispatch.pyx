@@ -406,8 +406,12 @@ cdef class Dispatcher:
 
     # --- Output limits ----------------------------------------------------------------------------------------------
 
-    def set_output_limit(self, int output_class, long long hard, long long soft, long long soft_seconds):
-        """client-output-buffer-limit of one class (OutputClass, in the order normal, replica, pubsub); 0: no limit."""
+    def set_output_limit(self, int output_class, hard, soft, long long soft_seconds):
+        """client-output-buffer-limit of one class (OutputClass, in the order normal, replica, pubsub); 0: no limit.
+
+        `hard` and `soft` may take 64 bits, more than any memory.
+        """
+        hard, soft = min(hard, INT64_MAX), min(soft, INT64_MAX)
         self.output_hard[output_class] = hard
         self.output_soft[output_class] = soft
         self.output_soft_us[output_class] = soft_seconds * 1000000

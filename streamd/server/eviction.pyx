@@ -26,6 +26,7 @@ What must hold: a key that goes is propagated as DEL, a unit of its own, before 
 """
 
 from libc.math cimport pow
+from libc.stdint cimport INT64_MAX
 from posix.unistd cimport usleep
 
 import logging
@@ -117,8 +118,9 @@ cdef class Eviction:
             db.access_mode = MODES.get(kind, ACCESS_TIME)
             db.log_factor = config.lfu_log_factor
             db.decay_minutes = config.lfu_decay_time
-        if config.maxmemory != self.limit:
-            self.limit = config.maxmemory
+        limit = min(config.maxmemory, INT64_MAX)    # it may take 64 bits, more than any memory
+        if limit != self.limit:
+            self.limit = limit
             if self.limit and self.used() > self.limit:
                 log.warning(
                     "WARNING: the new maxmemory value set via CONFIG SET (%d) is smaller than the current memory usage"
@@ -361,7 +363,7 @@ cdef class Eviction:
         """Take over the limit for clients: bytes, or a part of maxmemory."""
         cdef long long limit = config.maxmemory_clients
         if limit < 0:
-            limit = self.limit * -limit // 100
+            limit = <object>self.limit * -limit // 100
         if limit:
             limit = max(limit, <long long>MIN_CLIENTS_LIMIT)
         self.clients_limit = limit

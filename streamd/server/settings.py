@@ -420,7 +420,8 @@ class BufferLimits(Kind):
             if name is None:
                 raise Refused("Invalid client class specified in buffer limit configuration.")
             hard, soft = parse_memory(args[at + 1]), parse_memory(args[at + 2])
-            if hard is None or soft is None or not re.fullmatch(r"\s*\+?[0-9]{1,9}", args[at + 3], re.ASCII):
+            is_number = re.fullmatch(r"\s*\+?[0-9]{1,10}", args[at + 3], re.ASCII)
+            if hard is None or soft is None or not is_number or int(args[at + 3]) > INT_MAX:
                 raise Refused("Error in hard, soft or soft_seconds setting in buffer limit configuration.")
             limits[name] = BufferLimit(hard, soft, int(args[at + 3]))
         return limits

@@ -62,7 +62,13 @@ def busy(pair: Pair) -> Iterator[Pair]:
         reader.close()
 
 
-@pytest.mark.parametrize("names", [[], ["default"], ["all"], ["everything"], ["server", "stats"], ["nothing"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [], ["default"], ["all"], ["everything"], ["server", "stats"], ["keyspace", "Server"],
+        ["commandstats", "default"], ["nothing"],
+    ],
+)  # fmt: skip
 def test_sections_and_fields_are_those_of_redis(names: list[str], busy: Pair) -> None:
     ours, theirs = (sections(wire, *names) for wire in busy.wires)
     assert list(ours) == list(theirs)
