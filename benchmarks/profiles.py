@@ -1,4 +1,4 @@
-"""Where the instructions of each path go: writes the tables of docs/performance.md anew, and leaves its text as it is.
+"""Where the instructions of each path go: regenerates the tables of docs/performance.md, and leaves its text as it is.
 
     python -m benchmarks.profiles
 

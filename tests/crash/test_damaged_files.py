@@ -188,7 +188,7 @@ def flips(files: Files, step: int) -> Iterator[tuple[int, bytes]]:
 def compare(files: Files, folder: Path, damages: Iterator[tuple[int, bytes]]) -> None:
     """Start both on each; they must refuse the same, and find the same where both start.
 
-    Not when a transaction is cut off whole, which Redis runs in part (README): so the last command stays whole here.
+    Not when a transaction is cut off whole, which Redis runs in part (docs/differences.md): so the last command stays whole here.
     """
     wrong = []
     for (at, damaged), copy in zip(damages, copies(files, folder), strict=False):

@@ -138,7 +138,7 @@ def test_payloads_that_are_none(plain: Pair, payload: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [make_payload(b"\0\x06hello"), make_payload(STREAM[:-12])])
 def test_a_value_that_reaches_into_the_footer_is_bad_data(plain: Pair, payload: bytes) -> None:
-    """Redis reads on, into version and checksum; see README, "Differences"."""
+    """Redis reads on, into version and checksum; see docs/differences.md."""
     ours, theirs = plain.wires
     assert ours.call("RESTORE", "k", "0", payload) == Reply("-", b"ERR Bad data format")
     assert theirs.call("RESTORE", "k", "0", payload) == Reply("+", b"OK")

@@ -34,7 +34,7 @@ EXHAUSTING = b"18446744073709551615-18446744073709551615"
 
 
 def compare(pairs: PairPool, script: Script) -> None:
-    # Redis counts the producer of an entry that an exhausted stream refused, for ever; see README, "Differences".
+    # Redis counts the producer of an entry that an exhausted stream refused, for ever; see docs/differences.md.
     words = {word for request in script.requests for word in request}
     assume(not (EXHAUSTING in words and words & {b"IDMP", b"IDMPAUTO", b"idmp", b"idmpauto"}))
     pair = pairs.get(script.protocol)

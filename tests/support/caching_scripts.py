@@ -269,7 +269,7 @@ class Play:
         raise TimeoutError(f"{self.server.name} does not come to rest after:\n" + "\n".join(self.record))
 
     def _without_ids(self, reply: Reply) -> Reply:
-        """Names in place of the IDs of connections; no modules; and a null is a null (README: Differences)."""
+        """Names in place of the IDs of connections; no modules; and a null is a null (docs/differences.md)."""
         if reply.kind not in "*~%>":
             return reply
         names = [item.value for item in reply.value if item.kind == "$"]

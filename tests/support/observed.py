@@ -59,7 +59,7 @@ class Told:
 def masked(effect: Sequence[bytes]) -> Effect:
     """Without what the wall clock says: Unix times of today in milliseconds, and IDs made of them.
 
-    Nor the threshold that an approximate trim with a policy is propagated with; see README, "Differences".
+    Nor the threshold that an approximate trim with a policy is propagated with; see docs/differences.md.
     """
     words = [b"<clock>" if CLOCK.fullmatch(word) else word for word in effect]
     if effect[0].upper() in (b"XADD", b"XTRIM") and {b"DELREF", b"ACKED"} & set(effect):
@@ -159,7 +159,7 @@ def _split(effects: Iterable[Effect]) -> list[tuple[Effect, ...]]:
 def compare_told(requests: Sequence[Request], ours: Sequence[Told], theirs: Sequence[Told]) -> None:
     """Fail at the first request on streams that did not do the same in both, but for the consumers that it created.
 
-    Redis keeps to itself when XDELEX has entries forgotten that had been trimmed away; see README, "Differences".
+    Redis keeps to itself when XDELEX has entries forgotten that had been trimmed away; see docs/differences.md.
     """
     for at, (request, mine, its) in enumerate(zip(requests, ours, theirs, strict=True)):
         if request[0].upper() == b"XDELEX" and mine.effects == (tuple(request),) and mine.dirty == 0:
