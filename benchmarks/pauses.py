@@ -196,6 +196,7 @@ NARROW: frozenset[str] = frozenset({
     "PEXPIRE", "PEXPIREAT", "PEXPIRETIME", "PTTL", "RENAMENX", "TTL", "TYPE", "WAIT", "DECR", "DECRBY", "GETDEL", "GETEX",
     "GETSET", "INCR", "INCRBY", "INCRBYFLOAT", "INCREX", "PSETEX", "SETEX", "SETNX", "STRLEN", "SUBSTR",
     "RESTORE",      # the time of its payload, which benchmarks.persistence measures
+    "MIGRATE",      # the time of the other server
     "AUTH", "CLIENT CACHING", "CLIENT GETNAME", "CLIENT GETREDIR", "CLIENT ID", "CLIENT INFO", "CLIENT NO-EVICT",
     "CLIENT NO-TOUCH", "CLIENT PAUSE", "CLIENT REPLY", "CLIENT SETINFO", "CLIENT SETNAME", "CLIENT UNBLOCK", "CLIENT UNPAUSE",
     "HELLO", "QUIT", "RESET", "SELECT", "ASKING", "READONLY", "READWRITE", "PUBSUB NUMPAT", "SPUBLISH", "DISCARD",
@@ -205,6 +206,7 @@ NARROW: frozenset[str] = frozenset({
     "LOLWUT", "MONITOR", "ROLE", "SAVE", "SHUTDOWN", "SLOWLOG LEN", "SLOWLOG RESET", "TIME", "SCRIPT FLUSH", "SCRIPT KILL",
     "MODULE LIST", "MODULE LOAD", "MODULE LOADEX", "MODULE UNLOAD", "HOTKEYS GET", "HOTKEYS RESET", "HOTKEYS START",
     "HOTKEYS STOP",
+    "BACKUP ABORT", "BACKUP CLEANUP", "BACKUP LIST", "BACKUP SEAL", "BACKUP START", "BACKUP STATUS",
 })  # fmt: skip
 """Commands whose arguments and work have a bound, and those that are measured elsewhere. HELP and CLUSTER are among them."""
 

@@ -35,8 +35,7 @@ cdef class ReplyWriter:
     # How much may be unsent.
     cpdef int set_limit(self, size_t limit, object on_limit) except -1
     cpdef int cut(self) except -1               # drop everything, and what is still written
-    cdef int pass_limit(self) except -1
-    cdef bint drops(self, size_t n) except -1
+    cdef bint pass_limit(self) except -1        # more is written than that; True
     cdef char *spare(self, size_t n) except NULL
     # Bytes for a direct send(2): data[0:length], then `consume` of as many as were sent.
     cpdef int consume(self, size_t n) except -1

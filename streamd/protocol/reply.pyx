@@ -208,6 +208,11 @@ cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
     return writer.grow(n)
 
 
+cdef inline bint passes_limit(ReplyWriter writer, size_t n) noexcept:
+    """Whether n more bytes are too many; what the block has room for never is."""
+    return n > writer.capacity - writer.length and writer.length + n > writer.limit
+
+
 # The first half of the ID that was written last: entries come in the order of their times, many in a millisecond.
 cdef struct MsText:
     uint64_t ms
@@ -265,8 +270,7 @@ cdef class ReplyWriter:
         if need < n:
             raise MemoryError("reply too large")
         if need > self.limit:
-            if not self.is_cut:
-                self.pass_limit()
+            self.pass_limit()
             return self.spare(n)
         if self.block == NULL and n <= BLOCK_SIZE:
             size = SMALL_BLOCK_SIZE if n <= SMALL_BLOCK_SIZE else BLOCK_SIZE
@@ -327,19 +331,12 @@ cdef class ReplyWriter:
         self.release()
         return 0
 
-    cdef int pass_limit(self) except -1:
-        """More was written than the limit allows."""
-        self.cut()
-        if self.on_limit is not None:
-            self.on_limit()
-        return 0
-
-    cdef bint drops(self, size_t n) except -1:
-        """Whether the next n bytes, for which the block has no room, are beyond the limit and need not be written."""
-        if n <= self.limit - self.length and self.length <= self.limit:
-            return False
+    cdef bint pass_limit(self) except -1:
+        """More is written than the limit allows: it need not be. True."""
         if not self.is_cut:
-            self.pass_limit()
+            self.cut()
+            if self.on_limit is not None:
+                self.on_limit()
         return True
 
     cdef char *spare(self, size_t n) except NULL:
@@ -425,7 +422,7 @@ cdef class ReplyWriter:
 
     cdef int raw_c(self, const char *p, size_t n) except -1:
         """Append n bytes as they are."""
-        if n == 0 or (n > self.capacity - self.length and self.drops(n)):
+        if n == 0 or passes_limit(self, n) and self.pass_limit():
             return 0
         cdef char *to = room(self, n)
         memcpy(to, p, n)
@@ -436,7 +433,7 @@ cdef class ReplyWriter:
         """Append n bytes as one bulk string."""
         if n > <size_t>-1 - SMALL_REPLY:
             raise MemoryError("reply too large")
-        if n + SMALL_REPLY > self.capacity - self.length and self.drops(n + SMALL_REPLY):
+        if passes_limit(self, n + SMALL_REPLY) and self.pass_limit():
             return 0
         cdef char *to = room(self, n + SMALL_REPLY)
         cdef size_t header = put_line(to, c'$', <int64_t>n)

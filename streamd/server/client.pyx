@@ -140,10 +140,10 @@ cdef class Client:
                 dispatcher.total_writes += 1
             if self.reply.length > left:
                 self.hand_over()
-        if self.reply.length and not self.is_congested:
-            self.want_write()       # others come in between
+        if self.is_congested:
             dispatcher.check_output(self)
-        elif self.is_congested:
+        elif self.reply.length:
+            self.want_write()       # others come in between
             dispatcher.check_output(self)
         elif self.close_after_reply:
             self.transport.close()

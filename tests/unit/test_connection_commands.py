@@ -10,7 +10,7 @@ import hiredis
 import pytest
 
 from streamd import REDIS_VERSION
-from streamd.commands import connection
+from streamd.commands import connection, load_all
 from streamd.commands.connection import HelloOptions, KillFilter, describe
 from streamd.commands.spec import table
 from streamd.errors import CommandError
@@ -66,7 +66,7 @@ class FakeServer:
         self.clients: dict[int, FakeClient] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.config = Config()
-        self.dispatcher = SimpleNamespace(entries={})
+        self.dispatcher = SimpleNamespace(entries={}, tracking=SimpleNamespace(broadcast=lambda: 0))
         self.acl = Acl(self)
 
     def set_password(self, password: str) -> None:
@@ -99,6 +99,8 @@ class FakeServer:
 
 
 HandlerContext = Any
+
+load_all()
 
 
 @pytest.fixture

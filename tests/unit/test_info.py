@@ -81,6 +81,7 @@ def fake_server(**changes: Any) -> Any:
             loading=None,
             is_logging=False,
             changes=9,
+            replication_offset=0,
             last_save=1_700_000_000,
             is_last_save_ok=True,
             last_save_seconds=-1,

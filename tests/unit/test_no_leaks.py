@@ -64,7 +64,7 @@ def play():
         for n in range(size):
             pel.insert((n * 7919 % size, n), owners[n % 3], n // 10)
         for n in range(0, size, 2):
-            pel.set_time((n * 7919 % size, n), -n)
+            pel.set_time((n * 7919 % size, n), size - n)
             pel.assign((n * 7919 % size, n), owners[0])
         for n in range(0, size, 3):
             pel.remove((n * 7919 % size, n))
