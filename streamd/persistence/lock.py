@@ -15,6 +15,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 __all__ = ["DirectoryInUseError", "DirectoryLocks"]
 
@@ -41,7 +42,7 @@ class DirectoryLocks:
 
     def hold(self, directories: Iterable[str]) -> None:
         """Lock these directories too. Raises DirectoryInUseError; then nothing has changed."""
-        wanted = {os.path.realpath(path) for path in directories}
+        wanted = _real_paths(directories)
         new: dict[str, int] = {}
         try:
             for path in wanted.difference(self._held):
@@ -55,8 +56,17 @@ class DirectoryLocks:
 
     def keep(self, directories: Iterable[str]) -> None:
         """Unlock all others."""
-        wanted = {os.path.realpath(path) for path in directories}
+        wanted = _real_paths(directories)
         _unlock([self._held.pop(path) for path in set(self._held).difference(wanted)])
+
+
+def _real_paths(directories: Iterable[str]) -> set[str]:
+    """Their real paths, but for a working directory that has been removed: nobody can write there."""
+    found = set()
+    for path in directories:
+        with suppress(FileNotFoundError):
+            found.add(os.path.realpath(path))
+    return found
 
 
 def _lock(path: str) -> int | None:

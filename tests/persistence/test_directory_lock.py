@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,32 @@ def test_config_set_dir_is_refused_for_a_directory_in_use(new_streamd: StartServ
             assert wire.call("CONFIG", "SET", "dir", str(free), "maxclients", "4000000000").is_error
             assert wire.call("CONFIG", "GET", "dir").plain() == [b"dir", bytes(server.folder)]
     assert told(third.folder, third.process.pid) in refused(third.folder, save=POINTS)
+
+
+@pytest.mark.parametrize("appendonly", ["no", "yes"])
+def test_a_server_whose_directory_is_gone_goes_on_and_may_move(
+    new_streamd: StartServer, tmp_path: Path, appendonly: str
+) -> None:
+    gone, other = tmp_path / "gone", tmp_path / "other"
+    gone.mkdir()
+    other.mkdir()
+    server = new_streamd(dir=str(gone), save=POINTS, appendonly=appendonly, **CHANGEABLE)
+    with server.connect() as wire:
+        ok(wire, "SET", "k", "v")
+        shutil.rmtree(gone)
+        assert wire.call("SAVE").value == b"ERR"
+        assert b"internal" not in wire.call("BGREWRITEAOF").value
+        assert wire.call("BACKUP", "START").value == b"ERR No such file or directory"
+        assert wire.call("BACKUP", "CLEANUP").value == b"ERR No such file or directory"
+        wire.call("BGSAVE")
+        eventually(lambda: "rdb_last_bgsave_status:err" in info(wire))
+        ok(wire, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+        ok(wire, "FLUSHALL")
+        ok(wire, "CONFIG", "SET", "save", "")
+        ok(wire, "CONFIG", "SET", "save", POINTS)
+        ok(wire, "CONFIG", "SET", "dir", str(other))
+        ok(wire, "SAVE")
+        assert told(other, server.process.pid) in refused(other, save=POINTS)
 
 
 def test_an_append_only_file_that_stays_behind_keeps_its_directory(new_streamd: StartServer, tmp_path: Path) -> None:
