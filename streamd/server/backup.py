@@ -57,7 +57,7 @@ class Backup:
     state       see the head of this module
     error       why it failed
     start_time  Unix seconds of START; `end_time`: of SEAL, or of the failure
-    parent      absolute path of the data directory that it is in
+    parent      absolute path of the data directory that it is in, or that was looked at last
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Backup:
         self._changed = changed
         self._aof: AppendOnlyFile | None = None
         self._is_seal_due = False
+        self.parent = os.path.abspath(parent())
         self._forget()
 
     def _forget(self) -> None:
         self.state = BackupState.IDLE
         self.error = ""
         self.start_time = self.end_time = 0
-        self.parent = os.path.abspath(self._parent_now())
 
     # --- What others ask ---------------------------------------------------------------------------------------------
 
@@ -107,7 +107,10 @@ class Backup:
 
     @property
     def directory(self) -> str:
-        return os.path.join(self.parent, self._config.backupdirname)
+        return self._directory_in(self.parent)
+
+    def _directory_in(self, parent: str) -> str:
+        return os.path.join(parent, self._config.backupdirname)
 
     def status(self) -> dict[str, str]:
         """BACKUP STATUS."""
@@ -137,13 +140,15 @@ class Backup:
         """BACKUP START. Raises CommandError."""
         if self.is_in_progress:
             raise CommandError("ERR Backup already in progress")
-        self.parent = os.path.abspath(self._parent_now())
         try:
-            self._claim(self.parent)
-            if os.path.isdir(self.directory) and os.listdir(self.directory):
+            parent = os.path.abspath(self._parent_now())
+            directory = self._directory_in(parent)
+            if os.path.isdir(directory) and os.listdir(directory):
                 raise CommandError("ERR Backup directory is not empty")
+            self._claim(parent)
         except OSError as error:
             raise CommandError(f"ERR {error.strerror}") from error
+        self.parent = parent
         self.state = BackupState.PENDING
         self.error = ""
         self.start_time, self.end_time = int(time.time()), 0
@@ -170,6 +175,8 @@ class Backup:
         if self.is_in_progress:
             raise CommandError("ERR Backup in progress")
         try:
+            if self.state is BackupState.IDLE:
+                self.parent = os.path.abspath(self._parent_now())
             self._delete_files()
         except OSError as error:
             raise CommandError(f"ERR {error.strerror}") from error

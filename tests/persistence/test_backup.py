@@ -152,6 +152,46 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(new_streamd: Sta
     assert (folder / "mine").read_text() == "x"
 
 
+def test_a_backup_that_does_not_begin_leaves_the_directory_to_others(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    folder = server.folder / "backupdir"
+    folder.mkdir()
+    (folder / "mine").write_text("x")
+    with server.connect() as wire:
+        assert wire.call("BACKUP", "START") == Reply("-", b"ERR Backup directory is not empty")
+        with new_streamd(dir=str(server.folder), save="900 1").connect() as other:
+            assert other.call("PING") == Reply("+", b"PONG")
+
+
+def test_a_backup_that_does_not_begin_elsewhere_leaves_a_sealed_one_in_place(
+    new_streamd: StartServer, tmp_path: Path
+) -> None:
+    server = new_streamd(**{"enable-protected-configs": "yes"})
+    (tmp_path / "other" / "backupdir").mkdir(parents=True)
+    (tmp_path / "other" / "backupdir" / "mine").write_text("x")
+    with server.connect() as wire:
+        reach(wire, "sealed")
+        files = wire.call("BACKUP", "LIST").plain()
+        assert wire.call("CONFIG", "SET", "dir", str(tmp_path / "other")) == OK
+        assert wire.call("BACKUP", "START") == Reply("-", b"ERR Backup directory is not empty")
+        assert wire.call("BACKUP", "LIST").plain() == files
+        assert wire.call("BACKUP", "CLEANUP") == OK
+        assert not (server.folder / "backupdir").exists()
+
+
+def test_cleanup_takes_away_what_refuses_a_start(new_streamd: StartServer, tmp_path: Path) -> None:
+    server = new_streamd(**{"enable-protected-configs": "yes"})
+    folder = tmp_path / "other" / "backupdir"
+    folder.mkdir(parents=True)
+    (folder / FILES[0]).write_text("of a server that was killed")
+    with server.connect() as wire:
+        assert wire.call("CONFIG", "SET", "dir", str(tmp_path / "other")) == OK
+        assert wire.call("BACKUP", "START") == Reply("-", b"ERR Backup directory is not empty")
+        assert wire.call("BACKUP", "CLEANUP") == OK
+        assert not folder.exists()
+        reach(wire, "sealed")
+
+
 def test_a_base_that_cannot_be_written_fails_the_backup(new_streamd: StartServer) -> None:
     server = new_streamd()
     (server.folder / "backupdir").write_text("no directory")
