@@ -322,7 +322,7 @@ def xadd(Context ctx not None, list args not None):
 cdef int free_trimmed(Context ctx, Stream stream) except -1:
     """Have the nodes freed that a trim took out, if they are so many that they were left over."""
     if stream.trimmed is not None:
-        ctx.db.trash.release(stream.trimmed)
+        ctx.db.trash.release(stream.trimmed, 0)
         stream.trimmed = None
     return 0
 

@@ -61,3 +61,20 @@ def test_others_are_served_while_a_client_waits_for_its_flush(new_streamd: Start
         assert other.call("CLIENT", "UNBLOCK", number) == Reply(":", 0)
         assert [wire.read(60), wire.read(60)] == [Reply("+", b"OK"), Reply("+", b"PONG")]
         assert lazyfree(other)[b"lazyfree_pending_objects"] == 0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "request_", [["XTRIM", "s", "MAXLEN", "1"], ["XADD", "s", "MAXLEN", "1", "*", "f", "v"]], ids=" ".join
+)
+def test_nodes_that_a_trim_frees_are_not_counted(
+    new_streamd: StartServer, new_redis: StartServer, request_: list[str]
+) -> None:
+    """They are no objects, though many of them are freed out of line."""
+    for start in (new_streamd, new_redis):
+        with start(**{"stream-node-max-entries": "1"}).connect() as wire:
+            wire.pipeline([["XADD", "s", f"1-{n + 1}", "f", "v"] for n in range(500)])
+            wire.call(*request_)
+            assert wire.call("XLEN", "s") == Reply(":", 1)
+            eventually(lambda wire=wire: lazyfree(wire)[b"lazyfree_pending_objects"] == 0)
+            assert lazyfree(wire)[b"lazyfreed_objects"] == 0
