@@ -893,7 +893,9 @@ class Persistence:
             self._look_at_errors()
         if self.children.current is not None:
             return
-        if not self.backup.is_in_progress and self.aof.wants_rewrite():
+        # A backup postpones rewrites, but not the first one: until that has ended nothing is kept.
+        may_rewrite = not self.backup.is_in_progress or self.aof.state is AofState.WAIT_REWRITE
+        if may_rewrite and self.aof.wants_rewrite():
             self._fork_rewrite()
         elif self.is_save_scheduled or self._is_save_due():
             self._fork_save()

@@ -213,6 +213,22 @@ def test_the_end_of_the_append_only_file_ends_a_backup(new_streamd: StartServer)
         assert (found["state"], found["error"]) == ("failed", "appendonly is stopped")
 
 
+def test_an_append_only_file_that_is_switched_on_does_not_wait_for_the_seal(new_streamd: StartServer) -> None:
+    server = new_streamd()
+    with server.connect() as wire:
+        # In one turn, so that the child which writes the base of the backup has not ended.
+        replies = wire.pipeline([["BACKUP", "START"], ["CONFIG", "SET", "appendonly", "yes"], ["INFO", "persistence"]])
+        assert b"aof_rewrite_scheduled:1\r\n" in replies[-1].value
+        eventually(lambda: state(wire) == "incrementing")
+        eventually(lambda: info(wire, "aof_base_size") not in ("", "0"))
+        assert state(wire) == "incrementing"
+        assert wire.call("SET", "k", "v") == OK
+        assert wire.call("BACKUP", "SEAL") == OK
+    server.kill()
+    with new_streamd(dir=str(server.folder), appendonly="yes").connect() as wire:
+        assert wire.call("GET", "k").value == b"v"
+
+
 def test_a_sealed_backup_goes_after_its_time(new_streamd: StartServer) -> None:
     server = new_streamd()
     with server.connect() as wire:
