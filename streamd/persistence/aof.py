@@ -74,7 +74,7 @@ from streamd.persistence.aof_load import AofLoadError, LoadOptions, LoadRdb, loa
 from streamd.persistence.files import Files
 from streamd.persistence.manifest import AofFile, Manifest, ManifestFile, NotSyncedError
 
-__all__ = ["AofOptions", "AofState", "AppendOnlyFile", "CannotPersistError"]
+__all__ = ["AofOptions", "AofState", "AppendOnlyFile", "CannotPersistError", "Syncer"]
 
 log = logging.getLogger("streamd")
 
@@ -776,7 +776,7 @@ class AppendOnlyFile:
         for file in self.manifest.history:
             with suppress(FileNotFoundError):
                 try:
-                    self._unlink_slowly(self._path(file.name))
+                    self._syncer.unlink(self._path(file.name))
                 except FileNotFoundError:
                     raise
                 except OSError as error:
@@ -790,14 +790,6 @@ class AppendOnlyFile:
             log.warning("The manifest still lists deleted files: %s", error.strerror)
             return
         self.manifest = manifest
-
-    def _unlink_slowly(self, path: str) -> None:
-        """Delete a file without waiting until its blocks have been given back, which takes long for large ones."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.files.unlink(path)
-        finally:
-            self._syncer.close_later(fd)
 
     # --- On and off ----------------------------------------------------------------------------------------------
 
@@ -856,6 +848,12 @@ class AppendOnlyFile:
             self.disable()
         finally:
             self._syncer.stop()
+
+    def discard(self) -> None:
+        """End, with nothing written or synced any more: the files are about to be deleted."""
+        self._forget_waiting()
+        self.state = AofState.OFF
+        self._syncer.stop()
 
     def _sync_at_end(self) -> None:
         try:
@@ -943,6 +941,14 @@ class Syncer:
     def close_later(self, fd: int) -> None:
         """Close a file, which may take long when it has no name any more."""
         self._put(_Job(fd, None, True))
+
+    def unlink(self, path: str) -> None:
+        """Delete a file without waiting until its blocks have been given back, which takes long for large ones."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._files.unlink(path)
+        finally:
+            self.close_later(fd)
 
     def drain(self) -> None:
         """Wait until everything is done."""

@@ -26,8 +26,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamd.errors import CommandError, StreamdError
-from streamd.persistence.aof import AofOptions, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof import AofOptions, AppendOnlyFile, CannotPersistError, Syncer
 from streamd.persistence.aof_buffer import AofBuffer
+from streamd.persistence.files import Files
 from streamd.persistence.manifest import ManifestError, ManifestFile
 from streamd.server.child import Child, Children, Report
 
@@ -85,6 +86,7 @@ class Backup:
         self._count_keys = count_keys
         self._changed = changed
         self._aof: AppendOnlyFile | None = None
+        self._syncer = Syncer(Files())
         self._is_seal_due = False
         self.parent = os.path.abspath(parent())
         self._forget()
@@ -274,18 +276,22 @@ class Backup:
             self._children.kill()
         aof, self._aof = self._aof, None
         if aof is not None:
-            with suppress(CannotPersistError):
-                aof.close()
+            aof.discard()
         log.warning("Backup failed: %s", error)
         with suppress(OSError):
             self._delete_files()
         self._changed()
 
+    def close(self) -> None:
+        """The end of the server."""
+        self.fail("the server has ended")
+        self._syncer.stop()
+
     def _delete_files(self) -> None:
         """Delete what a backup has written, the manifest first, and the directory when nothing else is in it."""
         names = self._names()
         for name in sorted(names, key=lambda name: not name.endswith(".manifest")):
-            os.unlink(os.path.join(self.directory, name))
+            self._syncer.unlink(os.path.join(self.directory, name))
         with suppress(OSError):
             os.rmdir(self.directory)
 

@@ -364,7 +364,7 @@ class Persistence:
     def close(self) -> None:
         """The end of the server: leave the files to others."""
         self.children.kill()
-        self.backup.fail("the server has ended")
+        self.backup.close()
         self._locks.keep(())
 
     # --- Snapshots ---------------------------------------------------------------------------------------------------

@@ -767,3 +767,18 @@ def test_files_without_a_manifest_refuse_the_start(tmp_path: Path) -> None:
     with pytest.raises(AofLoadError):
         aof.open(store.write_base)
     assert names(tmp_path) == before
+
+
+def test_what_is_discarded_is_not_synced(tmp_path: Path) -> None:
+    files = FailingFiles()
+    aof = open_aof(tmp_path, Store(), files=files, appendfsync="no")
+    aof.buffer.append(0, ADD, NOW)
+    aof.flush()
+    aof.buffer.append(0, ADD, NOW)
+    before = len(files.calls)
+    aof.discard()
+    operations = {operation for operation, *_ in files.calls[before:]}
+    assert operations.isdisjoint({"write", "sync", "sync_data", "sync_directory"})
+    assert (aof.state, len(aof.buffer)) == (AofState.OFF, 0)
+    aof.flush()
+    assert content(tmp_path, "appendonly.aof.1.incr.aof") == SELECT_0 + bytes_of([ADD])
