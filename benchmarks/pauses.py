@@ -39,8 +39,6 @@ USERS = 2000
 CLIENTS = 2000
 CHANNELS = 10_000
 LONG = b"x" * (8 << 20)
-SMALL_US = 1000
-"""What takes less holds nobody up."""
 
 
 def words(prefix: str, count: int = WORDS) -> tuple[str, ...]:
@@ -71,7 +69,6 @@ class Wide:
     after: tuple[Request, ...] = ()
 
 
-LAST = f"{ENTRIES}-1"
 STREAM_COPY: tuple[Request, ...] = (("DEL", "t"), ("COPY", "s", "t"))
 PENDING: tuple[Request, ...] = (*STREAM_COPY, ("XREADGROUP", "GROUP", "g", "c", "COUNT", WORDS, "STREAMS", "t", ">"))
 

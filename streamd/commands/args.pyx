@@ -2,14 +2,14 @@
 """Arguments of requests, read by handlers: integers, IDs, option words. No state, no replies."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport UINT64_MAX
+from libc.stdint cimport INT64_MAX, UINT64_MAX
 from libc.string cimport strlen
 
 from streamd import entry_id
 from streamd.engine.ids cimport StreamID
-from streamd.errors import InvalidIDError, NotIntegerError
+from streamd.errors import CommandError, InvalidIDError, NotIntegerError
 
-__all__ = ["integer", "is_option", "stream_id", "word"]
+__all__ = ["integer", "is_option", "parse_timeout", "stream_id", "word"]
 
 
 cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
@@ -106,6 +106,18 @@ cdef long long require_int64(bytes text) except? -1:
     if not parse_int64(text, &value):
         raise NotIntegerError()
     return value
+
+
+cpdef long long parse_timeout(bytes text, long long now_ms) except -1:
+    """Milliseconds that a client may wait, which end within the range of Unix times; raises CommandError."""
+    cdef long long timeout_ms
+    if not parse_int64(text, &timeout_ms):
+        raise CommandError("ERR timeout is not an integer or out of range")
+    if timeout_ms < 0:
+        raise CommandError("ERR timeout is negative")
+    if timeout_ms > INT64_MAX - now_ms:
+        raise CommandError("ERR timeout is out of range")
+    return timeout_ms
 
 
 cdef bint is_word(bytes text, const char *upper) noexcept:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from streamd import REDIS_VERSION
 from streamd.commands.args import integer as read_integer
+from streamd.commands.args import parse_timeout
 from streamd.commands.generic import parse_index
 from streamd.commands.help import write_help
 from streamd.commands.spec import Command, block, command, container, integer, multiple, oneof, optional, string, token
@@ -23,7 +24,6 @@ from streamd.protocol.request import forget_words
 __all__ = ["Client", "ConnectionContext", "HelloOptions", "KillFilter", "Server", "describe"]
 
 DEFAULT_USER = b"default"
-INT64_MAX = 2**63 - 1
 REPLY_BLOCK = 16 * 1024
 """Bytes of unsent replies that CLIENT LIST counts as the fixed buffer of a client (obl); the rest is its list (oll, omem)."""
 
@@ -793,11 +793,7 @@ def client_pause(ctx: ConnectionContext, args: list[bytes]) -> None:
     mode = args[3].upper() if len(args) == 4 else b"ALL"
     if mode not in (b"WRITE", b"ALL"):
         raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
-    timeout_ms = _read_integer(args[2], "ERR timeout is not an integer or out of range")
-    if timeout_ms < 0:
-        raise CommandError("ERR timeout is negative")
-    if timeout_ms > INT64_MAX - ctx.now_ms:
-        raise CommandError("ERR timeout is out of range")
+    timeout_ms = parse_timeout(args[2], ctx.now_ms)
     ctx.server.pause(time.monotonic() + timeout_ms / 1000, writes_only=mode == b"WRITE")
     ctx.reply.ok()
 

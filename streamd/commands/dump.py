@@ -19,7 +19,7 @@ __all__ = ["Payloads", "RestoreOptions"]
 
 INT64_MAX = 2**63 - 1
 IDLE_RANGE_S = 2**24
-"""Redis counts idle time with a clock of 24 bits, so what is longer begins anew."""
+"""Redis counts idle time with a clock of 24 bits, so a longer time starts again at 0."""
 
 
 class Payloads(Protocol):

@@ -28,7 +28,7 @@ class SessionOptions:
     """What HOTKEYS START asks for.
 
     has_cpu, has_net  METRICS: by time, by bytes
-    shown             COUNT: how many keys are told
+    shown             COUNT: how many keys are returned
     seconds           DURATION; 0: until it is stopped
     ratio             SAMPLE: one command of so many is counted for its keys
     """
@@ -249,7 +249,7 @@ def hotkeys_help(ctx: HotKeysContext, args: list[bytes]) -> None:
         (
             "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
             "    Begin to count which keys take most time (CPU), most bytes (NET), or both.",
-            "    COUNT: how many keys are told, 10 when not given.",
+            "    COUNT: how many keys are returned, 10 when not given.",
             "    DURATION: stop after so many seconds.",
             "    SAMPLE: count one command of <ratio> for its keys.",
             "STOP",

@@ -31,7 +31,7 @@ class Persistence(Protocol):
         """
 
     def start_rewrite(self, *, must_wait: bool) -> str:
-        """Have a child write the append-only file anew; returns what to answer."""
+        """Have a child rewrite the append-only file; returns what to answer."""
 
 
 class Server(Protocol):
@@ -77,7 +77,7 @@ def lastsave(ctx: PersistenceContext, args: list[bytes]) -> None:
 @command(
     "BGREWRITEAOF", arity=1, group="server", flags="admin noscript no_async_loading", since="1.0.0",
     complexity="O(1) for the server; a child process does the work",
-    summary="Has a child process write the append-only file anew, as short as it can be.",
+    summary="Rewrites the append-only file in a child process, as short as possible.",
 )  # fmt: skip
 def bgrewriteaof(ctx: PersistenceContext, args: list[bytes]) -> None:
     ctx.reply.simple(ctx.server.persistence.start_rewrite(must_wait=ctx.in_transaction))

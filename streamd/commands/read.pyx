@@ -23,7 +23,7 @@ from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc
 
-from streamd.commands.args cimport is_word, parse_int64, require_id, require_int64
+from streamd.commands.args cimport is_word, parse_int64, parse_timeout, require_id, require_int64
 from streamd.commands.context cimport BlockRequest, Context
 from streamd.commands.stream_args cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
@@ -220,17 +220,6 @@ cdef long long parse_limit(bytes text, str option) except -1:
     if limit <= 0:
         raise CommandError(f"ERR {option} must be a positive integer")
     return limit
-
-
-cdef long long parse_timeout(bytes text, long long now_ms) except -1:
-    cdef long long timeout_ms
-    if not parse_int64(text, &timeout_ms):
-        raise CommandError("ERR timeout is not an integer or out of range")
-    if timeout_ms < 0:
-        raise CommandError("ERR timeout is negative")
-    if timeout_ms > INT64_MAX - now_ms:
-        raise CommandError("ERR timeout is out of range")
-    return timeout_ms
 
 
 cdef object only_for_groups(str option):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streamd.commands.args import integer as read_integer
+from streamd.commands.args import parse_timeout
 from streamd.commands.context import BlockRequest, Context
 from streamd.commands.spec import command, integer
-from streamd.errors import CommandError, NotIntegerError
 
 __all__: list[str] = []
 
@@ -15,7 +15,7 @@ __all__: list[str] = []
     summary="Returns the server's part in replication.",
 )  # fmt: skip
 def role(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.value([b"master", 0, []])
+    ctx.reply.value([b"master", ctx.server.persistence.replication_offset, []])
 
 
 @command(
@@ -26,12 +26,7 @@ def role(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def wait(ctx: Context, args: list[bytes]) -> None:
     wanted = read_integer(args[1])
-    try:
-        timeout_ms = read_integer(args[2])
-    except NotIntegerError:
-        raise CommandError("ERR timeout is not an integer or out of range") from None
-    if timeout_ms < 0:
-        raise CommandError("ERR timeout is negative")
+    timeout_ms = parse_timeout(args[2], ctx.now_ms)
     if wanted <= 0 or ctx.in_transaction:
         ctx.reply.integer(0)
     else:

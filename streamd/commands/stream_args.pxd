@@ -23,7 +23,7 @@ cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bi
 
 
 cdef inline int note_change(Context ctx, bytes key) except -1:
-    """What is done to a key's groups and settings makes it young, too, where changes do; who watches it is not told."""
+    """A change of a key's groups or settings renews its time of change for the LRM policies; WATCH does not see it."""
     if ctx.db.access_mode == ACCESS_CHANGES:
         ctx.db.note_change(key)
     return 0

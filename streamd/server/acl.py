@@ -5,7 +5,7 @@
     Acl         all users of a server: checks requests and passwords, keeps the log of denials, reads and writes files
 
 Rules are applied one after the other, to a copy of the user that takes the user's place when all of them are good: nobody
-ever runs under half a change. What requests are checked against is made anew with each change (permissions.pyx).
+ever runs under half a change. The rules that requests are checked against are rebuilt with each change (permissions.pyx).
 
 The text of command rules follows from their history, as in Redis: `-@all +@read -xrange` is kept as it was given, but a
 rule replaces the earlier one with the same name, and what was said of a command's subcommands before. Names are those
@@ -772,7 +772,7 @@ class Acl:
         return True
 
     def _deliver_news(self) -> None:
-        """Tell clients of changed keys (CLIENT TRACKING ON BCAST) while they are allowed what they were until now."""
+        """Notify clients of changed keys (CLIENT TRACKING ON BCAST) before their permissions change."""
         self._server.dispatcher.tracking.broadcast()
 
     def _clients_of(self, user: User) -> list[Client]:

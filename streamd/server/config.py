@@ -132,7 +132,7 @@ class Config:
     def _take(self, setting: Setting, args: Sequence[str], *, keep: bool) -> None:
         """Set a value; raises ConfigError and changes nothing when it will not do.
 
-        keep  a setting that adds up is added to; else it is set anew
+        keep  a setting that adds up is added to; else it is replaced
         """
         kind = setting.kind
         if not kind.is_multi and len(args) != 1:

@@ -11,8 +11,8 @@ inside the handler ends the process by the same signal.
 SIGALRM: the stacks are written and the server goes on. It is sent by hand, or by the timer of `watchdog-period`,
 which the cron sets again each time: it expires when the event loop has not come round for so long.
 
-Python's stacks are written by the handler that `faulthandler` registers for SIGALRM, which this one takes the place
-of and calls. It writes to file descriptor 2, which is the log for so long. C's stacks are those of backtrace(), where
+Python's stacks are written by the handler that `faulthandler` registers for SIGALRM, which this one replaces
+and calls. It writes to file descriptor 2, which is the log for so long. C's stacks are those of backtrace(), where
 the C library has it.
 """
 
@@ -258,7 +258,7 @@ def set_enabled(bint is_on):
 
 
 def set_watchdog(long long period_ms):
-    """Have SIGALRM sent after so many ms; 0: not. A later call takes the place of an earlier one."""
+    """Have SIGALRM sent after so many ms; 0: not. A later call replaces an earlier one."""
     streamd_set_timer(period_ms)
 
 

@@ -111,7 +111,7 @@ cdef class Dispatcher:
     cdef object hotkeys               # HotKeys while it counts commands, or None
     cdef size_t unit_mark             # where the reply to the running request begins
     cdef long long turn_started_us    # monotonic: when the first request of this turn came; 0: none has
-    cdef readonly long long processing_events    # times that somebody's requests were looked for
+    cdef readonly long long processing_events    # times that a client's buffer was searched for requests
     cdef readonly long long batches              # of them, those that found some
     cdef readonly long long batched_commands     # ... and what they found
     cdef readonly long long turns     # turns of the loop that had something to do

@@ -62,7 +62,7 @@ cdef enum:
     WALL_CLOCK_US = 1000        # how old an answer of the clock of Unix time may be
     REQUEST_BYTES = 144         # a queued request beside its arguments: a list and a tuple
     ARG_BYTES = 48              # an argument beside its bytes
-    REPLY_BLOCK = 16384         # unsent replies that are nothing to talk of, and that no limit counts
+    REPLY_BLOCK = 16384         # unsent replies that no limit counts
     STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
@@ -738,7 +738,7 @@ cdef class Dispatcher:
         return 0
 
     cdef int note_slow(self, Client client, Entry entry, list args, long long took_us) except -1:
-        """Tell the slow log and the latency monitor of a command that took long, and who looks for hot keys of any."""
+        """Pass a slow command to the slow log and the latency monitor, and any command to a session of HOTKEYS."""
         cdef size_t end = client.reply.length
         if self.hotkeys is not None and self.executing is client:  # not of one that had to wait
             self.hotkeys.note(

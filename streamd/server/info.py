@@ -116,7 +116,7 @@ class DispatcherSource(Protocol):
 
     @property
     def processing_events(self) -> int:
-        """Times that somebody's requests were looked for."""
+        """Times that a client's buffer was searched for requests."""
 
     @property
     def batches(self) -> int:

@@ -111,7 +111,7 @@ class MigrationTargets:
 
 
 def open_socket(host: bytes, port: bytes, timeout_s: float) -> socket.socket:
-    """Connect; TargetIOError, which tells a name that is not known from a server that is not there, as Redis does."""
+    """Connect; raises TargetIOError, whose text distinguishes an unknown name from an absent server, as in Redis."""
     digits = re.match(rb"\s*(\d+)", port)
     number = int(digits[1]) if digits is not None else 0
     try:

@@ -108,7 +108,7 @@ def log_line(level: int, text: str) -> None:
 
 
 def describe_save_error(error: OSError) -> str:
-    """Why a snapshot could not be written, in Redis's words: by the step that failed, which the names in the error tell."""
+    """Why a snapshot could not be written, in Redis's words: by the step that failed, which follows from the names in the error."""
     reason = error.strerror or error
     if error.filename2 is not None:
         name, place = error.filename, os.path.basename(error.filename2)
@@ -137,7 +137,7 @@ class Takers:
 
 
 def log_origin(aux: Mapping[str, str]) -> None:
-    """Who wrote a snapshot, and when, as its fields tell."""
+    """Who wrote a snapshot, and when, by its fields."""
     if version := aux.get("redis-ver"):
         log.info("Loading RDB produced by version %s", version)
     with suppress(KeyError, ValueError):

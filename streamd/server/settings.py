@@ -587,11 +587,6 @@ def only_a_preload(text: str) -> str | None:
     return "preload-file must be aof:<manifest> or rdb:<file>" if text and text[:4] not in ("aof:", "rdb:") else None
 
 
-def only_empty(reason: str) -> Callable[[str], str | None]:
-    """For settings that promise what this server does not have: nothing but the empty default is taken."""
-    return lambda text: reason if text else None
-
-
 def title_template(text: str) -> str | None:
     """The reason why `text` is no template of process titles."""
     known = {"title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"}
@@ -874,7 +869,7 @@ MEMORY = (
     ),
     integer("lfu-log-factor", 10, hi=INT_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
     integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", apply="refresh", doc="Minutes without use in which the count of uses of a key falls by one; 0: never."),
-    integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How hard expired keys are looked for."),
+    integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How much effort goes into finding expired keys."),
     boolean("dynamic-hz", True, flags="planned", doc="Work in the background more often while there are many clients."),
 )  # fmt: skip
 

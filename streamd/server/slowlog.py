@@ -54,7 +54,7 @@ class SlowLog:
     """The log. Its limits are looked at when an entry is added: smaller ones than before change nothing by themselves.
 
     max_len    entries that are kept
-    max_args   arguments of an entry that are kept, one of which tells of those left out
+    max_args   arguments of an entry that are kept; the last one counts those left out, if any
     max_bytes  bytes of each argument that are kept
     totals     what has been logged since the statistics were reset; `by_command`: the same by full names
     """
@@ -100,7 +100,7 @@ class SlowLog:
 
 
 def cut(args: Sequence[bytes], max_args: int, max_bytes: int) -> list[bytes]:
-    """A request with at most `max_args` arguments of `max_bytes`, and what was left out told in their place."""
+    """A request with at most `max_args` arguments of `max_bytes`, and in their place how much was left out."""
     kept = args if len(args) <= max_args else args[: max_args - 1]
     short = [
         arg if len(arg) <= max_bytes else b"%s... (%d more bytes)" % (arg[:max_bytes], len(arg) - max_bytes)

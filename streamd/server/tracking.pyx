@@ -339,9 +339,9 @@ cdef class Tracking:
         return 0
 
     cpdef int broadcast(self) except -1:
-        """Tell what has changed since the last time, in one message for each prefix.
+        """Send what has changed since the last time, in one message for each prefix.
 
-        Called at the end of a turn, and before users change: what has changed until then is told to those who may read
+        Called at the end of a turn, and before users change: what has changed until then is sent to those who may read
         it now.
         """
         cdef Audience audience
@@ -411,7 +411,7 @@ cdef class Tracking:
 
 
 cdef list news_for(Client client, dict changed):
-    """Changed keys that a client is to be told of, sorted: not its own changes when it has asked for that (NOLOOP), and
+    """Changed keys of which a client is notified, sorted: not its own changes when it has asked for that (NOLOOP), and
     not what its user may not read.
     """
     cdef bint is_noloop = (<ClientTracking>client.tracking).is_noloop

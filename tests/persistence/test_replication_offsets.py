@@ -37,23 +37,29 @@ def wait_for_rewrite(wire: Wire) -> None:
     eventually(is_over)
 
 
+def offset(wire: Wire) -> str:
+    reported = info(wire, "replication")["master_repl_offset"]
+    assert wire.call("ROLE").plain() == [b"master", int(reported), []]
+    return reported
+
+
 def manifest(server: Server) -> str:
     return (server.folder / "appendonlydir" / "appendonly.aof.manifest").read_text()
 
 
 def story(server: Server) -> list[tuple[str, str]]:
-    """Offset and manifest after each step, and after a restart."""
+    """Offset, as INFO and ROLE report it, and manifest after each step, and after a restart."""
     seen: list[tuple[str, str]] = []
     for requests in REQUESTS:
         with server.connect() as wire:
             wire.pipeline([request.split() for request in requests])
             wait_for_rewrite(wire)
-            seen.append((info(wire, "replication")["master_repl_offset"], manifest(server)))
+            seen.append((offset(wire), manifest(server)))
     server.restart()
     with server.connect() as wire:
-        seen.append((info(wire, "replication")["master_repl_offset"], manifest(server)))
+        seen.append((offset(wire), manifest(server)))
         wire.call("SET", "a", "7")
-        seen.append((info(wire, "replication")["master_repl_offset"], manifest(server)))
+        seen.append((offset(wire), manifest(server)))
     server.stop()
     return [*seen, ("", manifest(server))]
 

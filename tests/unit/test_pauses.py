@@ -6,7 +6,7 @@ from benchmarks.pauses import NARROW, WIDE
 from streamd.commands import load_all
 from streamd.commands.spec import table
 
-ELSEWHERE = {"CLUSTER", "XNACK"}
+ELSEWHERE = {"CLUSTER", "XNACK", "BACKUP"}
 """What a server without a cluster refuses, and what the Redis beside it does not have yet."""
 
 
