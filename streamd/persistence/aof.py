@@ -763,6 +763,11 @@ class AppendOnlyFile:
                 with suppress(OSError):
                     self.files.unlink(new)
             raise
+        for (old, new), kind in zip(placed, ("base", "incr"), strict=False):
+            log.info(
+                "Successfully renamed the temporary AOF %s file %s into %s",
+                kind, os.path.basename(old), os.path.basename(new),
+            )  # fmt: skip
         self.manifest = manifest
         if self.state is not AofState.OFF:
             self.current_size = self.base_size = self._size_of_base() + self.written
@@ -774,6 +779,7 @@ class AppendOnlyFile:
         if not self.manifest.history or self.options.keep_history:
             return
         for file in self.manifest.history:
+            log.info("Removing the history file %s in the background", file.name)
             with suppress(FileNotFoundError):
                 try:
                     self._syncer.unlink(self._path(file.name))

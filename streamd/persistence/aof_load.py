@@ -188,6 +188,8 @@ def load_file(
         try:
             yield from _replay(reader, path, apply, knows, databases)
         except AofFault as fault:
+            if reader.valid < reader.whole:
+                log.warning("Revert incomplete MULTI/EXEC transaction in AOF file %s", os.path.basename(path))
             _judge(fault, reader, path, options, is_last=is_last)
             return _cut(reader, fault, path, system or Files())
     return size
@@ -227,19 +229,21 @@ def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, 
     if fault.is_cut:
         if is_last and options.load_truncated:
             return
-        log.warning("Unexpected end of file reading the append only file %s", path)
+        what = f"Unexpected end of file reading the append only file {os.path.basename(path)}"
+        setting = "aof-load-truncated is yes"
     else:
         if is_last and lost < options.corrupt_tail_max_size:
             return
+        what = f"Bad file format reading the append only file {_short(path)} at offset {reader.whole}"
+        setting = f"aof-load-corrupt-tail-max-size is above {lost}"
+    if is_last:
         log.warning(
-            "Bad file format reading the append only file %s at offset %d (remaining %d)", path, reader.whole, lost
-        )
-    if not is_last:
-        log.warning("Fatal error: the truncated file is not the last file")
+            "%s. Make a backup of the file; then `streamd check-aof --fix %s` cuts it at offset %d, as a start does when %s",
+            what, path, reader.valid, setting,
+        )  # fmt: skip
     else:
-        log.warning(
-            "Make a backup of the file; then `streamd check-aof --fix %s` cuts it at offset %d", path, reader.valid
-        )
+        log.warning("%s", what)
+        log.warning("Fatal error: the truncated file is not the last file")
     found = "the end of the file" if fault.is_cut or not fault.found else repr(fault.found)[1:]
     raise CorruptFileError(path, fault.offset, fault.expected, found)
 
@@ -247,23 +251,32 @@ def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, 
 def _cut(reader: AofReader, fault: AofFault, path: str, system: Files) -> int:
     """Cut the file behind what has been loaded; its new size."""
     lost = reader.size - reader.valid
-    allowed_by = "aof-load-truncated" if fault.is_cut else "aof-load-corrupt-tail-max-size"
-    what = "short read while loading the AOF file" if fault.is_cut else "corrupt AOF file tail"
-    log.warning("!!! Warning: %s!!! %s: %s", what, path, fault)
-    if reader.valid < reader.whole:
-        log.warning("Revert incomplete MULTI/EXEC transaction from AOF file %s", path)
+    name = os.path.basename(path)
+    if fault.is_cut:
+        allowed_by = "aof-load-truncated"
+        log.warning("!!! Warning: short read while loading the AOF file %s!!!", name)
+        log.warning("!!! Truncating the AOF %s at offset %d !!!", name, reader.valid)
+    else:
+        allowed_by = "aof-load-corrupt-tail-max-size"
+        log.warning("!!! Warning: corrupt AOF file tail!!!")
+        log.warning("!!! Truncating the AOF %s at offset %d (remaining %d) !!!", _short(path), reader.valid, lost)
+    log.warning("%s %s", path, fault)
     kept = keep_commands(path, reader.valid, system)
     if kept:
         log.warning("There are commands behind that place: what is cut off is kept in %s", kept)
-    log.warning("!!! Truncating the AOF %s at offset %d (remaining %d) !!!", path, reader.valid, lost)
     fd = system.open_append(path)
     try:
         system.truncate(fd, reader.valid)
         system.sync(fd)
     finally:
         system.close(fd)
-    log.warning("AOF %s loaded anyway because %s is enabled", path, allowed_by)
+    log.warning("AOF %s loaded anyway because %s is enabled", _short(path), allowed_by)
     return reader.valid
+
+
+def _short(path: str) -> str:
+    """A file and its folder, as some lines of Redis's log name it."""
+    return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
 
 
 def keep_commands(path: str, offset: int, system: Files) -> str:

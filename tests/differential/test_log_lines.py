@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -111,3 +112,105 @@ def test_a_damaged_snapshot(tmp_path: Path, snapshot: bytes, damage: str) -> Non
         shutil.rmtree(folder)
     assert reasons[0] == reasons[1]
     assert reasons[0][0] == 1
+
+
+REWRITE = ("AOF", "append only file", "history file")
+
+
+def test_the_append_only_file_rewritten(new_streamd: Start, new_redis: Start) -> None:
+    lines = []
+    for start in (new_streamd, new_redis):
+        server = start(appendonly="yes")
+        with server.connect() as wire:
+            wire.call("XADD", "s", "1-1", "f", "v")
+            mark = server.log_mark()
+            wire.call("BGREWRITEAOF")
+            eventually(lambda server=server, mark=mark: "rewrite finished" in server.log_since(mark))  # type: ignore[misc]
+            eventually(
+                lambda server=server, mark=mark: server.log_since(mark).count("in the background") == 2  # type: ignore[misc]
+            )
+        found = [re.sub(r"temp-rewriteaof-bg-\d+|\bpid \d+", "PID", line) for line in said(server, mark)]
+        lines.append(sorted(line for line in found if any(what in line for what in REWRITE)))
+    assert lines[0] == lines[1]
+
+
+OURS = re.compile(r": expected |what is cut off is kept")
+ADVICE = re.compile(r"\. +(You can: |[Mm]ake a backup).*")
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-5]
+
+
+def in_a_transaction(data: bytes) -> bytes:
+    return data + b"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
+
+
+def with_garbage(data: bytes) -> bytes:
+    return data + b"garbage\r\n"
+
+
+@pytest.fixture(scope="module")
+def append_only_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a Redis with an append-only file."""
+    folder = tmp_path_factory.mktemp("append-only")
+    oracle = find_oracle()
+    assert oracle is not None
+    port = str(free_port())
+    command = [oracle.server, "--port", port, "--save", "", "--appendonly", "yes"]
+    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    try:
+        ping = [oracle.cli, "-p", port, "PING"]
+        eventually(lambda: subprocess.run(ping, capture_output=True).stdout == b"PONG\n")
+        script = b"SET k v\nXADD s 1-1 f v\nSET k w\nSHUTDOWN\n"
+        subprocess.run([oracle.cli, "-p", port], input=script, capture_output=True, check=False)
+        server.wait(20)
+    finally:
+        server.kill()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "options"),
+    [
+        (cut, {}),
+        (cut, {"aof-load-truncated": "no"}),
+        (in_a_transaction, {}),
+        (in_a_transaction, {"aof-load-truncated": "no"}),
+        (with_garbage, {}),
+        (with_garbage, {"aof-load-corrupt-tail-max-size": "100"}),
+    ],
+)
+def test_a_damaged_append_only_file(
+    tmp_path: Path, append_only_files: Path, damage: Callable[[bytes], bytes], options: dict[str, str]
+) -> None:
+    """The lines are Redis's, but for its advice; behind them there may be more of ours."""
+    oracle = find_oracle()
+    assert oracle is not None
+    lines = []
+    for name in ("streamd", "redis"):
+        folder = tmp_path / name
+        shutil.copytree(append_only_files, folder)
+        file = folder / "appendonlydir" / "appendonly.aof.1.incr.aof"
+        file.write_bytes(damage(file.read_bytes()))
+        port = free_port()
+        command = server_arguments(port, {})
+        if name == "redis":
+            command = [oracle.server, "--port", str(port), "--save", ""]
+        command += ["--appendonly", "yes", *(word for key, value in options.items() for word in (f"--{key}", value))]
+        log = folder / "log"
+        with log.open("w") as out:
+            server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=python_environment())
+        try:
+            eventually(
+                lambda log=log, server=server: "Ready to accept" in log.read_text() or server.poll() is not None  # type: ignore[misc]
+            )
+        finally:
+            server.kill()
+            server.wait(20)
+        found = plain_lines(log.read_text())
+        behind = found[found.index("* Server initialized") :]
+        told = [line for line in behind if line.startswith("# ") and not OURS.search(line)]
+        lines.append([ADVICE.sub(".", line) for line in told if "no password" not in line and OPEN not in line])
+    assert lines[0] == lines[1]
+    assert lines[0]
