@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import report, servers
+from benchmarks import crowding, report, servers
 from benchmarks.__main__ import SCRIPTS
 from benchmarks.__main__ import main as run_all
 from benchmarks.cases import Case, Cell, Row, Sample, ensure_stream, fill, measure, run_cases
@@ -389,3 +389,17 @@ def test_a_script_that_is_not_there_is_told_before_anything_runs(tmp_path: Path)
 def test_every_script_has_cases_with_names_of_their_own() -> None:
     names = [case.name for script in SCRIPTS for case in importlib.import_module(f"benchmarks.{script}").CASES]
     assert len(names) == len(set(names))
+
+
+# --- Crowds ------------------------------------------------------------------------------------------------------------
+
+
+def test_pings_are_measured_while_a_crowd_reads_and_while_it_does_not() -> None:
+    with start_server("streamd") as server:
+        for reads in (True, False):
+            crowd = crowding.Crowd(crowding.repeated(b"nothing at all\r\n", 10_000), reads=reads)
+            delays, times = crowding.measure(server, crowd, 0.2)
+            assert delays.ordered
+            assert times > 0
+        assert crowding.measure(server, crowding.CROWDS["nothing"], 0.01)[1] == 0
+        assert int(server.info("stats")["total_error_replies"]) > 0
