@@ -150,7 +150,8 @@ cdef class Dispatcher:
     cdef inline void look_at_clocks(self) noexcept
     cdef int process(self, Client client) except -1
     cdef Entry look_up(self, list args)
-    cdef Entry look_up_name(self, bytes name, list args)
+    cdef Entry look_up_name(self, bytes name)
+    cdef str explain_unknown(self, list args)
     cdef int execute(self, Client client, list args) except -1
     cdef int gate(self, Client client, Entry entry, list args) except -1
     cdef str find_refusal(self, Client client, Entry entry, list args)

@@ -27,8 +27,10 @@ What must hold: a handler answers exactly once, or raises CommandError (what it 
 lives.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM
 from cpython.ref cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeLatin1
 from libc.stdint cimport INT64_MAX, SIZE_MAX
 
 import logging
@@ -64,6 +66,7 @@ cdef enum:
     ARG_BYTES = 48              # an argument beside its bytes
     REPLY_BLOCK = 16384         # unsent replies that no limit counts
     STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
+    SHOWN = 128                 # bytes of an unknown command, and of its arguments together, that its error shows
     STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
 
 NAME_CACHE = 10_000
@@ -535,7 +538,7 @@ cdef class Dispatcher:
     # --- One request ------------------------------------------------------------------------------------------------
 
     cdef Entry look_up(self, list args):
-        """The entry for a request; raises CommandError for an unknown command or subcommand."""
+        """The entry for a request; None for an unknown command or subcommand."""
         cdef bytes name = <bytes>args[0]
         cdef Py_ssize_t place = (<size_t><PyObject *>name >> 4 & (SEEN - 1)) * 2
         cdef object found
@@ -544,7 +547,9 @@ cdef class Dispatcher:
         if PyList_GET_ITEM(self.seen, place) == <PyObject *>name:
             entry = <Entry>PyList_GET_ITEM(self.seen, place + 1)
         else:
-            entry = self.look_up_name(name, args)
+            entry = self.look_up_name(name)
+            if entry is None:
+                return None
             self.seen[place] = name
             self.seen[place + 1] = entry
         if entry.subcommands is not None and len(args) > 1:
@@ -553,33 +558,37 @@ cdef class Dispatcher:
             if found is None:
                 found = entry.subcommands.get(name.upper())
                 if found is None:
-                    raise CommandError(
-                        f"ERR unknown subcommand '{printable(name[:128])}'. Try {entry.command.name} HELP."
-                    )
+                    return None
                 if len(entry.subcommands) < NAME_CACHE:
                     entry.subcommands[name] = found
             entry = <Entry>found
         return entry
 
-    cdef Entry look_up_name(self, bytes name, list args):
-        """The entry of a command, in whatever case its name is written."""
+    cdef Entry look_up_name(self, bytes name):
+        """The entry of a command, in whatever case its name is written; None: there is no such command."""
         cdef object found = self.names.get(name)
         if found is None:
             found = self.names.get(name.upper())
             if found is None:
-                raise CommandError(unknown_command(args))
+                return None
             if len(self.names) < NAME_CACHE:
                 self.names[name] = found
         return <Entry>found
+
+    cdef str explain_unknown(self, list args):
+        """The error for a request that has no entry."""
+        cdef Entry container = self.look_up_name(<bytes>args[0])
+        if container is None:
+            return unknown_command(args)
+        return f"ERR unknown subcommand '{show(<bytes>args[1], SHOWN)}'. Try {container.command.name} HELP."
 
     cdef int execute(self, Client client, list args) except -1:
         """Check one request and run it."""
         cdef Entry entry
         cdef Py_ssize_t argc = len(args)
-        try:
-            entry = self.look_up(args)
-        except CommandError as error:
-            return self.reject(client, None, args, str(error))
+        entry = self.look_up(args)
+        if entry is None:
+            return self.reject(client, None, args, self.explain_unknown(args))
         if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
             return self.reject(
                 client, entry, args, f"ERR wrong number of arguments for '{entry.command.full_name}' command"
@@ -924,10 +933,9 @@ cdef class Dispatcher:
         cdef bint was_in_transaction = context.in_transaction
         cdef Entry entry
         cdef Py_ssize_t argc = len(args)
-        try:
-            entry = self.look_up(args)
-        except CommandError as error:
-            raise UnknownCommandError(str(error)) from None
+        entry = self.look_up(args)
+        if entry is None:
+            raise UnknownCommandError(self.explain_unknown(args))
         if entry.arity != argc and (entry.arity >= 0 or argc < -entry.arity):
             raise UnknownCommandError(f"ERR wrong number of arguments for '{entry.command.full_name}' command")
         context.client = client
@@ -1003,17 +1011,29 @@ cdef class Dispatcher:
         return 0
 
 
-def unknown_command(list args):
+cdef str show(bytes text, Py_ssize_t most):
+    """At most so many bytes of what a user sent, as `printable` shows them."""
+    cdef const char *p = PyBytes_AS_STRING(text)
+    cdef Py_ssize_t size = min(PyBytes_GET_SIZE(text), most)
+    for i in range(size):
+        if <unsigned char>p[i] < c' ':
+            return printable(text[:size])
+    return PyUnicode_DecodeLatin1(p, size, NULL)
+
+
+cdef str unknown_command(list args):
     """Redis's text for a command that does not exist, with the beginning of its arguments."""
-    cdef str text = f"ERR unknown command '{printable(args[0][:128])}'"
+    cdef str text = f"ERR unknown command '{show(<bytes>args[0], SHOWN)}'"
+    cdef str part
+    cdef list shown
+    cdef Py_ssize_t used = 0
     if len(args) == 1:
         return text
-    shown = []
-    used = 0
-    for arg in args[1:]:
-        if used >= 128:
+    shown = [text, ", with args beginning with: "]
+    for at in range(1, len(args)):
+        if used >= SHOWN:
             break
-        part = printable(arg[: 128 - used])
+        part = show(<bytes>args[at], SHOWN - used)
         shown.append(f"'{part}' ")
         used += len(part) + 3
-    return f"{text}, with args beginning with: {''.join(shown)}"
+    return "".join(shown)
