@@ -1,12 +1,12 @@
 """Subscriptions: SUBSCRIBE and its kin, and PUBSUB. Messages are sent by publish.pyx.
 
-Who is subscribed to what is kept by the server's hub. What is left to say here is what each command asks of it, and how
-its answer looks: a push for each name, which is the whole answer. Behaviour: Redis 8.6.
+Who is subscribed to what is kept by the server's hub, which confirms each name with a push: they are the whole answer. What
+is left to say here is what each command asks of it. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from streamd.commands.help import write_help
@@ -29,12 +29,11 @@ class Namespace(Protocol):
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[bytes]: ...
     def count_clients(self, name: bytes) -> int: ...
-    def names_of(self, client: Any) -> list[bytes]: ...
-    def total_of(self, client: Any) -> int:
-        """The number of subscriptions that a client is told of."""
+    def subscribe_all(self, client: Any, names: list[bytes], what: bytes, reply: ReplyWriter) -> None:
+        """Subscribe a client to names, and confirm each."""
 
-    def subscribe(self, client: Any, name: bytes) -> bool: ...
-    def unsubscribe(self, client: Any, name: bytes) -> bool: ...
+    def unsubscribe_all(self, client: Any, names: list[bytes], what: bytes, reply: ReplyWriter) -> None:
+        """End subscriptions, all of this kind without names, and confirm each."""
 
 
 class Hub(Protocol):
@@ -64,39 +63,13 @@ class PubSubContext(Protocol):
 # --- Subscribing ---------------------------------------------------------------------------------------------------
 
 
-def _confirm(ctx: PubSubContext, what: bytes, name: bytes | None, total: int) -> None:
-    """Tell a client of one subscription, or of its end."""
-    reply = ctx.confirmations()
-    reply.push(3)
-    reply.bulk(what)
-    if name is None:
-        reply.null()
-    else:
-        reply.bulk(name)
-    reply.integer(total)
-
-
-def _subscribe(ctx: PubSubContext, namespace: Namespace, what: bytes, names: Iterable[bytes]) -> None:
-    for name in names:
-        namespace.subscribe(ctx.client, name)
-        _confirm(ctx, what, name, namespace.total_of(ctx.client))
-
-
-def _unsubscribe(ctx: PubSubContext, namespace: Namespace, what: bytes, names: Sequence[bytes]) -> None:
-    """End subscriptions; without names, all of this kind."""
-    for name in names or namespace.names_of(ctx.client) or (None,):
-        if name is not None:
-            namespace.unsubscribe(ctx.client, name)
-        _confirm(ctx, what, name, namespace.total_of(ctx.client))
-
-
 @command(
     "SUBSCRIBE", arity=-2, group="pubsub", flags=SUBSCRIBE_FLAGS, channels=ChannelsAt(1, -1), since="2.0.0",
     complexity="O(N) with N being the number of channels",
     summary="Has the messages of channels pushed to this connection.", args=(multiple(string("channel")),),
 )  # fmt: skip
 def subscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    _subscribe(ctx, ctx.hub.channels, b"subscribe", args[1:])
+    ctx.hub.channels.subscribe_all(ctx.client, args[1:], b"subscribe", ctx.confirmations())
 
 
 @command(
@@ -105,7 +78,7 @@ def subscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     summary="Ends subscriptions to channels; without arguments, all of them.", args=(optional(multiple(string("channel"))),),
 )  # fmt: skip
 def unsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    _unsubscribe(ctx, ctx.hub.channels, b"unsubscribe", args[1:])
+    ctx.hub.channels.unsubscribe_all(ctx.client, args[1:], b"unsubscribe", ctx.confirmations())
 
 
 @command(
@@ -115,7 +88,7 @@ def unsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     args=(multiple(pattern("pattern")),),
 )  # fmt: skip
 def psubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    _subscribe(ctx, ctx.hub.patterns, b"psubscribe", args[1:])
+    ctx.hub.patterns.subscribe_all(ctx.client, args[1:], b"psubscribe", ctx.confirmations())
 
 
 @command(
@@ -124,7 +97,7 @@ def psubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     summary="Ends subscriptions to patterns; without arguments, all of them.", args=(optional(multiple(pattern("pattern"))),),
 )  # fmt: skip
 def punsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    _unsubscribe(ctx, ctx.hub.patterns, b"punsubscribe", args[1:])
+    ctx.hub.patterns.unsubscribe_all(ctx.client, args[1:], b"punsubscribe", ctx.confirmations())
 
 
 @command(
@@ -135,7 +108,7 @@ def punsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
 def ssubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     if ctx.in_transaction:
         raise CommandError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
-    _subscribe(ctx, ctx.hub.shard_channels, b"ssubscribe", args[1:])
+    ctx.hub.shard_channels.subscribe_all(ctx.client, args[1:], b"ssubscribe", ctx.confirmations())
 
 
 @command(
@@ -145,7 +118,7 @@ def ssubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     args=(optional(multiple(string("shardchannel"))),),
 )  # fmt: skip
 def sunsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    _unsubscribe(ctx, ctx.hub.shard_channels, b"sunsubscribe", args[1:])
+    ctx.hub.shard_channels.unsubscribe_all(ctx.client, args[1:], b"sunsubscribe", ctx.confirmations())
 
 
 # --- PUBSUB --------------------------------------------------------------------------------------------------------

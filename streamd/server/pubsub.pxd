@@ -41,6 +41,7 @@ cdef class Namespace:
     cdef int drop_name(self, bytes name) except -1
     cpdef bint subscribe(self, Client client, bytes name) except -1
     cpdef bint unsubscribe(self, Client client, bytes name) except -1
+    cdef Py_ssize_t total_of(self, Client client) except -1     # subscriptions that a client is told
 
 
 @cython.final

@@ -65,6 +65,14 @@ cdef Py_ssize_t literal_length(const char *p, Py_ssize_t n) noexcept nogil:
     return i
 
 
+cdef int confirm(ReplyWriter reply, bytes what, bytes name, Py_ssize_t total) except -1:
+    """Tell a client of one subscription, or of its end; without a name, that there was none."""
+    reply.push(3)
+    reply.bulk(what)
+    reply.bulk(name)
+    return reply.integer(total)
+
+
 # --- Names of one kind ----------------------------------------------------------------------------------------------
 
 cdef class Namespace:
@@ -107,7 +115,7 @@ cdef class Namespace:
         """The names that a client is subscribed to, in the order in which it subscribed, as a list."""
         return [] if client.subscribed is None else list(client.subscribed[self.kind])
 
-    def total_of(self, Client client not None):
+    cdef Py_ssize_t total_of(self, Client client) except -1:
         """The number of subscriptions that a client is told: sharded ones count alone, the others together."""
         if client.subscribed is None:
             return 0
@@ -131,6 +139,19 @@ cdef class Namespace:
         clients.append(client)
         client.hold_name(name)
         return True
+
+    def subscribe_all(self, Client client not None, list names not None, bytes what, ReplyWriter reply not None):
+        """Subscribe a client to names, and confirm each; `what` is what confirmations begin with."""
+        for name in names:
+            self.subscribe(client, name)
+            confirm(reply, what, name, self.total_of(client))
+
+    def unsubscribe_all(self, Client client not None, list names not None, bytes what, ReplyWriter reply not None):
+        """End a client's subscriptions to names, all of this kind when there are none, and confirm each."""
+        for name in names or self.names_of(client) or [None]:
+            if name is not None:
+                self.unsubscribe(client, name)
+            confirm(reply, what, name, self.total_of(client))
 
     cpdef bint unsubscribe(self, Client client, bytes name) except -1:
         """End a client's subscription to a name; False when there is none."""
