@@ -656,7 +656,8 @@ def append(ctx: Context, args: list[bytes]) -> None:
     else:
         length = len(present) + len(more)
         check_length(ctx, length)
-        ctx.db.change_string(name, present + more, b"append", ENCODING_RAW)
+        del present  # so that it can grow in its place
+        ctx.db.append_string(name, more)
     ctx.dirty += 1
     ctx.reply.integer(length)
 

@@ -44,6 +44,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 from streamd.heap cimport free, realloc
@@ -57,6 +58,26 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
 
 cdef extern from *:
+    """
+    /* A bytes object that nobody else knows of, with more at its end; it may move. NULL when there is no memory:
+       then it is as it was, where _PyBytes_Resize would have freed it. */
+    static PyObject *streamd_extend(PyObject *string, const char *more, Py_ssize_t size)
+    {
+        Py_ssize_t length = PyBytes_GET_SIZE(string);
+        PyBytesObject *moved = PyObject_Realloc(string, offsetof(PyBytesObject, ob_sval) + length + size + 1);
+        if (moved == NULL)
+            return NULL;
+        memcpy(moved->ob_sval + length, more, size);
+        moved->ob_sval[length + size] = 0;
+        Py_SET_SIZE(moved, length + size);
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+        moved->ob_shash = -1;
+    #pragma GCC diagnostic pop
+        return (PyObject *)moved;
+    }
+    """
+    PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
     int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
 
 __all__ = [
@@ -624,6 +645,32 @@ cdef class Database:
             self.overwrite(slot, value)
         slot.encoding_hint = <unsigned char>hint
         return self.event(EVENT_STRING, event, key)
+
+    def append_string(self, bytes key not None, bytes more not None):
+        """Add to the end of the string under a key, and tell of the event `append`; KeyError when there is none.
+
+        A string that nobody else has a reference to grows in its place: to add a little to a long one takes little.
+        """
+        cdef Slot slot = self.lookup(key)
+        cdef PyObject *string
+        cdef PyObject *grown
+        if slot is None or type(slot.value) is not bytes:
+            raise KeyError(key)
+        string = <PyObject *>slot.value
+        if string.ob_refcnt > 1:
+            return self.change_string(key, <bytes>slot.value + more, b"append", HINT_RAW)
+        self.weigh(slot, -1)
+        Py_INCREF(<object>string)
+        slot.value = None
+        grown = extend(string, PyBytes_AS_STRING(more), PyBytes_GET_SIZE(more))
+        slot.value = <object>(string if grown is NULL else grown)
+        Py_DECREF(slot.value)
+        self.weigh(slot, 1)
+        if grown is NULL:
+            raise MemoryError("no memory for a longer string")
+        self.overwrite(slot, slot.value)
+        slot.encoding_hint = HINT_RAW
+        return self.event(EVENT_STRING, b"append", key)
 
     cpdef bint delete(self, bytes key, bint tells=False) except -1:
         """Remove a key; False when it is missing.

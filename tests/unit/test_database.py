@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 
@@ -45,6 +46,51 @@ def db() -> Database:
     db = Database()
     db.now_ms = 1000
     return db
+
+
+# --- Strings that grow -----------------------------------------------------------------------------------------------
+
+
+def test_a_long_string_is_not_copied_to_add_a_little(db: Database) -> None:
+    tracemalloc.start()
+    try:
+        db.add(b"k", bytes(1 << 20))
+        before = db.object_bytes
+        tracemalloc.reset_peak()
+        db.append_string(b"k", b"more" * 8)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert db.find(b"k") == bytes(1 << 20) + b"more" * 8
+    assert peak < 1.5 * (1 << 20)
+    assert before < db.object_bytes < before + 64
+    db.check_invariants()
+
+
+def test_a_string_that_others_have_does_not_change_when_the_one_of_a_key_grows(db: Database) -> None:
+    value = b"x" * 1000
+    db.add(b"k", value)
+    db.append_string(b"k", b"y")
+    assert value == b"x" * 1000
+    assert db.find(b"k") == value + b"y"
+
+
+def test_a_string_that_has_grown_has_another_hash(db: Database) -> None:
+    value = bytes([1, 2, 3]) * 10
+    assert hash(value)  # it is kept in the object
+    db.add(b"k", value)
+    del value
+    for _ in range(100):
+        db.append_string(b"k", b"abc")
+    assert hash(db.find(b"k")) == hash(bytes(bytearray([1, 2, 3] * 10)) + b"abc" * 100)
+    db.check_invariants()
+
+
+def test_nothing_is_added_to_a_key_that_is_missing_or_no_string(db: Database) -> None:
+    db.add(b"v", Value())
+    for name in (b"v", b"missing"):
+        with pytest.raises(KeyError):
+            db.append_string(name, b"more")
 
 
 # --- Many keys -------------------------------------------------------------------------------------------------------
