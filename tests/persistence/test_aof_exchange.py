@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.aof import Store, bytes_of, commands, open_aof
 from support.handler import set_time
+from support.observed import run_observed
 from support.real_files import RealRedis, all_oracles, check_aof, view
 from support.servers import Oracle, eventually
 
@@ -86,6 +87,32 @@ def test_redis_loads_our_commands(oracle: Oracle, tmp_path: Path) -> None:
         assert redis.started, redis.log
         options = {"times": False, "producers": is_new(oracle)}
         assert view(redis.run, **options) == view(store.run, **options)
+
+
+def test_redis_loads_what_increx_did(oracle: Oracle, tmp_path: Path) -> None:
+    store = Store()
+    set_time(store.context, int(time.time() * 1000))
+    aof = open_aof(tmp_path, store, use_rdb_preamble=False)
+    store.context.is_propagating = True
+    for args in commands(
+        "INCREX new",
+        "SET kept 5 PXAT 9999999999999",
+        "INCREX kept BYINT 7 UBOUND 10 SATURATE",
+        "INCREX half BYFLOAT 0.5 PX 100000000",
+        "SET held 5 PX 100000000",
+        "INCREX held PERSIST",
+        "INCREX held BYINT 100 UBOUND 30",
+        "SET ended 5",
+        "INCREX ended PXAT 1",
+    ):
+        effects = run_observed(store.context, args)
+        aof.buffer.append_effects([(0, list(effect)) for effect in effects], store.context.now_ms)
+    aof.close()
+    with RealRedis(oracle, tmp_path) as redis:
+        assert redis.started, redis.log
+        found = view(redis.run)
+        assert found == view(store.run)
+        assert sorted(found) == [b"half", b"held", b"kept", b"new"]
 
 
 def test_redis_finds_pending_entries_whose_entries_are_gone(oracle: Oracle, tmp_path: Path) -> None:

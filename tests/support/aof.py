@@ -24,7 +24,7 @@ from streamd.persistence.rdb_format import LoadOptions as RdbOptions
 
 from .handler import HandlerContext, make_context, run
 
-for family in ("generic", "group", "read", "stream", "stream_info", "strings"):
+for family in ("generic", "group", "increx", "read", "stream", "stream_info", "strings"):
     importlib.import_module(f"streamd.commands.{family}")  # their handlers enter the table
 
 __all__ = ["FailingFiles", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
