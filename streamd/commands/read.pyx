@@ -616,6 +616,7 @@ cdef int reply_new(
     cdef StreamCursor cursor
     cdef StreamID after = group.last_id
     cdef bint with_idle = read.min_idle_ms >= 0
+    cdef bint is_measured = read.quota.max_bytes != 0
     cdef int64_t n = 0, claimed = 0
     cdef int64_t length = <int64_t>stream.length
     cdef size_t opened = open_entries(reply, &read.quota, min(read.count, length) if read.count else length)
@@ -624,7 +625,7 @@ cdef int reply_new(
     if (n < read.count or read.count == 0) and has_new(stream, group):
         id_increment(&after)        # below the last live entry, so not the greatest ID
         cursor_seek(stream, &cursor, after, MAX_ID, False)
-        while not has_enough_bytes(&read.quota, reply, n) and cursor_next(&cursor):
+        while not (is_measured and has_enough_bytes(&read.quota, reply, n)) and cursor_next(&cursor):
             if with_idle:
                 write_entry_with_idle(reply, &cursor, 0, 0)
             else:

@@ -24,6 +24,7 @@ cdef class ReplyWriter:
     # Compiled callers. `raw_c` and all below may move `data`.
     cdef char *grow(self, size_t n) except NULL           # room for n more bytes; returns data + length
     cdef int raw_c(self, const char *p, size_t n) except -1
+    cdef int raw_parts(self, const char *head, size_t head_size, const char *tail, size_t tail_size) except -1
     cdef int bulk_c(self, const char *p, size_t n) except -1
     cpdef int bulk_int64(self, int64_t value) except -1             # a bulk string of the decimal digits
     cpdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1    # a bulk string `ms-seq`

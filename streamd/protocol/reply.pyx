@@ -429,6 +429,18 @@ cdef class ReplyWriter:
         self.length += n
         return 0
 
+    cdef int raw_parts(self, const char *head, size_t head_size, const char *tail, size_t tail_size) except -1:
+        """Append bytes that stand in two places, some in the first at least."""
+        cdef size_t n = head_size + tail_size
+        if passes_limit(self, n) and self.pass_limit():
+            return 0
+        cdef char *to = room(self, n)
+        memcpy(to, head, head_size)
+        if tail_size:
+            memcpy(to + head_size, tail, tail_size)
+        self.length += n
+        return 0
+
     cdef int bulk_c(self, const char *p, size_t n) except -1:
         """Append n bytes as one bulk string."""
         if n > <size_t>-1 - SMALL_REPLY:

@@ -177,11 +177,9 @@ cdef class Client:
         if dispatcher.executing is self:
             if self.deferred is None:
                 self.deferred = self.new_writer()
-            self.deferred.raw_c(head, head_length)
-            self.deferred.raw_c(tail, tail_length)
+            self.deferred.raw_parts(head, head_length, tail, tail_length)
             return 0
-        self.reply.raw_c(head, head_length)
-        self.reply.raw_c(tail, tail_length)
+        self.reply.raw_parts(head, head_length, tail, tail_length)
         if not self.is_congested:
             self.want_write()
         if self.reply.length >= dispatcher.output_watch[self.output_class]:
