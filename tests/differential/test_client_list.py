@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from support.later import LATER_CLIENT_FIELDS
 from support.observing import client_fields, same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire, split_line
@@ -20,8 +21,6 @@ COMPARED = (
     "cmd", "user", "redir", "resp", "lib-name", "lib-ver", "io-thread", "tot-cmds",
 )  # fmt: skip
 """Fields that say something of the connection, and not of how a server keeps it."""
-NEWER = ("read-events", "parse-batch-cmd-sum", "parse-batch-cnt")
-"""Fields of Redis 8.8, after those of the one that is compared with."""
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +76,9 @@ def test_a_connection_is_described_as_redis_does(requests: str, streamd_server: 
                 wire.call(*split_line(line))
             fields = client_fields(other, client_id)
             assert list(fields)[:6] == ["id", "addr", "laddr", "fd", "name", "age"]
-            return [name for name in fields if name not in NEWER], {name: fields[name] for name in COMPARED}
+            return [name for name in fields if name not in LATER_CLIENT_FIELDS], {
+                name: fields[name] for name in COMPARED
+            }
 
     same_story(story, streamd_server, redis_server)
 

@@ -14,7 +14,7 @@ from streamd.persistence.rdb_write import dump_value
 pytestmark = pytest.mark.real
 
 HELLO = dump_value(b"hello")
-STREAM = dump_value(make_stream(3, entries=12))
+STREAM = dump_value(make_stream(3, entries=12, has_unowned=False))
 TTL_LATER = 10**15
 
 
@@ -125,7 +125,7 @@ def test_times_that_are_none(plain: Pair, ttl: str) -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        b"", b"x", HELLO[:-1], HELLO[:-8] + b"\x01" * 8, HELLO[:-8] + bytes(8), make_payload(b"\0\x05hello", 14),
+        b"", b"x", HELLO[:-1], HELLO[:-8] + b"\x01" * 8, HELLO[:-8] + bytes(8), make_payload(b"\0\x05hello", 16),
         make_payload(b"\0\x05hello", 1), make_payload(b"\0\x05hello and more"),
         make_payload(b"\0\xc5hello"), make_payload(b""), make_payload(b"\xff"), make_payload(b"\x00\x82"),
         make_payload(b"\x1a\x00"), make_payload(b"\x1a\x01" + make_string(bytes(15)) + make_string(bytes(20))),

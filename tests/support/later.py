@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from streamd.commands import load_all
+from streamd.commands.spec import table
+
 from .wire import Reply
 
-__all__ = ["LATER_OPTIONS", "flags_before", "without_created", "without_later_fixes"]
+__all__ = [
+    "LATER_CLIENT_FIELDS",
+    "LATER_OPTIONS",
+    "flags_before",
+    "later_commands",
+    "without_created",
+    "without_later_fixes",
+]
 
 INCOMPLETE_KEYS = frozenset({"xread", "xreadgroup"})
 """Commands whose key specification is marked as incomplete since 8.6.6."""
 
 LATER_OPTIONS = {name: frozenset({b"maxcount", b"maxsize"}) for name in ("xread", "xreadgroup")}
 """Arguments in COMMAND DOCS that are newer, by the name of their command."""
+
+LATER_CLIENT_FIELDS = ("read-events", "parse-batch-cmd-sum", "parse-batch-cnt")
+"""Fields of CLIENT LIST and INFO since 8.8."""
+
+
+def later_commands() -> set[bytes]:
+    """Names of commands that 8.6.3 does not have."""
+    load_all()
+    return {command.full_name.encode() for command in table.walk() if command.is_newer}
 
 
 def flags_before(command: str, flags: Iterable[Reply]) -> list[Reply]:

@@ -52,8 +52,13 @@ class Memory:
 # --- Values ----------------------------------------------------------------------------------------------------------
 
 
-def make_stream(seed: int = 0, entries: int = 30, node_max_entries: int = 7, groups: int = 2) -> Stream:
-    """A stream with tombstones, groups, pending entries of all ages and of nobody, idle consumers, idempotent producers."""
+def make_stream(
+    seed: int = 0, entries: int = 30, node_max_entries: int = 7, groups: int = 2, *, has_unowned: bool = True
+) -> Stream:
+    """A stream with tombstones, groups, pending entries of all ages, idle consumers, idempotent producers.
+
+    has_unowned  some of the pending entries have no owner, which a Redis before 8.8 does not know
+    """
     chance = random.Random(seed)
     stream = Stream(node_max_entries=node_max_entries)
     ids = []
@@ -77,7 +82,7 @@ def make_stream(seed: int = 0, entries: int = 30, node_max_entries: int = 7, gro
                 delivery_ms=NOW_MS + chance.randrange(50),
                 delivery_count=chance.choice([1, 2, 2**40]),
             )
-        for each in chance.sample(ids, len(ids) // 5 if number else 0):
+        for each in chance.sample(ids, len(ids) // 5 if number and has_unowned else 0):
             group.disown(each, chance.choice([0, 1, 2**63 - 1]))
     if chance.random() < 0.5:
         stream.idempotency = Idempotency(IdempotencyRegistry(), 100, 100)
