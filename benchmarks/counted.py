@@ -29,19 +29,19 @@ import hiredis
 import uvloop
 
 from benchmarks.load import make_request
+from streamd.core.client import Client
 from streamd.engine.database import Database
 from streamd.engine.delivery import read_new
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
-from streamd.persistence.aof_buffer import AofBuffer
-from streamd.persistence.aof_reader import AofReader
-from streamd.persistence.rdb_read import RdbReader
-from streamd.persistence.rdb_write import RdbWriter
+from streamd.persistence.aof.buffer import AofBuffer
+from streamd.persistence.aof.reader import AofReader
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.write import RdbWriter
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
-from streamd.server.app import Server
-from streamd.server.client import Client
-from streamd.server.config import Config
+from streamd.serve.app import Server
+from streamd.settings.config import Config
 
 __all__ = ["IDLE", "NOTHING", "OPERATIONS", "Operation"]
 

@@ -18,8 +18,8 @@ from types import TracebackType
 import uvloop
 
 from streamd.errors import StreamdError
-from streamd.server.app import Server
-from streamd.server.config import Config
+from streamd.serve.app import Server
+from streamd.settings.config import Config
 
 __all__ = ["EmbeddedServer", "start"]
 

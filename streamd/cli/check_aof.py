@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from streamd.persistence.aof_check import Checked, check_file, cut_file, is_manifest
-from streamd.persistence.manifest import Manifest, ManifestError, ManifestFile
+from streamd.persistence.aof.check import Checked, check_file, cut_file, is_manifest
+from streamd.persistence.aof.manifest import Manifest, ManifestError, ManifestFile
 
 __all__ = ["check"]
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from streamd.errors import CorruptFileError, one_line
-from streamd.persistence.rdb_format import LoadOptions
-from streamd.persistence.rdb_read import RdbReader
-from streamd.persistence.snapshot import load_file
+from streamd.persistence.rdb.format import LoadOptions
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.snapshot import load_file
 
 __all__ = ["check"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamd import REDIS_VERSION
 
 if TYPE_CHECKING:
-    from streamd.commands.spec import Arg, Command, CommandTable
+    from streamd.core.spec import Arg, Command, CommandTable
 
 __all__ = ["manual", "render", "syntax"]
 
@@ -27,8 +27,8 @@ TITLES = {
 
 def render() -> str:
     """The page for all commands of this server."""
-    from streamd.commands import load_all
-    from streamd.commands.spec import table
+    from streamd.core.spec import table
+    from streamd.serve.families import load_all
 
     load_all()
     return manual(table)

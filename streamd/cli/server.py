@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 from streamd import REDIS_VERSION, __version__
+from streamd.core import log as server_log
 from streamd.errors import ConfigError
-from streamd.server import log as server_log
-from streamd.server.config import Config, ConfigFileError, UnresolvedError, fatal_text
-from streamd.server.limits import RESERVED_FILES, allow_clients
+from streamd.serve.limits import RESERVED_FILES, allow_clients
+from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text
 
 __all__ = ["main", "serve"]
 
@@ -91,7 +91,7 @@ def run(config: Config) -> int:
     }
     for name in config.without_effect():
         log.warning("The setting %s has no effect yet", name)
-    from streamd.server.app import run as run_server
+    from streamd.serve.app import run as run_server
 
     return run_server(config)
 

@@ -15,7 +15,7 @@ from support.servers import eventually
 
 import streamd.embedded
 from streamd.errors import ConfigError
-from streamd.server.app import ListenError, is_local
+from streamd.serve.app import ListenError, is_local
 
 
 def connect(port: int) -> redis.Redis:

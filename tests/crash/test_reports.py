@@ -31,9 +31,9 @@ def check_report(text: str, number: int) -> None:
     for expected in (
         f" crashed by signal: {number}, si_code: ",
         "------ STACK TRACE ------",
-        '/streamd/server/app.py", line ',
+        '/streamd/serve/app.py", line ',
         "C, the most recent call first:",
-        "/server/crash.cpython-",
+        "/debug/crash.cpython-",
         "------ INFO OUTPUT ------\n# Server\n",
         "\ncmdstat_xadd:calls=1,",
         "------ CURRENT CLIENT INFO ------",
@@ -78,7 +78,7 @@ def test_a_fault_is_reported_with_its_address(new_streamd: Start) -> None:
         crash(wire, "DEBUG", "SEGFAULT")
         assert server.process.wait(30) == -signal.SIGSEGV
     assert "Accessing address: 0x10\n" in server.log()
-    assert '/streamd/commands/debug.py", line ' in server.log()
+    assert '/streamd/debug/debug_commands.py", line ' in server.log()
 
 
 def test_the_report_can_be_turned_off(new_streamd: Start) -> None:
@@ -123,7 +123,7 @@ def test_sigalrm_shows_the_stacks_and_the_server_goes_on(new_streamd: Start) -> 
             eventually(lambda times=times: server.log().count(" --------\n") == times)  # type: ignore[misc]
             assert wire.call("PING") == Reply("+", b"PONG")
     assert server.log().count("\nReceived SIGALRM\n") == 2
-    assert '/streamd/server/app.py", line ' in server.log()
+    assert '/streamd/serve/app.py", line ' in server.log()
 
 
 @pytest.mark.real
@@ -140,7 +140,7 @@ def test_the_watchdog_shows_where_a_server_hangs(new_streamd: Start, new_redis: 
             wire.call("DEBUG", "SLEEP", "1")
             assert server.log().count("\n--- WATCHDOG TIMER EXPIRED ---\n") == 1
             assert wire.call("CONFIG", "GET", "watchdog*").plain() == []
-    assert '/streamd/commands/debug.py", line ' in server.log()
+    assert '/streamd/debug/debug_commands.py", line ' in server.log()
 
 
 # --- When memory runs out --------------------------------------------------------------------------------------------

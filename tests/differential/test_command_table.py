@@ -17,10 +17,10 @@ from support.later import LATER_OPTIONS, flags_before
 from support.servers import Server
 from support.wire import Reply, ReplyReader, Wire
 
-from streamd.commands import load_all
-from streamd.commands.command_info import write_docs, write_info
-from streamd.commands.spec import Command, table
+from streamd.core.spec import Command, table
+from streamd.observe.command_info import write_docs, write_info
 from streamd.protocol.reply import ReplyWriter
+from streamd.serve.families import load_all
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from support.tables import cases
 from support.wire import Reply
 
 from streamd.errors import ConfigError
-from streamd.server.config import Config, ConfigFileError, UnresolvedError, fatal_text
+from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ from support.differential import Pair
 from support.rdb import make_payload, make_stream, make_string
 from support.wire import Reply, Wire
 
-from streamd.persistence.rdb_write import dump_value
+from streamd.persistence.rdb.write import dump_value
 
 pytestmark = pytest.mark.real
 

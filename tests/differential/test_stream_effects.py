@@ -22,8 +22,8 @@ from support.scripts import KEYS, Script, scripts
 from support.servers import start_redis, start_streamd
 from support.stories import Stage
 
-from streamd.commands import load_all
 from streamd.engine.stream import Stream
+from streamd.serve.families import load_all
 
 pytestmark = pytest.mark.real
 

@@ -13,8 +13,8 @@ from support.servers import Server, eventually
 from support.tables import cases
 from support.wire import Reply
 
-from streamd.commands import load_all
-from streamd.commands.spec import Command, table
+from streamd.core.spec import Command, table
+from streamd.serve.families import load_all
 
 pytestmark = pytest.mark.real
 

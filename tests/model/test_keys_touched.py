@@ -21,16 +21,16 @@ from collections.abc import Iterator
 import pytest
 from support.requests import NAMES, random_request
 
-from streamd.commands import load_all
-from streamd.commands.spec import Command, KeyUse, keys_of, table
+from streamd.core.client import Client
+from streamd.core.spec import Command, KeyUse, keys_of, table
 from streamd.engine.database import Database, KeyspaceListener
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
-from streamd.server.app import Server
-from streamd.server.client import Client
-from streamd.server.config import Config
-from streamd.server.permissions import Permissions, Rules
+from streamd.serve.app import Server
+from streamd.serve.families import load_all
+from streamd.settings.config import Config
+from streamd.users.permissions import Permissions, Rules
 
 load_all()
 

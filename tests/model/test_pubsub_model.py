@@ -17,12 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from streamd.core.blocking import BlockedClients
+from streamd.core.client import Client
+from streamd.core.execute import Dispatcher
 from streamd.engine.database import Database
 from streamd.engine.glob import match
 from streamd.engine.lazyfree import LazyFree
-from streamd.server.blocking import BlockedClients
-from streamd.server.client import Client
-from streamd.server.dispatch import Dispatcher
 
 CHANNELS = [
     b"",

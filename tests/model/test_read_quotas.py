@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.handler import HandlerContext, make_context, run, set_time
 
-import streamd.commands.group
-import streamd.commands.read  # noqa: F401
+import streamd.data.streams.groups
+import streamd.data.streams.reading  # noqa: F401
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.protocol.reply import ReplyWriter

@@ -14,8 +14,8 @@ from support.aof import FailingFiles, Store, bytes_of, commands, make_aof, open_
 from support.servers import eventually
 
 from streamd.errors import StreamdError
-from streamd.persistence.aof import AofState, AppendOnlyFile, CannotPersistError
-from streamd.persistence.aof_load import AofLoadError, LoadOptions
+from streamd.persistence.aof.file import AofState, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof.load import AofLoadError, LoadOptions
 
 NOW = 1_700_000_000_000
 ADD = commands("XADD s 1-1 f v")[0]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.aof import Store, bytes_of, commands, make_aof, open_aof
 
 from streamd.errors import CorruptFileError
-from streamd.persistence.aof_load import AofLoadError, LoadOptions
-from streamd.persistence.aof_reader import AofFault, AofReader, UnknownCommandError
+from streamd.persistence.aof.load import AofLoadError, LoadOptions
+from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
 
 INCR = "appendonly.aof.1.incr.aof"
 BASE = "appendonly.aof.1.base.rdb"

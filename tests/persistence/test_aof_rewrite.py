@@ -10,9 +10,9 @@ import pytest
 from support.aof import FailingFiles, Store, commands, open_aof
 from support.handler import set_time
 
-from streamd.persistence.aof_reader import AofReader
-from streamd.persistence.aof_rewrite import BaseOptions, write_base
-from streamd.persistence.rdb_format import WriteOptions
+from streamd.persistence.aof.reader import AofReader
+from streamd.persistence.aof.rewrite import BaseOptions, write_base
+from streamd.persistence.rdb.format import WriteOptions
 
 NOW = 1_700_000_000_000
 

@@ -16,7 +16,7 @@ from support.real_files import all_oracles, check_aof
 from support.servers import python_environment
 
 from streamd.cli import program
-from streamd.persistence.aof_check import is_manifest
+from streamd.persistence.aof.check import is_manifest
 
 HEAD = commands("SELECT 0", "XADD s 1-1 f v", "XADD s 2-1 f v")
 TAIL = commands("XADD s 3-1 f v", "MULTI", "XADD s 4-1 f v", "XADD s 5-1 f v", "EXEC")

@@ -12,7 +12,7 @@ from support.servers import Server, eventually, find_oracle
 from support.wire import Reply, Wire
 
 from streamd.engine.stream import Stream
-from streamd.persistence.rdb_read import restore_value
+from streamd.persistence.rdb.read import restore_value
 
 StartServer = Callable[..., Server]
 

@@ -22,9 +22,9 @@ from support.wire import Reply, Wire
 from streamd.engine.database import Database
 from streamd.engine.listpack import convert
 from streamd.engine.stream import Stream
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
-from streamd.persistence.rdb_read import restore_value
-from streamd.persistence.rdb_write import dump_value
+from streamd.persistence.rdb.format import LoadOptions, WriteOptions
+from streamd.persistence.rdb.read import restore_value
+from streamd.persistence.rdb.write import dump_value
 
 pytestmark = pytest.mark.real(since="7.0")
 

@@ -28,9 +28,9 @@ from streamd.engine.group import Group
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError, UnsupportedValueError
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
-from streamd.persistence.rdb_read import RdbReader, restore_value
-from streamd.persistence.rdb_write import RdbWriter, dump_value
+from streamd.persistence.rdb.format import LoadOptions, WriteOptions
+from streamd.persistence.rdb.read import RdbReader, restore_value
+from streamd.persistence.rdb.write import RdbWriter, dump_value
 
 AT_NOW = LoadOptions(now_ms=NOW_MS)
 

@@ -17,8 +17,8 @@ from streamd.cli import program
 from streamd.engine.database import Database
 from streamd.errors import CorruptFileError
 from streamd.persistence.files import Files
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
-from streamd.persistence.snapshot import load_file, save_to_file, temporary_path
+from streamd.persistence.rdb.format import LoadOptions, WriteOptions
+from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path
 
 
 class Journal(Files):
@@ -132,7 +132,7 @@ def test_a_child_that_is_killed_leaves_the_old_snapshot(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from streamd.engine.database import Database
-from streamd.persistence.snapshot import save_to_file
+from streamd.persistence.rdb.snapshot import save_to_file
 db = Database(0)
 for i in range(20):
     db.add(b"%d" % i, os.urandom(100_000))

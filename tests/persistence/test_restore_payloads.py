@@ -14,9 +14,9 @@ from support.rdb import NOW_MS, STRINGS, make_length, make_payload, make_stream,
 from streamd.engine.listpack import encode
 from streamd.engine.stream import Stream, agrees_on
 from streamd.errors import CorruptFileError
-from streamd.persistence.rdb_format import FORMS, LoadOptions, WriteOptions
-from streamd.persistence.rdb_read import PayloadError, restore_value
-from streamd.persistence.rdb_write import dump_value
+from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions
+from streamd.persistence.rdb.read import PayloadError, restore_value
+from streamd.persistence.rdb.write import dump_value
 
 # --- Payloads that come back --------------------------------------------------------------------------------------------
 

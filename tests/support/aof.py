@@ -11,21 +11,23 @@ from typing import Any
 
 import hiredis
 
-from streamd.commands.spec import table
+from streamd.core.spec import table
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
-from streamd.persistence.aof import AofOptions, AppendOnlyFile
-from streamd.persistence.aof_buffer import AofBuffer
-from streamd.persistence.aof_load import LoadOptions, UnknownCommandError, snapshot_loader
-from streamd.persistence.aof_rewrite import BaseOptions, write_base
+from streamd.persistence.aof.buffer import AofBuffer
+from streamd.persistence.aof.file import AofOptions, AppendOnlyFile
+from streamd.persistence.aof.load import LoadOptions, UnknownCommandError, snapshot_loader
+from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.files import Files
-from streamd.persistence.rdb_format import LoadOptions as RdbOptions
+from streamd.persistence.rdb.format import LoadOptions as RdbOptions
+from streamd.serve.families import FAMILIES
 
 from .handler import HandlerContext, make_context, run
 
-for family in ("generic", "group", "increx", "read", "stream", "stream_info", "strings"):
-    importlib.import_module(f"streamd.commands.{family}")  # their handlers enter the table
+for family in FAMILIES:
+    if family.startswith("data."):
+        importlib.import_module(f"streamd.{family}")  # their handlers enter the table
 
 __all__ = ["FailingFiles", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import hiredis
 
-from streamd.commands.context import BlockRequest, Context
-from streamd.commands.spec import table
+from streamd.core.context import BlockRequest, Context
+from streamd.core.spec import table
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
 from streamd.errors import CommandError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from streamd.commands import load_all
-from streamd.commands.spec import table
+from streamd.core.spec import table
+from streamd.serve.families import load_all
 
 from .wire import Reply
 

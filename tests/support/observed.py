@@ -15,7 +15,7 @@ from typing import Any
 
 import hiredis
 
-from streamd.commands.spec import table
+from streamd.core.spec import table
 
 from .handler import HandlerContext, run
 from .later import without_created

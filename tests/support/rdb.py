@@ -10,10 +10,10 @@ from streamd.engine.database import Database
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.engine.stream import Stream
-from streamd.persistence.crc64 import crc64
-from streamd.persistence.rdb_format import LoadOptions, WriteOptions
-from streamd.persistence.rdb_read import RdbReader
-from streamd.persistence.rdb_write import RdbWriter
+from streamd.persistence.rdb.crc64 import crc64
+from streamd.persistence.rdb.format import LoadOptions, WriteOptions
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.write import RdbWriter
 
 __all__ = [
     "NOW_MS",

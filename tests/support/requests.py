@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from streamd.commands.spec import Arg, Command
+from streamd.core.spec import Arg, Command
 
 __all__ = ["NAMES", "random_request"]
 

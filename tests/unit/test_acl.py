@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.commands import load_all
-from streamd.commands.acl import merge_selectors
-from streamd.commands.spec import ChannelsAt, Command, KeysAfter, KeysAt, KeySpec, keys_of, table
+from streamd.core.spec import ChannelsAt, Command, KeysAfter, KeysAt, KeySpec, keys_of, table
 from streamd.engine.glob import match
 from streamd.errors import AclError, RuleError, UnmatchedError
 from streamd.protocol.request import RequestParser, forget_words
-from streamd.server import acl as acl_module
-from streamd.server.acl import Acl, CommandIndex, DenialLog, FileReader, LogEntry, Reason, User, as_set, hash_of
-from streamd.server.config import Config
-from streamd.server.permissions import Catalogue, Permissions, Rules
+from streamd.serve.families import load_all
+from streamd.settings.config import Config
+from streamd.users import acl as acl_module
+from streamd.users.acl import Acl, CommandIndex, DenialLog, FileReader, LogEntry, Reason, User, as_set, hash_of
+from streamd.users.acl_commands import merge_selectors
+from streamd.users.permissions import Catalogue, Permissions, Rules
 
 load_all()
 NAMES = [each.full_name for each in table.walk() if each.handler is not None]

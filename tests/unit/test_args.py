@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamd.commands import args
+from streamd.core import args
 from streamd.entry_id import MAX_PART, parse_id
 from streamd.errors import InvalidIDError, NotIntegerError
 

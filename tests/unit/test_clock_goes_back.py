@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-from streamd.commands import load_all
+from streamd.serve.families import load_all
 
 load_all()
 

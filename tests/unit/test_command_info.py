@@ -8,8 +8,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from streamd.commands import command_info
-from streamd.commands.spec import (
+from streamd.core.spec import (
     Arg,
     Command,
     CommandTable,
@@ -26,6 +25,7 @@ from streamd.commands.spec import (
     token,
 )
 from streamd.errors import CommandError
+from streamd.observe import command_info
 from streamd.protocol.reply import ReplyWriter
 
 

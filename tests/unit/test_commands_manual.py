@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamd.cli.commands import manual, syntax
-from streamd.commands.spec import (
+from streamd.core.spec import (
     Command,
     CommandTable,
     block,
@@ -22,7 +22,7 @@ from streamd.commands.spec import (
 
 
 def declare(name: str, table: CommandTable, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Command:
-    monkeypatch.setattr("streamd.commands.spec.table", table)
+    monkeypatch.setattr("streamd.core.spec.table", table)
     given = {"arity": -1, "group": "stream", "since": "5.0.0", "summary": "Does it."} | more
     command(name, **given)(lambda ctx, args: None)
     return next(each for each in table.walk() if each.name == name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.server.config import (
+from streamd.settings.config import (
     Config,
     ConfigFileError,
     UnresolvedError,

@@ -10,13 +10,14 @@ import hiredis
 import pytest
 
 from streamd import REDIS_VERSION
-from streamd.commands import connection, load_all
-from streamd.commands.connection import HelloOptions, KillFilter, describe
-from streamd.commands.spec import table
+from streamd.clients import connection_commands as connection
+from streamd.clients.connection_commands import HelloOptions, KillFilter, describe
+from streamd.core.spec import table
 from streamd.errors import CommandError
 from streamd.protocol.reply import ReplyWriter
-from streamd.server.acl import Acl
-from streamd.server.config import Config
+from streamd.serve.families import load_all
+from streamd.settings.config import Config
+from streamd.users.acl import Acl
 
 NOT_A_NAME = "cannot contain spaces, newlines or special characters."
 

@@ -11,11 +11,12 @@ import hiredis
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-from streamd.commands import generic, strings
-from streamd.commands.generic import ExpireOptions, ScanOptions, parse_cursor
-from streamd.commands.long_double import LongDouble
-from streamd.commands.spec import table
-from streamd.commands.strings import SetOptions, expiry_at_ms
+from streamd.core.spec import table
+from streamd.data import keys as generic
+from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
+from streamd.data.strings import strings
+from streamd.data.strings.long_double import LongDouble
+from streamd.data.strings.strings import SetOptions, expiry_at_ms
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 
 SYNTAX = "ERR syntax error"

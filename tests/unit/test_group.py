@@ -9,9 +9,9 @@ import hiredis
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-import streamd.commands.read
-import streamd.commands.stream_info
-from streamd.commands.group import GROUP_HELP
+import streamd.data.streams.reading
+import streamd.data.streams.xinfo
+from streamd.data.streams.groups import GROUP_HELP
 from streamd.engine import delivery
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
@@ -386,7 +386,7 @@ def test_a_deleted_entry_of_the_history_is_an_id_and_a_null(ctx: HandlerContext,
     assert read(ctx, "a", id="0") == [entry(1), [b"2-1", None], entry(3)]
     assert group_of(ctx).pending((2, 1), (2, 1)) == [((2, 1), b"a", START_MS, 1)]
     ctx.reply.resp = resp
-    streamd.commands.read.xreadgroup(
+    streamd.data.streams.reading.xreadgroup(
         ctx, [b"XREADGROUP", b"GROUP", b"g", b"a", b"COUNT", b"1", b"STREAMS", b"s", b"1-1"]
     )
     assert ctx.reply.take().endswith(sent)
@@ -579,7 +579,7 @@ def test_xackdel_does_not_read_the_ids_of_a_missing_group(ctx: HandlerContext) -
 
 
 def test_an_empty_summary_has_nulls_of_both_kinds(ctx: HandlerContext) -> None:
-    from streamd.commands.group import xpending
+    from streamd.data.streams.groups import xpending
 
     xpending(ctx, [b"XPENDING", b"s", b"g"])
     assert ctx.reply.take() == b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"

@@ -9,10 +9,10 @@ import pytest
 from support.handler import make_context, run
 from support.servers import eventually
 
-from streamd.commands import load_all
 from streamd.engine.database import ACCESS_MODES, Database
 from streamd.heap import allocated, describe, trim
-from streamd.server.memory import DatabaseMemory, MemoryReport, diagnose, statistics
+from streamd.memory.accounting import DatabaseMemory, MemoryReport, diagnose, statistics
+from streamd.serve.families import load_all
 
 MB = 1 << 20
 

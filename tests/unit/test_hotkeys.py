@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.commands.hotkeys import SessionOptions
-from streamd.server.hotkeys import Session, Weights, request_size
+from streamd.observe.hotkeys import Session, Weights, request_size
+from streamd.observe.hotkeys_commands import SessionOptions
 
 
 def test_heavy_keys_are_remembered_among_many_light_ones() -> None:

@@ -9,8 +9,8 @@ import pytest
 from support.handler import START_MS, HandlerContext, make_context, run
 from support.observed import run_observed
 
-from streamd.commands import increx  # noqa: F401
-from streamd.commands.spec import table
+from streamd.core.spec import table
+from streamd.data.strings import increx  # noqa: F401
 from streamd.errors import WrongTypeError
 
 GREATEST, LEAST = 2**63 - 1, -(2**63)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from streamd.server import memory
-from streamd.server.acl import DenialLog
-from streamd.server.config import Config
-from streamd.server.histogram import Histogram
-from streamd.server.info import SECTIONS, human_size, render
-from streamd.server.slowlog import SlowLog
+from streamd.core.histogram import Histogram
+from streamd.memory import accounting as memory
+from streamd.observe.info import SECTIONS, human_size, render
+from streamd.observe.slowlog import SlowLog
+from streamd.settings.config import Config
+from streamd.users.acl import DenialLog
 
 
 class FakeDatabase:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from streamd.core.log import LEVELS, VERBOSE, LineFormatter, set_level, setup
 from streamd.errors import ConfigError
-from streamd.server.config import Config
-from streamd.server.log import LEVELS, VERBOSE, LineFormatter, set_level, setup
+from streamd.settings.config import Config
 
 log = logging.getLogger("streamd")
 

@@ -110,8 +110,8 @@ from streamd.engine.database import Database
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError
-from streamd.persistence.rdb_read import RdbReader
-from streamd.persistence.rdb_write import RdbWriter
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.write import RdbWriter
 
 stream = Stream(node_max_entries=10)
 group = stream.groups[b"g"] = Group(b"g")

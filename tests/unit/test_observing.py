@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.commands.latency import age
-from streamd.commands.lolwut import river
-from streamd.commands.sparkline import draw
-from streamd.server.latency import SAMPLES, LatencyMonitor
-from streamd.server.redaction import SECRETS, redacted
-from streamd.server.slowlog import SlowLog, cut
+from streamd.core.redaction import SECRETS, redacted
+from streamd.observe.latency import SAMPLES, LatencyMonitor
+from streamd.observe.latency_commands import age
+from streamd.observe.lolwut import river
+from streamd.observe.slowlog import SlowLog, cut
+from streamd.observe.sparkline import draw
 
 # --- SlowLog ----------------------------------------------------------------------------------------------------------
 

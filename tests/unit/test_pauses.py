@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.pauses import NARROW, WIDE
-from streamd.commands import load_all
-from streamd.commands.spec import table
+from streamd.core.spec import table
+from streamd.serve.families import load_all
 
 ELSEWHERE = {"CLUSTER", "XNACK", "BACKUP"}
 """What a server without a cluster refuses, and what the Redis beside it does not have yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.server.rates import Rate, RecentMost
+from streamd.observe.rates import Rate, RecentMost
 
 
 def test_a_rate_is_the_change_over_the_last_sixteen_steps() -> None:

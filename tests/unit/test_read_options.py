@@ -8,8 +8,8 @@ import hiredis
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-import streamd.commands.group  # noqa: F401  (declares its commands)
-from streamd.commands.read import ReadOptions, find_keys, parse_read
+import streamd.data.streams.groups  # noqa: F401  (declares its commands)
+from streamd.data.streams.reading import ReadOptions, find_keys, parse_read
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 

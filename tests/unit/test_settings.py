@@ -11,8 +11,8 @@ import pytest
 from streamd.cli.conf import render
 from streamd.errors import ConfigError, UnknownSettingError
 from streamd.protocol.inline import split_line
-from streamd.server.config import Config, Reader, replace_file
-from streamd.server.settings import GROUPS, SETTINGS, BufferLimit, Integer, Kind, Setting, by_name, quote, setting
+from streamd.settings.config import Config, Reader, replace_file
+from streamd.settings.table import GROUPS, SETTINGS, BufferLimit, Integer, Kind, Setting, by_name, quote, setting
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamd.commands.spec import (
+from streamd.core.spec import (
     Arg,
     Command,
     CommandTable,
@@ -77,7 +77,7 @@ def test_a_name_is_declared_once(commands: CommandTable) -> None:
 
 def test_the_decorator_declares_in_the_common_table(monkeypatch: pytest.MonkeyPatch) -> None:
     own = CommandTable()
-    monkeypatch.setattr("streamd.commands.spec.table", own)
+    monkeypatch.setattr("streamd.core.spec.table", own)
     declare = command("NOSUCH", arity=2, group="stream", flags="readonly", keys=KeysAt(1), since="1.0.0", summary="")
     assert declare(handler) is handler
     assert own["NOSUCH"].handler is handler

@@ -6,9 +6,9 @@ import hiredis
 import pytest
 from support.handler import HandlerContext, make_context, run
 
-from streamd.commands import load_all
 from streamd.engine.split import count_gathered, split
 from streamd.engine.stream import Stream
+from streamd.serve.families import load_all
 
 load_all()
 

@@ -9,7 +9,7 @@ import pytest
 from support.handler import make_context, run
 from support.servers import eventually
 
-import streamd.commands.stream  # noqa: F401  (declares its commands)
+import streamd.data.streams.entries  # noqa: F401  (declares its commands)
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.engine.listpack import decode, encode

@@ -8,7 +8,7 @@ import hiredis
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-from streamd.commands.stream import parse_xadd, parse_xtrim
+from streamd.data.streams.entries import parse_xadd, parse_xtrim
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 

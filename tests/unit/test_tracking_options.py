@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamd.commands.tracking import TrackingOptions, find_overlapping
+from streamd.caching.tracking_commands import TrackingOptions, find_overlapping
 from streamd.errors import CommandError
 
 NEW = SimpleNamespace(is_bcast=False, is_optin=False, is_optout=False, prefixes=[])

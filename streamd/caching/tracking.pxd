@@ -1,0 +1,59 @@
+# cython: language_level=3
+"""Client-side caching: what clients have read, and the news that it has changed. See tracking.pyx."""
+
+from streamd.core.client cimport Client
+from streamd.core.execute cimport Dispatcher, Entry
+
+
+cdef class ClientTracking:
+    # What CLIENT TRACKING has asked for; kept by its client.
+    cdef readonly long long redirect      # ID of the client that is told instead; 0: the client itself
+    cdef readonly bint is_bcast           # told of all keys under some prefixes, whether it has read them or not
+    cdef readonly bint is_optin           # only what is read after CLIENT CACHING YES is remembered
+    cdef readonly bint is_optout          # what is read after CLIENT CACHING NO is not remembered
+    cdef readonly bint is_noloop          # not told of its own changes
+    cdef readonly bint is_caching         # CLIENT CACHING was the last that it said of it
+    cdef readonly bint is_broken          # the client to be told instead has gone
+    cdef readonly list prefixes           # of bytes, sorted; only with is_bcast
+
+
+cdef class Audience:
+    # Who is told of the keys under one prefix, and what they have not been told yet.
+    cdef bytes prefix
+    cdef dict clients                     # id -> Client
+    cdef dict keys                        # changed key -> the Client that changed it; None: nobody is spared the news
+
+
+cdef class Tracking:
+    cdef Dispatcher dispatcher
+    cdef object table                     # OrderedDict, longest unread first: key -> client ID, or a set of several
+    cdef dict prefixes                    # prefix -> Audience
+    cdef dict news                        # prefix -> Audience, of those that have keys
+    cdef object length_counts             # Counter: how many prefixes have a length
+    cdef list lengths                     # of the prefixes, each once, ascending
+    cdef list pending                     # keys to be told to the running client after its reply; None: all keys
+    cdef ClientTracking former            # of the running client, when it has ended its tracking with `pending` left
+    cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
+    cdef readonly int client_count        # clients with CLIENT TRACKING ON
+    cdef readonly long long total_items   # client IDs in `table`
+    cdef long long table_names_size       # bytes of the keys in `table`
+    cdef long long _max_keys
+    cdef int effort                       # keys to be forgotten at a time
+    cdef long long flush_command          # the last flush: how many commands had been run before,
+    cdef int flush_index                  # and which database was flushed; FLUSHALL flushes them in ascending order
+
+    cdef bint is_used(self) noexcept
+    cdef long long memory(self) except -1
+    cdef int remember(self, Client client, Entry entry, list args) except -1
+    cdef int after_command(self, Client client, Entry entry) except -1
+    cdef int finish_unit(self, Client client) except -1
+    cdef int touched(self, bytes key, bint by_server) except -1
+    cdef int flushed(self, int db_index) except -1
+    cpdef int broadcast(self) except -1
+    cdef int shrink(self) except -1
+    cdef int add_item(self, bytes key, long long client_id) except -1
+    cdef list request_keys(self, object command, list args)
+    cdef int invalidate(self, bytes key, object ids) except -1
+    cdef int tell(self, Client client, bytes key) except -1
+    cdef int note(self, bytes key, bint by_server) except -1
+    cdef int send(self, Client client, bytes keys) except -1

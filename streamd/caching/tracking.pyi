@@ -1,0 +1,37 @@
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from streamd.core.client import Client
+from streamd.core.execute import Dispatcher
+
+__all__ = ["ClientTracking", "Tracking"]
+
+@disjoint_base
+class ClientTracking:
+    redirect: int
+    is_bcast: bool
+    is_optin: bool
+    is_optout: bool
+    is_noloop: bool
+    is_caching: bool
+    is_broken: bool
+    prefixes: list[bytes]
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # redirect, is_bcast, is_optin, is_optout, is_noloop
+
+@disjoint_base
+class Tracking:
+    client_count: int
+    total_items: int
+    max_keys: int
+    def __init__(self, dispatcher: Dispatcher) -> None: ...
+    def enable(self, client: Client, wanted: ClientTracking, prefixes: list[bytes]) -> None: ...
+    def disable(self, client: Client) -> None: ...
+    def set_caching(self, client: Client) -> None: ...
+    def broadcast(self) -> int: ...
+    def refresh(self) -> None: ...
+    @property
+    def total_keys(self) -> int: ...
+    @property
+    def total_prefixes(self) -> int: ...
+    def check_invariants(self) -> None: ...

@@ -1,0 +1,431 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Tracking: client-side caching. Clients keep what they read, and are told when it has changed.
+
+There are two ways to be told, chosen by CLIENT TRACKING:
+
+    by default   what a client reads is remembered in `table`; the first change of a key is told to all that have read
+                 it, and the key is forgotten until somebody reads it again
+    BCAST        nothing is remembered; all changes of keys under some prefixes are told, together at the end of the
+                 turn, and no names of keys that the client's user may not read
+
+The table holds IDs, not clients: one that has gone, or does not track any more, leaves its IDs behind, and they go with
+the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each
+request some are told of as if they had changed, those first that have not been read for the longest time.
+
+Keys are known by name alone: a key of one database stands for its namesakes in the others.
+
+The running client is told after its reply (of a transaction: after EXEC's), others at once. A client may have another
+one told in its place (REDIRECT); in RESP2 that is the only way, and the other one must have subscribed to something.
+
+What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks
+with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes, counted in
+`length_counts`; `news` has the audiences that have keys.
+
+Behaviour: Redis 8.6.
+"""
+
+from collections import Counter, OrderedDict
+
+from streamd.core.spec import keys_of
+from streamd.core.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
+from streamd.core.execute cimport TRACKING_FULL, Dispatcher, Entry
+
+__all__ = ["ClientTracking", "Tracking"]
+
+cdef enum:
+    ITEM_BYTES = 96     # what a key takes in the table, beside its name, and each client that has read it
+    EFFORT = 100        # keys that are forgotten before a request when there are too many; more when that is not enough
+
+# What stands before the keys: of a push, and of a message to a subscriber in RESP2.
+cdef bytes PUSH = b">2\r\n$10\r\ninvalidate\r\n"
+cdef bytes MESSAGE = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"
+
+
+cdef class ClientTracking:
+    """What one client has asked for with CLIENT TRACKING."""
+
+    def __init__(
+        self, *, long long redirect=0, bint is_bcast=False, bint is_optin=False, bint is_optout=False,
+        bint is_noloop=False,
+    ):
+        self.redirect = redirect
+        self.is_bcast = is_bcast
+        self.is_optin = is_optin
+        self.is_optout = is_optout
+        self.is_noloop = is_noloop
+        self.prefixes = []
+
+
+cdef class Audience:
+    def __cinit__(self, bytes prefix):
+        self.prefix = prefix
+        self.clients = {}
+        self.keys = {}
+
+
+class ForgottenTable:
+    """The table of before a flush: given up in slices (lazyfree.Sliced), since there may be a million keys in it."""
+
+    def __init__(self, table):
+        self._table = table
+
+    @property
+    def count(self):
+        return len(self._table)
+
+    def release_some(self, budget, trash):
+        """Give up at most `budget` keys; how many they were."""
+        released = min(budget, len(self._table))
+        for _ in range(released):
+            self._table.popitem()
+        return released
+
+
+cdef class Tracking:
+    """Who is to be told of what. Made by the dispatcher, whose Keyspace tells it of changed keys."""
+
+    def __init__(self, Dispatcher dispatcher not None):
+        self.dispatcher = dispatcher
+        self.table = OrderedDict()
+        self.prefixes = {}
+        self.news = {}
+        self.length_counts = Counter()
+        self.lengths = []
+        self.pending = []
+        self.ranges = {}
+        self.effort = EFFORT
+        self.flush_command = -1
+
+    # --- CLIENT TRACKING, CLIENT CACHING -------------------------------------------------------------------------
+
+    def enable(self, Client client not None, ClientTracking wanted not None, list prefixes not None):
+        """CLIENT TRACKING ON. `prefixes` are added to those that the client has; with BCAST, none means all keys."""
+        cdef ClientTracking old = client.tracking
+        cdef Audience audience
+        if old is None:
+            self.client_count += 1
+        else:
+            wanted.is_caching = old.is_caching
+            wanted.prefixes = old.prefixes
+        client.tracking = wanted
+        client.change_state(TRACKING, True)
+        if wanted.is_bcast:
+            for prefix in prefixes or [b""]:
+                audience = self.prefixes.get(prefix)
+                if audience is None:
+                    audience = self.prefixes[prefix] = Audience(prefix)
+                    self.length_counts[len(prefix)] += 1
+                if client.id not in audience.clients:
+                    audience.clients[client.id] = client
+                    client.hold_name(prefix)
+                    wanted.prefixes.append(prefix)
+            wanted.prefixes.sort()
+            self.lengths = sorted(self.length_counts)
+        self.refresh()
+
+    def disable(self, Client client not None):
+        """CLIENT TRACKING OFF, or the end of the client. What it has read stays in the table."""
+        cdef ClientTracking record = client.tracking
+        cdef Audience audience
+        if record is None:
+            return
+        for prefix in record.prefixes:
+            audience = self.prefixes[prefix]
+            del audience.clients[client.id]
+            client.drop_name(prefix)
+            if not audience.clients:
+                del self.prefixes[prefix]
+                self.news.pop(prefix, None)
+                self.length_counts[len(prefix)] -= 1
+                if not self.length_counts[len(prefix)]:
+                    del self.length_counts[len(prefix)]
+        if record.prefixes:
+            self.lengths = sorted(self.length_counts)
+        if self.pending and client is self.dispatcher.executing:
+            self.former = record
+        client.tracking = None
+        client.change_state(TRACKING, False)
+        self.client_count -= 1
+        self.refresh()
+
+    def set_caching(self, Client client not None):
+        """CLIENT CACHING: the other way than usual, for the next command or transaction."""
+        (<ClientTracking>client.tracking).is_caching = True
+
+    def refresh(self):
+        """Have changed keys told when that may be of interest to somebody."""
+        self.dispatcher.keyspace.refresh()
+
+    cdef bint is_used(self) noexcept:
+        """Whether it matters that a key changes."""
+        return self.client_count > 0 or self.total_items > 0
+
+    @property
+    def total_keys(self):
+        """Keys that somebody has read."""
+        return len(self.table)
+
+    cdef long long memory(self) except -1:
+        """About how many bytes `table` takes."""
+        return self.table_names_size + (len(self.table) + self.total_items) * ITEM_BYTES
+
+    @property
+    def total_prefixes(self):
+        return len(self.prefixes)
+
+    @property
+    def max_keys(self):
+        """The setting tracking-table-max-keys; 0: no limit."""
+        return self._max_keys
+
+    @max_keys.setter
+    def max_keys(self, long long limit):
+        self._max_keys = limit
+        self.effort = EFFORT
+        self.dispatcher.change_state(TRACKING_FULL, 0 < limit < len(self.table))
+
+    # --- What clients read ---------------------------------------------------------------------------------------
+
+    cdef int remember(self, Client client, Entry entry, list args) except -1:
+        """Remember the keys of a command that a tracking client has run, and that changes nothing."""
+        cdef ClientTracking record = client.tracking
+        if record.is_bcast or (record.is_optin and not record.is_caching) or (record.is_optout and record.is_caching):
+            return 0
+        for key in self.request_keys(entry.command, args):
+            self.add_item(key, client.id)
+        if 0 < self._max_keys < len(self.table):
+            self.dispatcher.change_state(TRACKING_FULL, True)
+        return 0
+
+    cdef list request_keys(self, object command, list args):
+        """The keys of a request."""
+        cdef Py_ssize_t first, last, step
+        found = self.ranges.get(command, command)
+        if found is command:
+            found = None if command.has_movable_keys or not command.legacy_keys[0] else command.legacy_keys
+            self.ranges[command] = found
+        if found is None:
+            return [args[use.position] for use in keys_of(command, args)]
+        first, last, step = found
+        if last < 0:
+            last += len(args)
+        return args[first:last + 1:step]
+
+    cdef int add_item(self, bytes key, long long client_id) except -1:
+        """Remember that a client has read a key. A single reader takes no set of its own."""
+        found = self.table.get(key)
+        if found is None:
+            self.table[key] = client_id
+            self.table_names_size += len(key)
+            self.total_items += 1
+            return 0
+        self.table.move_to_end(key)
+        if type(found) is set:
+            self.total_items += client_id not in <set>found
+            (<set>found).add(client_id)
+        elif found != client_id:
+            self.table[key] = {found, client_id}
+            self.total_items += 1
+        return 0
+
+    cdef int after_command(self, Client client, Entry entry) except -1:
+        """CLIENT CACHING holds for one command, or one transaction, that follows it. `entry`: None if there is none."""
+        cdef ClientTracking record = client.tracking
+        if record is not None and record.is_caching and client.blocked is None and not client.state & IN_MULTI:
+            if entry is None or not entry.command.name.startswith("CLIENT "):
+                record.is_caching = False
+        return 0
+
+    cdef int shrink(self) except -1:
+        """Forget some keys, because there are too many; clients drop them as if they had changed."""
+        cdef int left = self.effort
+        while left and 0 < self._max_keys < len(self.table):
+            key, ids = self.table.popitem(False)
+            self.table_names_size -= len(<bytes>key)
+            self.invalidate(key, ids)
+            left -= 1
+        if 0 < self._max_keys < len(self.table):
+            self.effort += EFFORT
+        else:
+            self.effort = EFFORT
+            self.dispatcher.change_state(TRACKING_FULL, False)
+        return 0
+
+    # --- What changes --------------------------------------------------------------------------------------------
+
+    cdef int touched(self, bytes key, bint by_server) except -1:
+        """A key has changed; `by_server`: not by the running command, but because it has expired or must make room."""
+        if self.prefixes:
+            self.note(key, by_server)
+        ids = self.table.pop(key, None)
+        if ids is not None:
+            self.table_names_size -= len(key)
+            self.invalidate(key, ids)
+            if not self.client_count:
+                self.refresh()
+        return 0
+
+    cdef int invalidate(self, bytes key, object ids) except -1:
+        """Tell clients that a key, which has left the table, is not what they read."""
+        cdef Client client
+        for client_id in ids if type(ids) is set else (ids,):
+            self.total_items -= 1
+            client = self.dispatcher.clients.get(client_id)
+            if client is not None and client.state & TRACKING and not (<ClientTracking>client.tracking).is_bcast:
+                self.tell(client, key)
+        return 0
+
+    cdef int tell(self, Client client, bytes key) except -1:
+        """Tell a client of one key; the running one later, or not at all when it asked for that."""
+        if client is not self.dispatcher.executing:
+            return self.send(client, one_key(key))
+        if not (<ClientTracking>client.tracking).is_noloop:
+            self.pending.append(key)
+        return 0
+
+    cdef int flushed(self, int db_index) except -1:
+        """All keys of a database, or of several in one command, are going: all is forgotten, and that is told once."""
+        cdef Client client
+        cdef Client executing = self.dispatcher.executing
+        cdef bint is_told = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
+        self.flush_command = self.dispatcher.total_commands
+        self.flush_index = db_index
+        if is_told or not self.is_used():
+            return 0
+        self.dispatcher.server.trash.add(ForgottenTable(self.table))
+        self.table = OrderedDict()
+        self.total_items = self.table_names_size = 0
+        # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
+        # FLUSHALL ASYNC, after it: that handler replies first).
+        if executing is not None and not self.dispatcher.context.in_transaction and executing.reply_mode == REPLY_ON:
+            self.dispatcher.executing = None
+        try:
+            for client in self.dispatcher.clients.values():
+                if client.state & TRACKING:
+                    if client is self.dispatcher.executing:
+                        self.pending.append(None)
+                    else:
+                        self.send(client, None)
+        finally:
+            self.dispatcher.executing = executing
+        self.refresh()
+        return 0
+
+    cdef int finish_unit(self, Client client) except -1:
+        """Tell a client of its own changes, after its reply."""
+        cdef list pending = self.pending
+        self.pending = []
+        for key in pending:
+            self.send(client, None if key is None else one_key(key))
+        self.former = None
+        return 0
+
+    # --- BCAST ---------------------------------------------------------------------------------------------------
+
+    cdef int note(self, bytes key, bint by_server) except -1:
+        """Keep a changed key for those who are told at the end of the turn."""
+        cdef Audience audience
+        cdef Client author = None if by_server else self.dispatcher.executing
+        for length in self.lengths:
+            if length > len(key):
+                break
+            audience = self.prefixes.get(key[:length])
+            if audience is None:
+                continue
+            audience.keys[key] = author if audience.keys.get(key, author) is author else None
+            if not self.news:
+                self.dispatcher.schedule()
+            self.news[audience.prefix] = audience
+        return 0
+
+    cpdef int broadcast(self) except -1:
+        """Send what has changed since the last time, in one message for each prefix.
+
+        Called at the end of a turn, and before users change: what has changed until then is sent to those who may read
+        it now.
+        """
+        cdef Audience audience
+        cdef Client client
+        cdef dict changed, news = self.news
+        cdef bytes everything
+        self.news = {}
+        for prefix in sorted(news):
+            audience = news[prefix]
+            changed = audience.keys
+            audience.keys = {}
+            everything = None
+            for client in audience.clients.values():
+                if client.state & LIMITED or (<ClientTracking>client.tracking).is_noloop:
+                    told = news_for(client, changed)
+                    if told:
+                        self.send(client, several_keys(told))
+                else:
+                    if everything is None:
+                        everything = several_keys(sorted(changed))
+                    self.send(client, everything)
+        return 0
+
+    # --- Messages ------------------------------------------------------------------------------------------------
+
+    cdef int send(self, Client client, bytes keys) except -1:
+        """Send keys, an encoded array, to a client or to whom it named instead; None: all keys."""
+        cdef ClientTracking record = self.former if client.tracking is None else client.tracking
+        cdef Client target = client
+        cdef bytes message
+        if record is not None and record.redirect:
+            target = self.dispatcher.clients.get(record.redirect)
+            if target is None or target.close_after_reply:
+                record.is_broken = True
+                if client.reply.resp > 2:
+                    message = b">2\r\n$21\r\ntracking-redir-broken\r\n:%d\r\n" % record.redirect
+                    client.deliver(message, len(message))
+                return 0
+        if target.reply.resp > 2:
+            message = PUSH + (b"_\r\n" if keys is None else keys)
+        elif record is not None and record.redirect and target.state & SUBSCRIBED:
+            message = MESSAGE + (b"$-1\r\n" if keys is None else keys)
+        else:
+            return 0
+        return target.deliver(message, len(message))
+
+    # --- Self-check ----------------------------------------------------------------------------------------------
+
+    def check_invariants(self):
+        """Walk everything and assert that it agrees."""
+        cdef Audience audience
+        cdef Client client
+        assert self.total_items == sum([len(ids) if type(ids) is set else 1 for ids in self.table.values()])
+        assert self.table_names_size == sum(map(len, self.table))
+        assert self.length_counts == Counter(map(len, self.prefixes)) and self.lengths == sorted(self.length_counts)
+        assert self.news == {prefix: audience for prefix, audience in self.prefixes.items() if audience.keys}
+        for prefix, audience in self.prefixes.items():
+            assert audience.prefix == prefix
+            assert audience.clients, "a prefix has a client"
+            for client in audience.clients.values():
+                assert client.tracking.is_bcast and prefix in client.tracking.prefixes
+        tracking = [client for client in self.dispatcher.clients.values() if client.tracking is not None]
+        assert len(tracking) == self.client_count
+        for client in tracking:
+            assert client.state & TRACKING
+            assert client.tracking.prefixes == sorted(client.tracking.prefixes)
+
+
+cdef list news_for(Client client, dict changed):
+    """Changed keys of which a client is notified, sorted: not its own changes when it has asked for that (NOLOOP), and
+    not what its user may not read.
+    """
+    cdef bint is_noloop = (<ClientTracking>client.tracking).is_noloop
+    cdef list told = [key for key, author in changed.items() if not is_noloop or author is not client]
+    if client.state & LIMITED:
+        allow = client.user.permissions.allow_reading
+        told = [key for key in told if allow(key)]
+    told.sort()
+    return told
+
+
+cdef bytes one_key(bytes key):
+    return b"*1\r\n$%d\r\n%b\r\n" % (len(key), key)
+
+
+cdef bytes several_keys(list keys):
+    return b"*%d\r\n" % len(keys) + b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys])

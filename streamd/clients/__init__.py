@@ -1,0 +1,1 @@
+"""Connections as their users see them: HELLO, AUTH, CLIENT, SELECT, transactions."""

@@ -1,0 +1,876 @@
+"""Commands about the connection itself: HELLO, AUTH, PING, SELECT, CLIENT and their like.
+
+They know more of the server than others do; what, is written down as `Client`, `Server` and `ConnectionContext`.
+Behaviour: Redis 8.6, as seen on a running server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamd import REDIS_VERSION
+from streamd.core.args import integer as read_integer
+from streamd.core.args import parse_timeout
+from streamd.core.help import write_help
+from streamd.core.spec import Command, block, command, container, integer, multiple, oneof, optional, string, token
+from streamd.data.keys import parse_index
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, printable
+from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.request import forget_words
+
+__all__ = ["Client", "ConnectionContext", "HelloOptions", "KillFilter", "Server", "describe"]
+
+DEFAULT_USER = b"default"
+REPLY_BLOCK = 16 * 1024
+"""Bytes of unsent replies that CLIENT LIST counts as the fixed buffer of a client (obl); the rest is its list (oll, omem)."""
+
+
+# --- What is asked of the server ------------------------------------------------------------------------------------
+
+
+class User(Protocol):
+    """A user, as these commands see it."""
+
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def is_nopass(self) -> bool: ...
+
+
+class Users(Protocol):
+    """The users of the server, as these commands see them."""
+
+    @property
+    def users(self) -> Mapping[bytes, User]: ...
+    @property
+    def default(self) -> User: ...
+    def authenticate(self, client: Any, name: bytes, password: bytes, command: bytes, /) -> None:
+        """Make a client a user; CommandError when it is not the right password. `command` is what it called."""
+
+
+class Queued(Protocol):
+    """What a connection has queued since MULTI."""
+
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of the arguments."""
+
+
+class Tracked(Protocol):
+    """How a connection caches what it reads: CLIENT TRACKING."""
+
+    @property
+    def redirect(self) -> int:
+        """The connection that is told of changes; 0: itself."""
+
+    @property
+    def is_bcast(self) -> bool: ...
+    @property
+    def is_broken(self) -> bool:
+        """The connection that is to be told is gone."""
+
+
+class Client(Protocol):
+    """A connection, as these commands see it. Times are seconds of CLOCK_MONOTONIC, sizes are bytes."""
+
+    name: bytes
+    lib_name: bytes
+    lib_ver: bytes
+    no_evict: bool
+    no_touch: bool
+    close_after_reply: bool  # set: the connection is closed when the replies are out
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def reply(self) -> ReplyWriter: ...
+    @property
+    def authenticated(self) -> bool: ...
+    @property
+    def user(self) -> User | None: ...
+    @property
+    def db_index(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def local_address(self) -> str: ...
+    @property
+    def fileno(self) -> int: ...
+    @property
+    def is_unix(self) -> bool: ...
+    @property
+    def is_congested(self) -> bool: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def last_interaction(self) -> float: ...
+    @property
+    def is_subscribed(self) -> bool: ...
+    @property
+    def channels(self) -> Sized: ...
+    @property
+    def patterns(self) -> Sized: ...
+    @property
+    def shard_channels(self) -> Sized: ...
+    @property
+    def is_monitor(self) -> bool: ...
+    @property
+    def output_class(self) -> int:
+        """Index into OUTPUT_CLASSES."""
+
+    @property
+    def transaction(self) -> Queued | None: ...
+    @property
+    def watched(self) -> Sized | None: ...
+    @property
+    def is_dirty(self) -> bool:
+        """Something that it watched has changed."""
+
+    @property
+    def tracking(self) -> Tracked | None: ...
+    @property
+    def blocked(self) -> object | None: ...
+    @property
+    def postponed(self) -> list[bytes] | None:
+        """The request that waits for the end of a pause."""
+
+    @property
+    def query_buffer_size(self) -> int: ...
+    @property
+    def query_buffer_free(self) -> int: ...
+    @property
+    def args_size(self) -> int:
+        """Bytes of the arguments of a request that waits, or has come in part."""
+
+    @property
+    def output_size(self) -> int: ...
+    @property
+    def total_net_in(self) -> int: ...
+    @property
+    def total_net_out(self) -> int: ...
+    @property
+    def total_commands(self) -> int: ...
+    @property
+    def read_events(self) -> int:
+        """Pieces received."""
+
+    @property
+    def batches(self) -> int:
+        """Times that requests were found and run in a row."""
+
+    @property
+    def batched_commands(self) -> int: ...
+    @property
+    def last_command(self) -> Command | None: ...
+
+    def memory_usage(self) -> int: ...
+    def set_reply_mode(self, mode: bytes) -> None: ...
+
+
+class Server(Protocol):
+    """The server, as these commands see it."""
+
+    @property
+    def clients(self) -> Mapping[int, Client]:
+        """Every connection by its ID, oldest first."""
+
+    @property
+    def acl(self) -> Users: ...
+
+    def select(self, client: Client, index: int) -> None: ...
+    def reset(self, client: Client) -> None: ...
+    def kill(self, client: Client) -> None:
+        """Close a connection; the client that is being served gets its reply first."""
+
+    def unblock(self, client: Client, error: str | None) -> bool:
+        """End a client's wait for keys, with the null array or an error; False when it does not wait."""
+
+    def pause(self, until: float, *, writes_only: bool) -> None:
+        """Let requests wait until a time of `time.monotonic`."""
+
+    def unpause(self) -> None: ...
+
+
+class ConnectionContext(Protocol):
+    """What these commands use of Context."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def server(self) -> Server: ...
+    @property
+    def reply(self) -> ReplyWriter: ...
+    @property
+    def databases(self) -> Sequence[object]: ...
+    @property
+    def config(self) -> Any: ...
+    @property
+    def now_ms(self) -> int: ...
+
+
+# --- Texts and checks that several commands share --------------------------------------------------------------------
+
+
+def _read_integer(text: bytes, error: str) -> int:
+    """An integer argument; CommandError with a text of one's own when it is none."""
+    try:
+        return int(read_integer(text))
+    except NotIntegerError:
+        raise CommandError(error) from None
+
+
+def _check_printable(value: bytes, what: str) -> None:
+    """Raise CommandError when a name that CLIENT LIST shows would break its lines."""
+    if any(not 0x21 <= byte <= 0x7E for byte in value):
+        raise CommandError(f"ERR {what} cannot contain spaces, newlines or special characters.")
+
+
+def _read_switch(word: bytes, on: bytes, off: bytes) -> bool:
+    word = word.upper()
+    if word not in (on, off):
+        raise OptionSyntaxError
+    return word == on
+
+
+def _refuse_more(args: list[bytes], most: int) -> None:
+    """Raise CommandError when a subcommand of CLIENT has more than `most` arguments."""
+    if len(args) > most:
+        raise CommandError(
+            f"ERR unknown subcommand or wrong number of arguments for '{printable(args[1][:128])}'. Try CLIENT HELP."
+        )
+
+
+# --- HELLO, AUTH: who speaks, and how ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HelloOptions:
+    """The request of a HELLO.
+
+    protocol     2 or 3, or None: as it was
+    credentials  user and password, or None
+    name         the new name of the connection, or None
+    """
+
+    protocol: int | None = None
+    credentials: tuple[bytes, bytes] | None = None
+    name: bytes | None = None
+
+    @classmethod
+    def parse(cls, args: list[bytes]) -> HelloOptions:
+        """Read a request; CommandError when it is wrong."""
+        if len(args) == 1:
+            return cls()
+        protocol = _read_integer(args[1], "ERR Protocol version is not an integer or out of range")
+        if protocol not in (2, 3):
+            raise CommandError("NOPROTO unsupported protocol version")
+        credentials = name = None
+        at = 2
+        while at < len(args):
+            word = args[at].upper()
+            if word == b"AUTH" and at + 2 < len(args):
+                credentials = args[at + 1], args[at + 2]
+                at += 3
+            elif word == b"SETNAME" and at + 1 < len(args):
+                name = args[at + 1]
+                _check_printable(name, "Client names")
+                at += 2
+            else:
+                raise CommandError(f"ERR Syntax error in HELLO option '{printable(args[at])}'")
+        return cls(protocol, credentials, name)
+
+
+def _authenticate(ctx: ConnectionContext, user: bytes, password: bytes, args: list[bytes]) -> None:
+    """Make the client the user that it says it is; CommandError when it cannot prove that."""
+    forget_words(args[1:])
+    ctx.server.acl.authenticate(ctx.client, user, password, args[0])
+
+
+@command(
+    "HELLO", arity=-1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="6.0.0",
+    summary="Opens a conversation: chooses the protocol, authenticates and names the connection.",
+    history=(("6.2.0", "Without arguments it tells what is spoken."),),
+    args=(
+        optional(
+            block(
+                "arguments",
+                integer("protover"),
+                optional(block("auth", string("username"), string("password"), token="AUTH")),
+                optional(string("clientname", "SETNAME")),
+            )
+        ),
+    ),
+)  # fmt: skip
+def hello(ctx: ConnectionContext, args: list[bytes]) -> None:
+    options = HelloOptions.parse(args)
+    client = ctx.client
+    if options.credentials is not None:
+        _authenticate(ctx, *options.credentials, args)
+    if not client.authenticated:
+        raise CommandError(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user>"
+            " <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+        )
+    if options.name is not None:
+        client.name = options.name
+    if options.protocol is not None:
+        client.reply.resp = options.protocol
+    reply = ctx.reply
+    reply.map(7)
+    for field, value in ((b"server", b"redis"), (b"version", REDIS_VERSION.encode())):
+        reply.bulk(field)
+        reply.bulk(value)
+    for field, number in ((b"proto", reply.resp), (b"id", client.id)):
+        reply.bulk(field)
+        reply.integer(number)
+    for field, value in ((b"mode", b"standalone"), (b"role", b"master")):
+        reply.bulk(field)
+        reply.bulk(value)
+    reply.bulk(b"modules")
+    reply.array(0)
+
+
+@command(
+    "AUTH", arity=-2, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="1.0.0",
+    summary="Tells the password of the connection.", history=(("6.0.0", "A user's name may be given."),),
+    complexity="O(N) with N being the number of passwords of the user",
+    args=(optional(string("username"), since="6.0.0"), string("password")),
+)  # fmt: skip
+def auth(ctx: ConnectionContext, args: list[bytes]) -> None:
+    if len(args) > 3:
+        raise OptionSyntaxError
+    if len(args) == 2 and ctx.server.acl.default.is_nopass:
+        raise CommandError(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your"
+            " configuration is correct?"
+        )
+    _authenticate(ctx, DEFAULT_USER if len(args) == 2 else args[1], args[-1], args)
+    ctx.reply.ok()
+
+
+# --- PING, ECHO, SELECT, QUIT, RESET -------------------------------------------------------------------------------------
+
+
+@command(
+    "PING", arity=-1, group="connection", flags="fast", since="1.0.0",
+    summary="Answers, to show that the server lives.", args=(optional(string("message")),),
+    tips=("request_policy:all_shards", "response_policy:all_succeeded"),
+)  # fmt: skip
+def ping(ctx: ConnectionContext, args: list[bytes]) -> None:
+    if len(args) > 2:
+        raise CommandError("ERR wrong number of arguments for 'ping' command")
+    if ctx.client.is_subscribed and ctx.reply.resp == 2:
+        # Where only messages are expected, the answer is made like one.
+        ctx.reply.bulk_array([b"pong", args[1] if len(args) == 2 else b""])
+    elif len(args) == 2:
+        ctx.reply.bulk(args[1])
+    else:
+        ctx.reply.simple(b"PONG")
+
+
+@command(
+    "ECHO", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
+    summary="Returns what it was given.", args=(string("message"),),
+)  # fmt: skip
+def echo(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.reply.bulk(args[1])
+
+
+@command(
+    "SELECT", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
+    summary="Chooses the database that the connection works on.", args=(integer("index"),),
+)  # fmt: skip
+def select(ctx: ConnectionContext, args: list[bytes]) -> None:
+    index = parse_index(args[1])
+    if not 0 <= index < len(ctx.databases):
+        raise CommandError("ERR DB index is out of range")
+    ctx.server.select(ctx.client, index)
+    ctx.reply.ok()
+
+
+@command(
+    "QUIT", arity=-1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="1.0.0",
+    summary="Closes the connection after the reply.", deprecated_since="7.2.0",
+    replaced_by="just closing the connection",
+)  # fmt: skip
+def quit_(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.reply.ok()
+    ctx.client.close_after_reply = True
+
+
+@command(
+    "RESET", arity=1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="6.2.0",
+    summary="Makes the connection what it was when it was new.",
+)  # fmt: skip
+def reset(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.server.reset(ctx.client)
+    ctx.reply.simple(b"RESET")
+
+
+# --- CLIENT: this connection ----------------------------------------------------------------------------------------------
+
+container("CLIENT", group="connection", since="2.4.0", summary="Holds the commands about connections.")
+
+_TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
+
+
+@command(
+    "CLIENT ID", arity=2, group="connection", flags="noscript loading stale", since="5.0.0",
+    summary="Returns the number of the connection, which no other ever has.",
+)  # fmt: skip
+def client_id(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.reply.integer(ctx.client.id)
+
+
+@command(
+    "CLIENT GETNAME", arity=2, group="connection", flags="noscript loading stale", since="2.6.9",
+    summary="Returns the name that the connection was given.",
+)  # fmt: skip
+def client_getname(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.reply.bulk(ctx.client.name or None)
+
+
+@command(
+    "CLIENT SETNAME", arity=3, group="connection", flags="noscript loading stale", since="2.6.9", tips=_TO_ALL_NODES,
+    summary="Gives the connection a name; an empty one takes it away.", args=(string("connection-name"),),
+)  # fmt: skip
+def client_setname(ctx: ConnectionContext, args: list[bytes]) -> None:
+    _check_printable(args[2], "Client names")
+    ctx.client.name = args[2]
+    ctx.reply.ok()
+
+
+@command(
+    "CLIENT SETINFO", arity=4, group="connection", flags="noscript loading stale", since="7.2.0", tips=_TO_ALL_NODES,
+    summary="Tells which client library is at the other end.",
+    args=(oneof("attr", string("libname", "LIB-NAME"), string("libver", "LIB-VER")),),
+)  # fmt: skip
+def client_setinfo(ctx: ConnectionContext, args: list[bytes]) -> None:
+    word = args[2].upper()
+    if word not in (b"LIB-NAME", b"LIB-VER"):
+        raise CommandError(f"ERR Unrecognized option '{printable(args[2])}'")
+    _check_printable(args[3], printable(args[2]))
+    if word == b"LIB-NAME":
+        ctx.client.lib_name = args[3]
+    else:
+        ctx.client.lib_ver = args[3]
+    ctx.reply.ok()
+
+
+@command(
+    "CLIENT REPLY", arity=3, group="connection", flags="noscript loading stale", since="3.2.0",
+    summary="Turns the replies to this connection off and on, or off for one command.",
+    args=(oneof("action", token("ON"), token("OFF"), token("SKIP")),),
+)  # fmt: skip
+def client_reply(ctx: ConnectionContext, args: list[bytes]) -> None:
+    mode = args[2].upper()
+    if mode not in (b"ON", b"OFF", b"SKIP"):
+        raise OptionSyntaxError
+    ctx.client.set_reply_mode(mode)
+    if mode == b"ON":
+        ctx.reply.ok()
+
+
+@command(
+    "CLIENT NO-EVICT", arity=3, group="connection", flags="admin noscript loading stale", since="7.0.0",
+    summary="Keeps the connection when clients use too much memory.",
+    args=(oneof("enabled", token("ON"), token("OFF")),),
+)  # fmt: skip
+def client_no_evict(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.client.no_evict = _read_switch(args[2], b"ON", b"OFF")
+    ctx.reply.ok()
+
+
+@command(
+    "CLIENT NO-TOUCH", arity=3, group="connection", flags="noscript loading stale", since="7.2.0",
+    summary="Lets the commands of this connection leave the last access of keys as it is.",
+    args=(oneof("enabled", token("ON"), token("OFF")),),
+)  # fmt: skip
+def client_no_touch(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.client.no_touch = _read_switch(args[2], b"ON", b"OFF")
+    ctx.reply.ok()
+
+
+# --- CLIENT LIST, INFO: connections in one line each -----------------------------------------------------------------------
+
+CLIENT_TYPES = {
+    b"NORMAL": "normal",
+    b"MASTER": "master",
+    b"REPLICA": "replica",
+    b"SLAVE": "replica",
+    b"PUBSUB": "pubsub",
+}
+
+
+OUTPUT_CLASSES = ("normal", "replica", "pubsub")
+"""The types by the number that the server gives them."""
+REPLICA_CLASS = OUTPUT_CLASSES.index("replica")
+
+
+def _now() -> float:
+    """The time by which Client.created_at and last_interaction go."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def _read_type(word: bytes) -> str:
+    kind = CLIENT_TYPES.get(word.upper())
+    if kind is None:
+        raise CommandError(f"ERR Unknown client type '{printable(word)}'")
+    return kind
+
+
+def _type_of(client: Client) -> str:
+    """The type that CLIENT LIST TYPE and CLIENT KILL TYPE go by."""
+    return OUTPUT_CLASSES[client.output_class]
+
+
+def _flags_of(client: Client) -> str:
+    """The letters that stand for a client's state, in the order of Redis."""
+    tracking = client.tracking
+    letters = (
+        "S" if client.output_class == REPLICA_CLASS else "",
+        "O" if client.is_monitor else "",
+        "P" if client.is_subscribed else "",
+        "x" if client.transaction is not None else "",
+        "b" if client.blocked is not None or client.postponed is not None else "",
+        "" if tracking is None else f"t{'R' if tracking.is_broken else ''}{'B' if tracking.is_bcast else ''}",
+        "d" if client.is_dirty else "",
+        "c" if client.close_after_reply else "",
+        "U" if client.is_unix else "",
+        "e" if client.no_evict else "",
+        "T" if client.no_touch else "",
+    )
+    return "".join(letters) or "N"
+
+
+def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes:
+    """The line of CLIENT LIST for one connection, without its end; `now` in seconds of CLOCK_MONOTONIC.
+
+    request  what the connection has sent and is being run
+
+    What Redis allots beforehand (its argument and reply buffers) is allotted here only while it is used, so those fields
+    are zero or follow from what is used.
+    """
+    unsent = client.output_size
+    in_list = max(0, unsent - REPLY_BLOCK)
+    transaction, tracking = client.transaction, client.tracking
+    block = min(unsent, REPLY_BLOCK)
+    command, user = client.last_command, client.user
+    # The list of ten thousand connections holds everybody up, and nothing makes a line faster than one such string.
+    line = (
+        f"id={client.id} addr={client.address} laddr={client.local_address} fd={client.fileno} name={_text(client.name)}"
+        f" age={max(0, int(now - client.created_at))} idle={max(0, int(now - client.last_interaction))}"
+        f" flags={_flags_of(client)} db={client.db_index} sub={len(client.channels)} psub={len(client.patterns)}"
+        f" ssub={len(client.shard_channels)} multi={-1 if transaction is None else len(transaction)}"
+        # What has changed is watched no more: nothing can be added to that.
+        f" watch={0 if client.watched is None or client.is_dirty else len(client.watched)}"
+        f" qbuf={client.query_buffer_size} qbuf-free={client.query_buffer_free}"
+        f" argv-mem={client.args_size + sum(map(len, request))} multi-mem={0 if transaction is None else transaction.size}"
+        f" rbs={block} rbp={block} obl={unsent - in_list} oll={-(-in_list // REPLY_BLOCK)} omem={in_list}"
+        f" tot-mem={client.memory_usage()} events={'rw' if client.is_congested else 'r'}"
+        f" cmd={'NULL' if command is None else command.full_name}"
+        f" user={'(superuser)' if user is None else _text(user.name)} redir={-1 if tracking is None else tracking.redirect}"
+        f" resp={client.reply.resp} lib-name={_text(client.lib_name)} lib-ver={_text(client.lib_ver)} io-thread=0"
+        f" tot-net-in={client.total_net_in} tot-net-out={client.total_net_out} tot-cmds={client.total_commands}"
+        f" read-events={client.read_events} parse-batch-cmd-sum={client.batched_commands}"
+        f" parse-batch-cnt={client.batches}"
+    )
+    return line.encode("utf-8", "surrogateescape")
+
+
+def _text(name: bytes) -> str:
+    """Bytes as text, to be encoded again."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _listed(ctx: ConnectionContext, args: list[bytes]) -> list[Client]:
+    """The clients that a CLIENT LIST asks for."""
+    clients = ctx.server.clients
+    if len(args) == 2:
+        return list(clients.values())
+    word = args[2].upper()
+    if word == b"TYPE" and len(args) == 4:
+        kind = _read_type(args[3])
+        return [client for client in clients.values() if _type_of(client) == kind]
+    if word == b"ID" and len(args) > 3:
+        ids = [_read_integer(text, "ERR Invalid client ID") for text in args[3:]]
+        return [clients[number] for number in ids if number in clients]
+    raise OptionSyntaxError
+
+
+def _lines(ctx: ConnectionContext, args: list[bytes], now: float) -> Iterator[bytes]:
+    for client in _listed(ctx, args):
+        yield describe(client, now, args if client is ctx.client else ()) + b"\n"
+
+
+@command(
+    "CLIENT LIST", arity=-2, group="connection", flags="admin noscript loading stale", since="2.4.0",
+    complexity="O(N) with N being the number of connections", tips=("nondeterministic_output",),
+    summary="Describes connections, one in a line.",
+    args=(
+        optional(
+            oneof("client-type", token("NORMAL"), token("MASTER"), token("REPLICA"), token("PUBSUB"), token="TYPE"),
+            since="5.0.0",
+        ),
+        optional(multiple(integer("client-id", "ID")), since="6.2.0"),
+    ),
+)  # fmt: skip
+def client_list(ctx: ConnectionContext, args: list[bytes]) -> None:
+    now = _now()
+    ctx.reply.verbatim("txt", b"".join(_lines(ctx, args, now)))
+
+
+@command(
+    "CLIENT INFO", arity=2, group="connection", flags="noscript loading stale", since="6.2.0",
+    tips=("nondeterministic_output",), summary="Describes this connection, as CLIENT LIST does.",
+)  # fmt: skip
+def client_info(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", describe(ctx.client, _now(), args) + b"\n")
+
+
+# --- CLIENT KILL, UNBLOCK, PAUSE: other connections ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KillFilter:
+    """Which connections a CLIENT KILL is about: those that fit all that is not None.
+
+    max_age_s  connections at least that old, in seconds
+    skip_me    whether the connection that asks is left alone
+    """
+
+    id: int | None = None
+    type: str | None = None
+    user: bytes | None = None
+    address: bytes | None = None
+    local_address: bytes | None = None
+    max_age_s: int | None = None
+    skip_me: bool = True
+
+    @classmethod
+    def parse(cls, args: list[bytes], users: Container[bytes]) -> KillFilter:
+        """Read the options of a CLIENT KILL, the later of two alike; CommandError when they are wrong.
+
+        users  names of the users that there are
+        """
+        found: dict[str, Any] = {}
+        for at in range(2, len(args), 2):
+            reader = _KILL_OPTIONS.get(args[at].upper())
+            if reader is None or at + 1 == len(args):
+                raise OptionSyntaxError
+            name, read = reader
+            found[name] = read(args[at + 1])
+            if name == "user" and args[at + 1] not in users:
+                raise CommandError(f"ERR No such user '{printable(args[at + 1])}'")
+        return cls(**found)
+
+    def fits(self, client: Client, now: float) -> bool:
+        """Whether a connection is meant; whether it is the one that asks is not looked at."""
+        return (
+            (self.id is None or client.id == self.id)
+            and (self.type is None or _type_of(client) == self.type)
+            and (self.user is None or (client.user is not None and client.user.name == self.user))
+            and (self.address is None or client.address.encode("utf-8", "surrogateescape") == self.address)
+            and (
+                self.local_address is None
+                or client.local_address.encode("utf-8", "surrogateescape") == self.local_address
+            )
+            and (self.max_age_s is None or int(now - client.created_at) >= self.max_age_s)
+        )
+
+
+def _read_positive(text: bytes, error: str, too_low: str) -> int:
+    number = _read_integer(text, error)
+    if number <= 0:
+        raise CommandError(too_low)
+    return number
+
+
+def _read_client_id(text: bytes) -> int:
+    error = "ERR client-id should be greater than 0"
+    return _read_positive(text, error, error)
+
+
+def _read_max_age(text: bytes) -> int:
+    return _read_positive(text, "ERR maxage is not an integer or out of range", "ERR maxage should be greater than 0")
+
+
+_KILL_OPTIONS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
+    b"ID": ("id", _read_client_id),
+    b"TYPE": ("type", _read_type),
+    b"USER": ("user", bytes),
+    b"ADDR": ("address", bytes),
+    b"LADDR": ("local_address", bytes),
+    b"SKIPME": ("skip_me", lambda word: _read_switch(word, b"YES", b"NO")),
+    b"MAXAGE": ("max_age_s", _read_max_age),
+}
+
+
+@command(
+    "CLIENT KILL", arity=-3, group="connection", flags="admin noscript loading stale", since="2.4.0",
+    complexity="O(N) with N being the number of connections", summary="Closes connections.",
+    history=(
+        ("2.8.12", "Options, and how many were closed as the reply."),
+        ("3.2.0", "Type `master`."),
+        ("5.0.0", "Type `replica`; `slave` stays."),
+        ("6.2.0", "The local address."),
+        ("7.4.0", "The age."),
+    ),
+    args=(
+        oneof(
+            "filter",
+            string("old-format", display="ip:port", deprecated_since="2.8.12"),
+            multiple(
+                oneof(
+                    "new-format",
+                    optional(integer("client-id", "ID"), since="2.8.12"),
+                    optional(
+                        oneof(
+                            "client-type", token("NORMAL"), token("MASTER", since="3.2.0"), token("SLAVE"),
+                            token("REPLICA", since="5.0.0"), token("PUBSUB"), token="TYPE",
+                        ),
+                        since="2.8.12",
+                    ),
+                    optional(string("username", "USER")),
+                    optional(string("addr", "ADDR", display="ip:port")),
+                    optional(string("laddr", "LADDR", display="ip:port"), since="6.2.0"),
+                    optional(oneof("skipme", token("YES"), token("NO"), token="SKIPME")),
+                    optional(integer("maxage", "MAXAGE"), since="7.4.0"),
+                )
+            ),
+        ),
+    ),
+)  # fmt: skip
+def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
+    # With one argument it is an address, at most one connection is closed, and that may be this one.
+    is_old_form = len(args) == 3
+    users = ctx.server.acl.users
+    wanted = KillFilter(address=args[2], skip_me=False) if is_old_form else KillFilter.parse(args, users)
+    now = _now()
+    found = [
+        client
+        for client in ctx.server.clients.values()
+        if wanted.fits(client, now) and not (wanted.skip_me and client is ctx.client)
+    ]
+    if is_old_form:
+        if not found:
+            raise CommandError("ERR No such client")
+        del found[1:]
+    for client in found:
+        ctx.server.kill(client)
+    if is_old_form:
+        ctx.reply.ok()
+    else:
+        ctx.reply.integer(len(found))
+
+
+@command(
+    "CLIENT UNBLOCK", arity=-3, group="connection", flags="admin noscript loading stale", since="5.0.0",
+    complexity="O(log N) with N being the number of connections", summary="Ends a connection's wait for keys.",
+    args=(integer("client-id"), optional(oneof("unblock-type", token("TIMEOUT"), token("ERROR")))),
+)  # fmt: skip
+def client_unblock(ctx: ConnectionContext, args: list[bytes]) -> None:
+    _refuse_more(args, 4)
+    reason = args[3].upper() if len(args) == 4 else b"TIMEOUT"
+    if reason not in (b"TIMEOUT", b"ERROR"):
+        raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+    target = ctx.server.clients.get(read_integer(args[2]))
+    error = "UNBLOCKED client unblocked via CLIENT UNBLOCK" if reason == b"ERROR" else None
+    ctx.reply.integer(1 if target is not None and ctx.server.unblock(target, error) else 0)
+
+
+@command(
+    "CLIENT PAUSE", arity=-3, group="connection", flags="admin noscript loading stale", since="3.0.0",
+    summary="Lets all requests, or all writes, wait for a while.", history=(("6.2.0", "The mode `WRITE`."),),
+    args=(integer("timeout"), optional(oneof("mode", token("WRITE"), token("ALL")), since="6.2.0")),
+)  # fmt: skip
+def client_pause(ctx: ConnectionContext, args: list[bytes]) -> None:
+    _refuse_more(args, 4)
+    mode = args[3].upper() if len(args) == 4 else b"ALL"
+    if mode not in (b"WRITE", b"ALL"):
+        raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
+    timeout_ms = parse_timeout(args[2], ctx.now_ms)
+    ctx.server.pause(time.monotonic() + timeout_ms / 1000, writes_only=mode == b"WRITE")
+    ctx.reply.ok()
+
+
+@command(
+    "CLIENT UNPAUSE", arity=2, group="connection", flags="admin noscript loading stale", since="6.2.0",
+    complexity="O(N) with N being the number of connections that wait", summary="Ends what CLIENT PAUSE began.",
+)  # fmt: skip
+def client_unpause(ctx: ConnectionContext, args: list[bytes]) -> None:
+    ctx.server.unpause()
+    ctx.reply.ok()
+
+
+CLIENT_HELP = (
+    "CACHING (YES|NO)",
+    "    Whether what the next command reads is remembered, in the modes OPTIN and OPTOUT.",
+    "GETREDIR",
+    "    The number of the connection that is told of changes in place of this one.",
+    "GETNAME",
+    "    The name of this connection.",
+    "ID",
+    "    The number of this connection.",
+    "INFO",
+    "    A description of this connection.",
+    "KILL <ip:port>",
+    "    Close the connection from that address.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Close every connection that fits all of:",
+    "    * ADDR (<ip:port>|<unixsocket>:0)",
+    "      the address it comes from",
+    "    * LADDR (<ip:port>|<unixsocket>:0)",
+    "      the address it came to",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      its type",
+    "    * USER <username>",
+    "      its user",
+    "    * SKIPME (YES|NO)",
+    "      not this connection (the default), or this one too",
+    "    * ID <client-id>",
+    "      its number",
+    "    * MAXAGE <maxage>",
+    "      at least that many seconds old",
+    "LIST [options ...]",
+    "    Describe connections. Options:",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      those of one type",
+    "    * ID <client-id> [<client-id> [...]]",
+    "      those with these numbers",
+    "UNPAUSE",
+    "    End a pause.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Let all requests, or writes only, wait for <timeout> milliseconds.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Send replies to this connection or not; SKIP: not to the next command.",
+    "SETNAME <name>",
+    "    Name this connection.",
+    "SETINFO <option> <value>",
+    "    Say something about the client's program. Options:",
+    "    * LIB-NAME: the name of its library",
+    "    * LIB-VER: the version of its library",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    End the wait of a blocked connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell of changes of keys that this connection has read.",
+    "TRACKINGINFO",
+    "    What this connection has asked for with TRACKING.",
+    "NO-EVICT (ON|OFF)",
+    "    Keep this connection when clients use too much memory.",
+    "NO-TOUCH (ON|OFF)",
+    "    Do not change when keys were last used.",
+)
+
+
+@command(
+    "CLIENT HELP", arity=2, group="connection", flags="loading stale", since="5.0.0",
+    summary="Lists the subcommands of CLIENT.",
+)  # fmt: skip
+def client_help(ctx: ConnectionContext, args: list[bytes]) -> None:
+    write_help(ctx.reply, args, CLIENT_HELP)

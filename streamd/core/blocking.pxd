@@ -1,0 +1,82 @@
+# cython: language_level=3
+"""Clients that wait for keys. See blocking.pyx."""
+
+cimport cython
+from cpython.object cimport PyObject
+
+from streamd.core.context cimport BlockRequest
+from streamd.engine.database cimport Database
+from streamd.core.client cimport Client
+from streamd.core.execute cimport Dispatcher, Entry
+
+
+cdef struct Place:
+    # A place in a queue, which is a ring of them. `next` is NULL while it stands in none.
+    Place *prev
+    Place *next
+    PyObject *blocked           # the Blocked that it belongs to, borrowed; NULL: the place of the queue itself
+
+
+@cython.final
+cdef class Queue:
+    cdef Place ring             # next: the head; prev: the last
+
+    cdef void append(self, Place *place) noexcept
+    cdef bint is_empty(self) noexcept
+    cdef list members(self)
+
+
+@cython.final
+cdef class Waiters:
+    # The queues of one key.
+    cdef Queue readers          # who reads without a group; None: nobody has
+    cdef readonly dict groups   # name -> Queue, none of them empty
+
+    cdef Queue queue_for(self, bytes group)
+
+
+@cython.final
+cdef class Blocked:
+    cdef readonly Client client
+    cdef readonly Database db
+    cdef readonly BlockRequest request
+    cdef long long deadline_us
+    cdef long long retry_us
+    cdef Entry entry
+    cdef list args
+    cdef long long spent_us
+    cdef Place *places          # one for each of the keys; `place` when that is one, else owned
+    cdef Place place
+    cdef Py_ssize_t at          # its index in the timeline; -1: it has none
+
+    cdef int begin(self, Entry entry, list args, long long took_us) except -1
+    cdef long long next_us(self) noexcept
+
+
+@cython.final
+cdef class BlockedClients:
+    cdef object loop
+    cdef dict blocked           # client id -> Blocked: what keeps the records that queues and the timeline point to
+    cdef public Dispatcher dispatcher
+    cdef Blocked running        # whose request is being run again; None: nobody's, or it has asked to wait on
+    # A heap of the Blocked that have a deadline or a retry, by the earlier of them; borrowed.
+    cdef PyObject **timeline
+    cdef Py_ssize_t time_count
+    cdef Py_ssize_t time_room
+    cdef object timer           # what the loop will call; None: nothing
+    cdef long long timer_us     # when
+
+    cdef int block(self, Client client, Database db, BlockRequest request) except -1
+    cdef int set_retry(self, Blocked blocked, long long ready_at_ms) except -1
+    cdef int end(self, Blocked blocked) except -1
+    cdef int serve_ready(self, dict ready) except -1
+    cdef int serve_key(self, Database db, bytes key) except -1
+    cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes group) except -1
+    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1
+    cdef bint serve(self, Blocked blocked) except -1
+    cdef int finish(self, Blocked blocked, size_t mark) except -1
+    cdef int drop(self, Client client) except -1
+    cdef int put_in_time(self, Blocked blocked) except -1
+    cdef void take_out_of_time(self, Blocked blocked) noexcept
+    cdef void settle(self, PyObject *item, Py_ssize_t at) noexcept
+    cdef int arm(self, long long when_us) except -1

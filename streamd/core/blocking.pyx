@@ -1,0 +1,478 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Clients that wait for keys, and how they are woken.
+
+A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that
+somebody waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
+readers without a group, one for each consumer group. A queue is a ring of places, which are part of the records:
+whoever stands in the middle leaves it at no cost, and the head is found at once however many have left before it.
+
+When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
+else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served
+and the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Entries that
+XNACK gave back are for the first who claims, wherever in the queue it stands. Group readers
+also learn that the key has gone or is something else, since then they fail.
+
+A served request is run whole, so what it finds may come from any of its keys. One that finds nothing stays where it was
+in its queues, with the time-out it had.
+
+Keys are served after each command that made one ready, as Redis does it: a reader sees what the command left, not what
+the rest of a pipeline will. Its own next requests wait for the end of the turn.
+
+Time-outs, and the times at which claiming readers look again, are the keys of one heap with one timer for the earliest.
+They go by the monotonic clock, so that setting the wall clock changes no wait.
+
+What must hold: a record is in `BlockedClients.blocked` exactly as long as its client's `blocked` names it, and only
+that long it stands in the queues of its keys and, when it has a time, in the heap; no queue is kept empty.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from libc.stdint cimport INT64_MAX
+
+from streamd.core.context cimport BlockRequest
+from streamd.data.streams.arguments cimport find_group
+from streamd.engine.database cimport Database
+from streamd.engine.group cimport Group
+from streamd.engine.ids cimport id_cmp
+from streamd.engine.stream cimport Stream
+from streamd.core.client cimport Client
+from streamd.core.clock cimport monotonic_us
+from streamd.core.execute cimport PAUSED, Dispatcher, Entry
+
+__all__ = ["Blocked", "BlockedClients", "Waiters"]
+
+cdef long long NEVER = INT64_MAX
+cdef long long TIMER_GRACE_US = 500
+# The loop counts whole milliseconds from the beginning of its turn: a timer may come early, and is set again.
+
+
+# --- Queues ----------------------------------------------------------------------------------------------------------
+
+cdef inline void unlink(Place *place) noexcept:
+    """Leave the queue, if there is one."""
+    if place.next is not NULL:
+        place.prev.next = place.next
+        place.next.prev = place.prev
+        place.next = NULL
+
+
+@cython.final
+cdef class Queue:
+    def __cinit__(self):
+        self.ring.prev = self.ring.next = &self.ring
+
+    cdef void append(self, Place *place) noexcept:
+        """Put a place at the end, unless its owner stands there already: a request may name a key twice."""
+        if self.ring.prev.blocked == place.blocked:
+            return
+        place.prev = self.ring.prev
+        place.next = &self.ring
+        place.prev.next = place
+        self.ring.prev = place
+
+    cdef bint is_empty(self) noexcept:
+        return self.ring.next is &self.ring
+
+    cdef list members(self):
+        """Who stands in it, from the head on."""
+        cdef list found = []
+        cdef Place *place = self.ring.next
+        while place is not &self.ring:
+            found.append(<Blocked>place.blocked)
+            place = place.next
+        return found
+
+
+@cython.final
+cdef class Waiters:
+    def __cinit__(self):
+        self.groups = {}
+
+    cdef Queue queue_for(self, bytes group):
+        """The queue of a group, or, for None, of those without one; made when there is none."""
+        cdef Queue queue
+        if group is None:
+            if self.readers is None:
+                self.readers = Queue()
+            return self.readers
+        queue = self.groups.get(group)
+        if queue is None:
+            queue = self.groups[group] = Queue()
+        return queue
+
+
+# --- Who waits ------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Blocked:
+    """A client that waits.
+
+    db           the database it waits in
+    request      what to run when a key is ready; its `args` are those from the last time it was run
+    deadline_us  when it gives up, in monotonic microseconds; NEVER without a time-out
+    retry_us     when it is to be run again though no key is ready; NEVER if that cannot help
+    entry        the dispatcher's entry of the command
+    args         the request as received
+    spent_us     what has been spent running it
+    """
+
+    def __cinit__(self, Client client, Database db, BlockRequest request, long long deadline_us):
+        cdef Py_ssize_t count = len(request.keys)
+        cdef Py_ssize_t i
+        self.client = client
+        self.db = db
+        self.request = request
+        self.deadline_us = deadline_us
+        self.retry_us = NEVER
+        self.at = -1
+        if count == 1:
+            self.places = &self.place
+        else:
+            self.places = <Place *>PyMem_Malloc(<size_t>count * sizeof(Place))
+            if self.places is NULL:
+                raise MemoryError("no memory for a client that waits")
+        for i in range(count):
+            self.places[i].next = self.places[i].prev = NULL
+            self.places[i].blocked = <PyObject *>self
+
+    def __dealloc__(self):
+        if self.places is not &self.place:
+            PyMem_Free(self.places)
+
+    @property
+    def deadline(self):
+        """When it gives up, in monotonic seconds; infinity without a time-out."""
+        return float("inf") if self.deadline_us == NEVER else self.deadline_us / 1e6
+
+    cdef int begin(self, Entry entry, list args, long long took_us) except -1:
+        """The request has been run for the first time: what of it is counted, once the wait is over."""
+        self.entry = entry
+        self.args = args
+        self.spent_us = took_us
+        return 0
+
+    cdef long long next_us(self) noexcept:
+        """When something is to be done about it, if no key is ready before."""
+        return self.deadline_us if self.deadline_us < self.retry_us else self.retry_us
+
+
+@cython.final
+cdef class BlockedClients:
+    """The registry of all waiting clients. `len()` is their number."""
+
+    def __cinit__(self, loop):
+        self.loop = loop
+        self.blocked = {}
+        self.timer_us = NEVER
+
+    def __dealloc__(self):
+        PyMem_Free(self.timeline)
+
+    def __len__(self):
+        return len(self.blocked)
+
+    def __iter__(self):
+        return iter(self.blocked.values())
+
+    # --- To wait ----------------------------------------------------------------------------------------------------
+
+    cdef int block(self, Client client, Database db, BlockRequest request) except -1:
+        """Let `client` wait; called from inside its handler, for the first time or again."""
+        cdef Blocked blocked = self.running
+        cdef Waiters waiters
+        cdef long long deadline_us = NEVER
+        cdef Py_ssize_t i
+        cdef bytes key
+        if blocked is not None and blocked.client is client:
+            blocked.request.args = request.args
+            self.set_retry(blocked, request.ready_at_ms)
+            self.running = None
+            return 0
+        if request.timeout_ms:
+            deadline_us = monotonic_us()
+            deadline_us += min(request.timeout_ms, (NEVER - 1 - deadline_us) // 1000) * 1000
+        blocked = Blocked(client, db, request, deadline_us)
+        client.blocked = blocked
+        self.blocked[client.id] = blocked
+        for i in range(len(request.keys)):
+            key = <bytes>request.keys[i]
+            waiters = db.waiters.get(key)
+            if waiters is None:
+                waiters = db.waiters[key] = Waiters()
+            waiters.queue_for(request.group).append(&blocked.places[i])
+        if deadline_us != NEVER:
+            self.put_in_time(blocked)
+        if request.ready_at_ms >= 0:
+            self.set_retry(blocked, request.ready_at_ms)
+        return 0
+
+    cdef int set_retry(self, Blocked blocked, long long ready_at_ms) except -1:
+        """When to run a request again that no key makes ready, in Unix ms; -1: not at all."""
+        cdef long long wait_ms
+        if ready_at_ms < 0 and blocked.retry_us == NEVER:
+            return 0
+        blocked.retry_us = NEVER
+        if ready_at_ms >= 0:
+            wait_ms = max(1, ready_at_ms - self.dispatcher.context.now_ms)
+            blocked.retry_us = monotonic_us()
+            blocked.retry_us += min(wait_ms, (NEVER - 1 - blocked.retry_us) // 1000) * 1000
+        return self.put_in_time(blocked)
+
+    cdef int end(self, Blocked blocked) except -1:
+        """Take a client out of every queue; it goes on from now."""
+        cdef BlockRequest request = blocked.request
+        cdef Waiters waiters
+        cdef Py_ssize_t i
+        cdef bytes key
+        if blocked.at >= 0:
+            self.take_out_of_time(blocked)
+        for i in range(len(request.keys)):
+            unlink(&blocked.places[i])
+        for i in range(len(request.keys)):
+            key = <bytes>request.keys[i]
+            waiters = blocked.db.waiters.get(key)
+            if waiters is not None:
+                if request.group is None:
+                    if waiters.readers is not None and waiters.readers.is_empty():
+                        waiters.readers = None
+                elif request.group in waiters.groups and (<Queue>waiters.groups[request.group]).is_empty():
+                    del waiters.groups[request.group]
+                if waiters.readers is None and not waiters.groups:
+                    del blocked.db.waiters[key]
+        blocked.client.blocked = None
+        del self.blocked[blocked.client.id]
+        return 0
+
+    # --- To go on ---------------------------------------------------------------------------------------------------
+
+    cdef int serve_ready(self, dict ready) except -1:
+        """Serve those who wait for the keys in `ready`, until none is left, those included that serving makes ready."""
+        cdef list keys
+        while ready:
+            keys = list(ready)
+            ready.clear()
+            for db, key in keys:
+                self.serve_key(db, key)
+        return 0
+
+    cdef int serve_key(self, Database db, bytes key) except -1:
+        cdef Waiters waiters = db.waiters.get(key)
+        cdef Blocked blocked
+        cdef list groups
+        if waiters is None:
+            return 0
+        if waiters.readers is not None and isinstance(db.peek(key), Stream):
+            for blocked in waiters.readers.members():
+                self.serve(blocked)
+        if waiters.groups:
+            groups = list(waiters.groups)
+            for group in groups:
+                self.serve_group(db, key, waiters, group)
+        return 0
+
+    cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes name) except -1:
+        """Serve the head of a group's queue as long as the group may have something for it."""
+        cdef Queue queue
+        cdef Blocked blocked
+        cdef Group group
+        cdef object value
+        cdef bint is_first = True
+        while (queue := waiters.groups.get(name)) is not None:
+            blocked = <Blocked>queue.ring.next.blocked
+            value = db.peek(key)
+            # The head is run whatever there is, as in Redis: its consumer is made again when it has been deleted.
+            if not is_first and isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
+                group = find_group(<Stream>value, name)
+                if group is not None and (
+                    (<Stream>value).length == 0 or id_cmp((<Stream>value).last_live_id(), group.last_id) <= 0
+                ):
+                    return 0    # the one before has got all that there was; who claims sees that for itself
+            if not self.serve(blocked):
+                return self.serve_claiming(db, key, queue, name)
+            is_first = False
+        return 0
+
+    cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
+        """Entries that nobody owns are for those behind the head who claim; the first who gets nothing ends it."""
+        cdef object value = db.peek(key)
+        cdef Group group = find_group(<Stream>value, name) if isinstance(value, Stream) else None
+        cdef Blocked blocked
+        if group is None or not group.pel.unowned:
+            return 0
+        for blocked in queue.members()[1:]:
+            if blocked.request.ready_at_ms >= 0 and not self.serve(blocked):
+                return 0
+        return 0
+
+    cdef bint serve(self, Blocked blocked) except -1:
+        """Run a waiting request again; True when it did not ask to wait once more."""
+        cdef Client client = blocked.client
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef size_t mark
+        if client.blocked is not blocked:
+            return True
+        if dispatcher.state & PAUSED and dispatcher.holds_back(client, blocked.entry):
+            dispatcher.has_held_back = True
+            return False
+        mark = client.reply.length
+        self.running = blocked
+        dispatcher.run_again(client, blocked.entry, blocked.request.args)
+        if self.running is None:
+            dispatcher.wait_on(client)
+            return False
+        self.running = None
+        self.finish(blocked, mark)
+        return True
+
+    cdef int finish(self, Blocked blocked, size_t mark) except -1:
+        """Its request has been answered, from `mark` on."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        self.end(blocked)
+        dispatcher.count(blocked.client, blocked.entry, blocked.args, blocked.spent_us)
+        dispatcher.finish_blocked(blocked.client, mark)
+        return 0
+
+    def time_out(self, Blocked blocked not None):
+        """Answer as after a time-out."""
+        cdef size_t mark = blocked.client.reply.length
+        if blocked.request.timeout_reply is None:
+            blocked.client.reply.null_array()
+        else:
+            blocked.client.reply.raw(blocked.request.timeout_reply)
+        self.finish(blocked, mark)
+
+    def fail(self, Blocked blocked not None, str text not None):
+        """Answer with an error."""
+        cdef size_t mark = blocked.client.reply.length
+        blocked.entry.failed_calls += 1
+        self.dispatcher.answer_error(blocked.client, text)
+        self.finish(blocked, mark)
+
+    cdef int drop(self, Client client) except -1:
+        """The connection is gone: forget that it waits."""
+        if client.blocked is not None:
+            self.end(<Blocked>client.blocked)
+        return 0
+
+    # --- Time -------------------------------------------------------------------------------------------------------
+
+    cdef int put_in_time(self, Blocked blocked) except -1:
+        """Give a record its place in the heap, after a time of it has changed."""
+        cdef long long when_us = blocked.next_us()
+        cdef PyObject **grown
+        cdef Py_ssize_t room
+        if blocked.at >= 0:
+            self.take_out_of_time(blocked)
+        if when_us == NEVER:
+            return 0
+        if self.time_count == self.time_room:
+            room = max(64, 2 * self.time_room)
+            grown = <PyObject **>PyMem_Realloc(self.timeline, <size_t>room * sizeof(PyObject *))
+            if grown is NULL:
+                raise MemoryError("no memory for a time-out")
+            self.timeline = grown
+            self.time_room = room
+        self.time_count += 1
+        self.settle(<PyObject *>blocked, self.time_count - 1)
+        if when_us < self.timer_us:
+            self.arm(when_us)
+        return 0
+
+    cdef void take_out_of_time(self, Blocked blocked) noexcept:
+        cdef Py_ssize_t at = blocked.at
+        cdef PyObject *last
+        blocked.at = -1
+        self.time_count -= 1
+        if at < self.time_count:
+            last = self.timeline[self.time_count]
+            self.settle(last, at)
+
+    cdef void settle(self, PyObject *item, Py_ssize_t at) noexcept:
+        """Put a record in the heap: where its time belongs, from the free place `at` up or down."""
+        cdef Blocked blocked = <Blocked>item
+        cdef Py_ssize_t other
+        while at > 0:
+            other = (at - 1) // 2
+            if not is_before(item, self.timeline[other]):
+                break
+            self.timeline[at] = self.timeline[other]
+            (<Blocked>self.timeline[at]).at = at
+            at = other
+        while True:
+            other = 2 * at + 1
+            if other + 1 < self.time_count and is_before(self.timeline[other + 1], self.timeline[other]):
+                other += 1
+            if other >= self.time_count or not is_before(self.timeline[other], item):
+                break
+            self.timeline[at] = self.timeline[other]
+            (<Blocked>self.timeline[at]).at = at
+            at = other
+        self.timeline[at] = item
+        blocked.at = at
+
+    cdef int arm(self, long long when_us) except -1:
+        """Set the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer_us = when_us
+        self.timer = self.loop.call_later(max(0, when_us - monotonic_us() + TIMER_GRACE_US) / 1e6, self.on_time)
+        return 0
+
+    def on_time(self):
+        """Time out, or look again for, whose time has come."""
+        cdef long long now_us = monotonic_us()
+        cdef Blocked blocked
+        self.timer = None
+        self.timer_us = NEVER
+        while self.time_count:
+            blocked = <Blocked>self.timeline[0]
+            if blocked.next_us() > now_us:
+                break
+            if blocked.deadline_us <= now_us:
+                self.time_out(blocked)
+            else:
+                blocked.retry_us = NEVER
+                self.put_in_time(blocked)
+                self.serve(blocked)
+        if self.time_count:
+            self.arm((<Blocked>self.timeline[0]).next_us())
+
+    # --- Checks -----------------------------------------------------------------------------------------------------
+
+    def check_invariants(self):
+        """Assert what the head of this file says."""
+        cdef Blocked blocked
+        cdef Py_ssize_t i, timed = 0
+        cdef Waiters waiters
+        cdef Queue queue
+        for client_id, blocked in self.blocked.items():
+            assert blocked.client.id == client_id and blocked.client.blocked is blocked
+            for i in range(len(blocked.request.keys)):
+                waiters = blocked.db.waiters[blocked.request.keys[i]]
+                queue = waiters.readers if blocked.request.group is None else waiters.groups[blocked.request.group]
+                assert queue.members().count(blocked) == 1
+            assert (blocked.at >= 0) == (blocked.next_us() != NEVER)
+            timed += blocked.at >= 0
+        assert timed == self.time_count <= self.time_room
+        for i in range(self.time_count):
+            blocked = <Blocked>self.timeline[i]
+            assert blocked.at == i and self.blocked[blocked.client.id] is blocked
+            assert i == 0 or not is_before(self.timeline[i], self.timeline[(i - 1) // 2])
+        assert self.time_count == 0 or self.timer_us <= (<Blocked>self.timeline[0]).next_us()
+        for db in self.dispatcher.context.databases:
+            for waiters in db.waiters.values():
+                queues = list(waiters.groups.values())
+                if waiters.readers is not None:
+                    queues.append(waiters.readers)
+                assert queues
+                for queue in queues:
+                    members = queue.members()
+                    assert members and all(self.blocked[blocked.client.id] is blocked for blocked in members)
+
+
+cdef inline bint is_before(PyObject *one, PyObject *other) noexcept:
+    """Whether the time of one record comes before that of another; of two at once, the older connection's does."""
+    cdef long long one_us = (<Blocked>one).next_us()
+    cdef long long other_us = (<Blocked>other).next_us()
+    return one_us < other_us or (one_us == other_us and (<Blocked>one).client.id < (<Blocked>other).client.id)

@@ -1,0 +1,76 @@
+"""Requests as they may be shown to others: without passwords.
+
+MONITOR and the slow log show requests. Which arguments are secrets depends on the command, and is said here alone; the
+dispatcher asks only when a request is about to be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from streamd.settings.table import SETTINGS
+
+__all__ = ["REDACTED", "redacted"]
+
+REDACTED = b"(redacted)"
+
+SECRET_SETTINGS = frozenset(
+    name.encode() for row in SETTINGS if row.is_secret or row.name == "masteruser" for name in (row.name, *row.aliases)
+)
+"""Settings whose values are not shown: passwords, and the user that goes with one."""
+
+
+def _auth(args: list[bytes]) -> Iterable[int]:
+    return range(1, len(args))
+
+
+def _hello(args: list[bytes]) -> Iterable[int]:
+    """The user and password of AUTH, wherever HELLO would take that word for the option."""
+    at = 2
+    while at < len(args):
+        word = args[at].upper()
+        if word == b"AUTH" and at + 2 < len(args):
+            yield from (at + 1, at + 2)
+            at += 3
+        elif word == b"SETNAME":
+            at += 2
+        else:
+            return
+
+
+def _config_set(args: list[bytes]) -> Iterable[int]:
+    return (at + 1 for at in range(2, len(args) - 1, 2) if args[at].lower() in SECRET_SETTINGS)
+
+
+def _all_of_acl(args: list[bytes]) -> Iterable[int]:
+    return range(2, len(args))
+
+
+def _migrate(args: list[bytes]) -> Iterable[int]:
+    """The user and password of AUTH and AUTH2, up to KEYS."""
+    at = 6
+    while at < len(args) and (word := args[at].upper()) != b"KEYS":
+        operands = {b"AUTH": 1, b"AUTH2": 2}.get(word, 0)
+        yield from range(at + 1, at + 1 + operands)
+        at += 1 + operands
+
+
+SECRETS: Mapping[str, Callable[[list[bytes]], Iterable[int]]] = {
+    "auth": _auth,
+    "hello": _hello,
+    "config|set": _config_set,
+    "migrate": _migrate,
+    "acl|setuser": _all_of_acl,
+    "acl|getuser": _all_of_acl,
+    "acl|deluser": _all_of_acl,
+}
+"""By full name of the command: which arguments of a request are secret."""
+
+
+def redacted(command: str, args: list[bytes]) -> list[bytes]:
+    """A request for others to see; `args` itself when it has no secrets."""
+    secrets = SECRETS.get(command)
+    if secrets is None:
+        return args
+    hidden = frozenset(secrets(args))
+    return [REDACTED if at in hidden else arg for at, arg in enumerate(args)]

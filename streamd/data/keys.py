@@ -1,0 +1,613 @@
+"""Commands that work on keys whatever they hold, and on whole databases. SELECT is a matter of the connection.
+
+Behaviour: Redis 8.6, as seen on a running server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamd.core.args import integer as read_integer
+from streamd.core.context import Context
+from streamd.core.spec import (
+    KeysAt,
+    command,
+    container,
+    integer,
+    key,
+    multiple,
+    oneof,
+    optional,
+    pattern,
+    string,
+    token,
+    unix_time,
+)
+from streamd.engine.database import ACCESS_MODES, Database, Slot
+from streamd.engine.glob import match
+from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
+
+__all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
+
+INT32_MAX = 2**31 - 1
+INT32_MIN = -(2**31)
+INT64_MAX = 2**63 - 1
+UINT64_MAX = 2**64 - 1
+
+SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
+
+
+# --- Shared by the handlers ------------------------------------------------------------------------------------------
+
+
+def type_name(value: object) -> bytes:
+    """The type of a value, as TYPE says it."""
+    return b"string" if isinstance(value, bytes) else b"stream"
+
+
+def database_at(ctx: Context, index: int) -> Database:
+    """A database by its number, its clock set to the time of this command; CommandError when there is none."""
+    if not 0 <= index < len(ctx.databases):
+        raise CommandError("ERR DB index is out of range")
+    db: Database = ctx.databases[index]
+    db.now_ms = ctx.now_ms
+    return db
+
+
+def parse_index(text: bytes) -> int:
+    """The number of a database; it may be one that is not there."""
+    index = read_integer(text)
+    if not INT32_MIN <= index <= INT32_MAX:
+        raise CommandError(f"ERR value is out of range, value must between {INT32_MIN} and {INT32_MAX}")
+    return index
+
+
+# --- Keys: are they there, what do they hold -------------------------------------------------------------------------
+
+
+@command(
+    "EXISTS", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="1.0.0",
+    complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS, history=(("3.0.3", "Several keys."),),
+    summary="Counts how many of the given keys there are; a key given twice counts twice.", args=(multiple(key()),),
+)  # fmt: skip
+def exists(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.integer(sum(ctx.db.find_untouched(name) is not None for name in args[1:]))
+
+
+@command(
+    "TOUCH", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="3.2.1",
+    complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS,
+    summary="Makes now the time of the last access of keys, and counts those that there are.", args=(multiple(key()),),
+)  # fmt: skip
+def touch(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.integer(sum(ctx.db.touch(name) for name in args[1:]))
+
+
+@command(
+    "TYPE", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="1.0.0",
+    summary="Returns the type of what a key holds.", args=(key(),),
+)  # fmt: skip
+def type_(ctx: Context, args: list[bytes]) -> None:
+    value = ctx.db.find_untouched(args[1])
+    ctx.reply.simple(b"none" if value is None else type_name(value))
+
+
+@command(
+    "RANDOMKEY", arity=1, group="generic", flags="readonly", since="1.0.0", summary="Returns the name of any key.",
+    tips=("request_policy:all_shards", "response_policy:special", "nondeterministic_output"),
+)  # fmt: skip
+def randomkey(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.bulk(ctx.db.random_key())
+
+
+@command(
+    "DBSIZE", arity=1, group="server", flags="readonly fast", categories="keyspace", since="1.0.0",
+    tips=("request_policy:all_shards", "response_policy:agg_sum"), summary="Returns the number of keys.",
+)  # fmt: skip
+def dbsize(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.integer(len(ctx.db))
+
+
+# --- All keys: KEYS, SCAN --------------------------------------------------------------------------------------------
+
+
+@command(
+    "KEYS", arity=2, group="generic", flags="readonly", categories="dangerous", since="1.0.0",
+    complexity="O(N) with N being the number of keys in the database",
+    tips=("request_policy:all_shards", "nondeterministic_output_order"),
+    summary="Returns the names of all keys that match a pattern.", args=(pattern("pattern"),),
+)  # fmt: skip
+def keys_(ctx: Context, args: list[bytes]) -> None:
+    found = ctx.db.keys()
+    ctx.reply.bulk_array(found if args[1] == b"*" else [name for name in found if match(args[1], name)])
+
+
+_CURSOR = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+
+
+def parse_cursor(text: bytes) -> int:
+    """The cursor of a scan; CommandError when it is none.
+
+    Read as C's strtoull does, with all that follows: white space before it, a sign, and a negative number that is not in
+    its canonical form counts from 2**64 down. A zero byte ends the text.
+    """
+    text = text.partition(b"\0")[0]
+    found = _CURSOR.fullmatch(text)
+    if found is None or len(digits := found[2].lstrip(b"0")) > 20:
+        raise CommandError("ERR invalid cursor")
+    number = int(digits or b"0")
+    is_negative = found[1] == b"-"
+    if number > UINT64_MAX or (is_negative and number <= INT64_MAX + 1 and text == b"-%d" % number != b"-0"):
+        raise CommandError("ERR invalid cursor")
+    return -number & UINT64_MAX if is_negative else number
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """What stands behind the cursor of a SCAN.
+
+    pattern    what the names must match, or None
+    count      keys to look at
+    type_name  the type of what the keys must hold, in lower case, or None
+    """
+
+    pattern: bytes | None = None
+    count: int = 10
+    type_name: bytes | None = None
+
+    @classmethod
+    def parse(cls, words: list[bytes]) -> ScanOptions:
+        """Read the options; the last one of a kind counts. OptionSyntaxError, NotIntegerError."""
+        wanted, count, kind = None, 10, None
+        for at in range(0, len(words), 2):
+            word = words[at].upper()
+            if at + 1 == len(words) or word not in (b"COUNT", b"MATCH", b"TYPE"):
+                raise OptionSyntaxError
+            operand = words[at + 1]
+            if word == b"MATCH":
+                wanted = operand
+            elif word == b"TYPE":
+                kind = operand.lower()
+            else:
+                count = read_integer(operand)
+                if count < 1:
+                    raise OptionSyntaxError
+        return cls(wanted, count, kind)
+
+
+@command(
+    "SCAN", arity=-2, group="generic", flags="readonly", since="2.8.0",
+    complexity="O(1) for every call, O(N) for all calls together with N being the number of keys in the database",
+    tips=("nondeterministic_output", "request_policy:special", "response_policy:special"),
+    history=(("6.0.0", "`TYPE`."),), summary="Returns the names of keys, some with each call.",
+    args=(
+        integer("cursor"), optional(pattern("pattern", "MATCH")), optional(integer("count", "COUNT")),
+        optional(string("type", "TYPE"), since="6.0.0"),
+    ),
+)  # fmt: skip
+def scan(ctx: Context, args: list[bytes]) -> None:
+    cursor = parse_cursor(args[1])
+    options = ScanOptions.parse(args[2:])
+    cursor, slots = ctx.db.scan(cursor, options.count)
+    if options.type_name is not None:
+        slots = [slot for slot in slots if type_name(slot.value) == options.type_name]
+    names = [slot.key for slot in slots]
+    wanted = options.pattern
+    if wanted is not None and wanted != b"*":
+        names = [name for name in names if match(wanted, name)]
+    ctx.reply.array(2)
+    ctx.reply.bulk(b"%d" % cursor)
+    ctx.reply.bulk_array(names)
+
+
+# --- Keys: away with them, and to other places -----------------------------------------------------------------------
+
+
+def _delete(ctx: Context, args: list[bytes]) -> None:
+    deleted = sum(ctx.db.delete(name, True) for name in args[1:])
+    ctx.dirty += deleted
+    ctx.reply.integer(deleted)
+
+
+@command(
+    "DEL", arity=-2, group="generic", flags="write", keys=KeysAt(1, -1, flags="RM delete"), since="1.0.0",
+    complexity="O(N) with N being the number of keys; large values are freed by another thread", tips=SUM_OF_SHARDS,
+    summary="Deletes keys.", args=(multiple(key()),),
+)  # fmt: skip
+def del_(ctx: Context, args: list[bytes]) -> None:
+    _delete(ctx, args)
+
+
+@command(
+    "UNLINK", arity=-2, group="generic", flags="write fast", keys=KeysAt(1, -1, flags="RM delete"), since="4.0.0",
+    complexity="O(N) with N being the number of keys; large values are freed by another thread", tips=SUM_OF_SHARDS,
+    summary="Deletes keys; the memory of what they held is freed later.", args=(multiple(key()),),
+)  # fmt: skip
+def unlink(ctx: Context, args: list[bytes]) -> None:
+    _delete(ctx, args)
+
+
+@command(
+    "RENAME", arity=3, group="generic", flags="write", since="1.0.0",
+    keys=(KeysAt(1, flags="RW access delete"), KeysAt(2, flags="OW update")),
+    summary="Gives a key another name; what was there is overwritten.", args=(key(), key("newkey", 1)),
+)  # fmt: skip
+def rename(ctx: Context, args: list[bytes]) -> None:
+    _, name, new_name = args
+    if not ctx.db.rename(name, new_name):
+        raise NoSuchKeyError
+    ctx.dirty += name != new_name
+    ctx.reply.ok()
+
+
+@command(
+    "RENAMENX", arity=3, group="generic", flags="write fast", since="1.0.0",
+    keys=(KeysAt(1, flags="RW access delete"), KeysAt(2, flags="OW insert")),
+    history=(("3.2.0", "The same name twice is no error any more."),),
+    summary="Gives a key another name if there is no key of that name.", args=(key(), key("newkey", 1)),
+)  # fmt: skip
+def renamenx(ctx: Context, args: list[bytes]) -> None:
+    _, name, new_name = args
+    if name not in ctx.db:
+        raise NoSuchKeyError
+    is_free = new_name not in ctx.db
+    if is_free:
+        ctx.db.rename(name, new_name)
+        ctx.dirty += 1
+    ctx.reply.integer(is_free)
+
+
+@command(
+    "MOVE", arity=3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
+    summary="Takes a key, and what it holds, to another database.", args=(key(), integer("db")),
+)  # fmt: skip
+def move(ctx: Context, args: list[bytes]) -> None:
+    target = database_at(ctx, parse_index(args[2]))
+    if target is ctx.db:
+        raise CommandError("ERR source and destination objects are the same")
+    is_moved = ctx.db.move(args[1], target)
+    ctx.dirty += is_moved
+    ctx.reply.integer(is_moved)
+
+
+@command(
+    "COPY", arity=-3, group="generic", flags="write denyoom", since="6.2.0",
+    keys=(KeysAt(1), KeysAt(2, flags="OW update")), complexity="O(N) with N being the number of entries of a stream",
+    summary="Copies what a key holds to another key.",
+    args=(
+        key("source"), key("destination", 1), optional(integer("destination-db", "DB")),
+        optional(token("REPLACE")),
+    ),
+)  # fmt: skip
+def copy(ctx: Context, args: list[bytes]) -> None:
+    name, new_name = args[1], args[2]
+    target, replaces = ctx.db, False
+    rest = iter(args[3:])
+    for text in rest:
+        word = text.upper()
+        if word == b"REPLACE":
+            replaces = True
+        elif word == b"DB" and (index := next(rest, None)) is not None:
+            target = database_at(ctx, parse_index(index))
+        else:
+            raise OptionSyntaxError
+    if target is ctx.db and name == new_name:
+        raise CommandError("ERR source and destination objects are the same")
+    is_copied = ctx.db.find(name) is not None and (replaces or new_name not in target)
+    if is_copied:
+        ctx.db.copy(name, target, new_name)
+        ctx.dirty += 1
+    ctx.reply.integer(is_copied)
+
+
+# --- Whole databases -------------------------------------------------------------------------------------------------
+
+FLUSH_TYPE = optional(oneof("flush-type", token("ASYNC", since="4.0.0"), token("SYNC", since="6.2.0")))
+FLUSH_HISTORY = (("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`."))
+ALL_SHARDS = ("request_policy:all_shards", "response_policy:all_succeeded")
+
+
+def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all: bool = False) -> None:
+    """Empty databases; `is_all`: these are all there are. With SYNC the client waits until the memory is given up."""
+    words = args[1:]
+    if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
+        raise OptionSyntaxError
+    # A client that caches what it reads is told of its own flush after the reply when that does not wait for the memory
+    # to be freed, and before it otherwise.
+    is_async = words[0].upper() == b"ASYNC" if words else ctx.config.lazyfree_lazy_user_flush
+    if is_async:
+        ctx.reply.ok()
+    for db in databases:
+        ctx.dirty += len(db)
+        db.flush()
+    if is_all:
+        ctx.forget_snapshot()
+    ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
+    if not is_async:
+        ctx.answer_flush(args)
+
+
+@command(
+    "FLUSHDB", arity=-1, group="server", flags="write", categories="keyspace dangerous", since="1.0.0",
+    complexity="O(1); memory is freed later", tips=ALL_SHARDS, history=FLUSH_HISTORY,
+    summary="Deletes all keys of the selected database.", args=(FLUSH_TYPE,),
+)  # fmt: skip
+def flushdb(ctx: Context, args: list[bytes]) -> None:
+    _flush(ctx, [ctx.db], args)
+
+
+@command(
+    "FLUSHALL", arity=-1, group="server", flags="write", categories="keyspace dangerous", since="1.0.0",
+    complexity="O(1); memory is freed later", tips=ALL_SHARDS, history=FLUSH_HISTORY,
+    summary="Deletes all keys of all databases.", args=(FLUSH_TYPE,),
+)  # fmt: skip
+def flushall(ctx: Context, args: list[bytes]) -> None:
+    _flush(ctx, ctx.databases, args, is_all=True)
+
+
+def _swap_index(text: bytes, which: str) -> int:
+    try:
+        return parse_index(text)
+    except CommandError:
+        raise CommandError(f"ERR invalid {which} DB index") from None
+
+
+@command(
+    "SWAPDB", arity=3, group="server", flags="write fast", categories="keyspace dangerous", since="4.0.0",
+    complexity="O(N) with N being the number of keys that clients wait for in the two databases",
+    summary="Exchanges the keys of two databases.", args=(integer("index1"), integer("index2")),
+)  # fmt: skip
+def swapdb(ctx: Context, args: list[bytes]) -> None:
+    first, second = _swap_index(args[1], "first"), _swap_index(args[2], "second")
+    one, other = database_at(ctx, first), database_at(ctx, second)
+    if one is not other:
+        one.swap_with(other)
+    ctx.dirty += 1
+    ctx.reply.ok()
+
+
+# --- Expiry: set it --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOptions:
+    """The conditions of EXPIRE and its kin: `words` of NX, XX, GT and LT, as far as they may stand together."""
+
+    words: frozenset[bytes] = frozenset()
+
+    @classmethod
+    def parse(cls, words: list[bytes]) -> ExpireOptions:
+        """Read the conditions; CommandError when one is unknown, or they contradict each other."""
+        for text in words:
+            if text.upper() not in (b"NX", b"XX", b"GT", b"LT"):
+                raise CommandError(f"ERR Unsupported option {printable(text)}")
+        given = frozenset(word.upper() for word in words)
+        if b"NX" in given and len(given) > 1:
+            raise CommandError("ERR NX and XX, GT or LT options at the same time are not compatible")
+        if given >= {b"GT", b"LT"}:
+            raise CommandError("ERR GT and LT options at the same time are not compatible")
+        return cls(given)
+
+    def allow(self, present: int, at_ms: int) -> bool:
+        """Whether the expiry may become `at_ms` when it is `present`; -1 is none, which is later than any time."""
+        if present == -1:
+            return self.words.isdisjoint((b"XX", b"GT"))
+        if b"NX" in self.words:
+            return False
+        return not ((b"GT" in self.words and at_ms <= present) or (b"LT" in self.words and at_ms >= present))
+
+
+def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base_ms: int) -> None:
+    """Let a key expire; a time that has passed deletes it.
+
+    scale    milliseconds in a unit of the argument
+    base_ms  what the argument counts from
+    """
+    name = args[1]
+    options = ExpireOptions.parse(args[3:])
+    time = read_integer(args[2])
+    # A negative time may be as great as a positive one, and no greater, as C divides towards zero.
+    if (scale > 1 and abs(time) > INT64_MAX // scale) or time * scale > INT64_MAX - base_ms:
+        raise CommandError(f"ERR invalid expire time in '{command_name}' command")
+    at_ms = time * scale + base_ms
+    if ctx.db.find_for_write(name) is None or not options.allow(ctx.db.expiry(name), at_ms):
+        ctx.reply.integer(0)
+        return
+    if at_ms <= ctx.now_ms and not ctx.is_replaying:
+        ctx.db.delete(name, True)
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", name])
+    else:
+        ctx.db.set_expiry(name, max(0, at_ms))
+        if ctx.is_propagating:
+            ctx.propagate([b"PEXPIREAT", name, b"%d" % at_ms, *args[3:]])
+    ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+def _expiring(name: str, since: str, summary: str, time: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The declaration of EXPIRE and its kin."""
+    return command(
+        name, arity=-3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since=since,
+        summary=summary, history=(("7.0.0", "`NX`, `XX`, `GT` and `LT`."),),
+        args=(key(), time, optional(
+            oneof("condition", token("NX"), token("XX"), token("GT"), token("LT")), since="7.0.0",
+        )),
+    )  # fmt: skip
+
+
+@_expiring("EXPIRE", "1.0.0", "Lets a key expire after some seconds.", integer("seconds"))
+def expire(ctx: Context, args: list[bytes]) -> None:
+    _expire(ctx, args, "expire", 1000, ctx.now_ms)
+
+
+@_expiring("PEXPIRE", "2.6.0", "Lets a key expire after some milliseconds.", integer("milliseconds"))
+def pexpire(ctx: Context, args: list[bytes]) -> None:
+    _expire(ctx, args, "pexpire", 1, ctx.now_ms)
+
+
+@_expiring("EXPIREAT", "1.2.0", "Lets a key expire at a Unix time in seconds.", unix_time("unix-time-seconds"))
+def expireat(ctx: Context, args: list[bytes]) -> None:
+    _expire(ctx, args, "expireat", 1000, 0)
+
+
+@_expiring(
+    "PEXPIREAT", "2.6.0", "Lets a key expire at a Unix time in milliseconds.", unix_time("unix-time-milliseconds")
+)
+def pexpireat(ctx: Context, args: list[bytes]) -> None:
+    _expire(ctx, args, "pexpireat", 1, 0)
+
+
+@command(
+    "PERSIST", arity=2, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since="2.2.0",
+    summary="Takes the expiry of a key away.", args=(key(),),
+)  # fmt: skip
+def persist(ctx: Context, args: list[bytes]) -> None:
+    ctx.db.find_for_write(args[1])
+    is_changed = ctx.db.persist(args[1])
+    ctx.dirty += is_changed
+    ctx.reply.integer(is_changed)
+
+
+# --- Expiry: ask for it ----------------------------------------------------------------------------------------------
+
+
+def _expiry(ctx: Context, name: bytes) -> int:
+    """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing. A look at the key, but no use."""
+    return -2 if ctx.db.find_untouched(name) is None else ctx.db.expiry(name)
+
+
+def _seconds(ms: int) -> int:
+    return (ms + 500) // 1000
+
+
+@command(
+    "TTL", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="1.0.0",
+    tips=("nondeterministic_output",), history=(("2.8.0", "-2 for a missing key."),),
+    summary="Returns after how many seconds a key expires.", args=(key(),),
+)  # fmt: skip
+def ttl(ctx: Context, args: list[bytes]) -> None:
+    at_ms = _expiry(ctx, args[1])
+    ctx.reply.integer(at_ms if at_ms < 0 else _seconds(at_ms - ctx.now_ms))
+
+
+@command(
+    "PTTL", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="2.6.0",
+    tips=("nondeterministic_output",), history=(("2.8.0", "-2 for a missing key."),),
+    summary="Returns after how many milliseconds a key expires.", args=(key(),),
+)  # fmt: skip
+def pttl(ctx: Context, args: list[bytes]) -> None:
+    at_ms = _expiry(ctx, args[1])
+    ctx.reply.integer(at_ms if at_ms < 0 else at_ms - ctx.now_ms)
+
+
+@command(
+    "EXPIRETIME", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="7.0.0",
+    summary="Returns the Unix time in seconds at which a key expires.", args=(key(),),
+)  # fmt: skip
+def expiretime(ctx: Context, args: list[bytes]) -> None:
+    at_ms = _expiry(ctx, args[1])
+    ctx.reply.integer(at_ms if at_ms < 0 else _seconds(at_ms))
+
+
+@command(
+    "PEXPIRETIME", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1), since="7.0.0",
+    summary="Returns the Unix time in milliseconds at which a key expires.", args=(key(),),
+)  # fmt: skip
+def pexpiretime(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.integer(_expiry(ctx, args[1]))
+
+
+# --- OBJECT ----------------------------------------------------------------------------------------------------------
+
+container(
+    "OBJECT", group="generic", since="2.2.3", summary="Tells how what a key holds is kept. A container of subcommands."
+)
+
+
+def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The declaration of a subcommand that looks at a key."""
+    return command(
+        f"OBJECT {name}", arity=3, group="generic", flags="readonly", keys=KeysAt(2, flags="RO"), since=since, summary=summary,
+        tips=("nondeterministic_output",), args=(key(),),
+    )  # fmt: skip
+
+
+def _look_at(ctx: Context, name: bytes) -> Slot | None:
+    """What is known of a key, or None; a look that counts, but is no use, and is not told of."""
+    return None if ctx.db.find_untouched(name, False) is None else ctx.db.slot(name)
+
+
+def _counts_uses(ctx: Context) -> bool:
+    """Whether the policy of eviction is one that goes by how often keys are used."""
+    return ctx.db.access_mode == ACCESS_MODES["frequency"]
+
+
+@_object("ENCODING", "2.2.3", "Returns the name of the way in which Redis would store what a key holds.")
+def object_encoding(ctx: Context, args: list[bytes]) -> None:
+    slot = _look_at(ctx, args[2])
+    ctx.reply.bulk(None if slot is None else slot.encoding)
+
+
+@_object("REFCOUNT", "2.2.3", "Returns the number of references to what a key holds, which is always 1.")
+def object_refcount(ctx: Context, args: list[bytes]) -> None:
+    if _look_at(ctx, args[2]) is None:
+        ctx.reply.null()
+    else:
+        ctx.reply.integer(1)
+
+
+@_object("IDLETIME", "2.2.3", "Returns the number of seconds since a key was last used.")
+def object_idletime(ctx: Context, args: list[bytes]) -> None:
+    slot = _look_at(ctx, args[2])
+    if slot is None:
+        ctx.reply.null()
+    elif _counts_uses(ctx):
+        raise CommandError(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between"
+            " policies at runtime LRU and LFU data will take some time to adjust."
+        )
+    else:
+        ctx.reply.integer(max(0, ctx.now_ms - slot.accessed_ms) // 1000)
+
+
+@_object("FREQ", "4.0.0", "Returns how often a key is used; only with a maxmemory policy that counts it.")
+def object_freq(ctx: Context, args: list[bytes]) -> None:
+    if _look_at(ctx, args[2]) is None:
+        ctx.reply.null()
+        return
+    if _counts_uses(ctx):
+        ctx.reply.integer(ctx.db.frequency(args[2]))
+        return
+    raise CommandError(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching"
+        " between policies at runtime LRU and LFU data will take some time to adjust."
+    )
+
+
+OBJECT_HELP = (
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    The way in which Redis would store what the key holds.",
+    "FREQ <key>",
+    "    How often the key is used, on a logarithmic scale.",
+    "IDLETIME <key>",
+    "    Seconds since the key was last used.",
+    "REFCOUNT <key>",
+    "    References to what the key holds.",
+    "HELP",
+    "    This text.",
+)
+
+
+@command(
+    "OBJECT HELP", arity=2, group="generic", flags="loading stale", since="6.2.0",
+    summary="Lists the subcommands of OBJECT.",
+)  # fmt: skip
+def object_help(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.array(len(OBJECT_HELP))
+    for line in OBJECT_HELP:
+        ctx.reply.simple(line)

@@ -1,0 +1,139 @@
+"""MigrationTargets: the connections that MIGRATE has to other servers. They block, on purpose: see commands/migrate.py.
+
+A connection is kept for some seconds, since who moves one key mostly moves more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+from contextlib import suppress
+
+from streamd.data.migrate import TargetIOError
+
+__all__ = ["MigrationTarget", "MigrationTargets"]
+
+KEPT = 64
+KEPT_S = 10.0
+PIECE = 64 * 1024
+ADDRESS = tuple[bytes, bytes]
+
+
+class MigrationTarget:
+    """A connection to another server.
+
+    db       the database that was selected there; -1: none was
+    used_at  monotonic seconds
+    """
+
+    def __init__(self, address: ADDRESS, sock: socket.socket) -> None:
+        self.address = address
+        self.db = -1
+        self.used_at = time.monotonic()
+        self._socket = sock
+        self._unread = b""
+
+    def send(self, requests: list[list[bytes]], timeout_s: float) -> None:
+        """Send requests, `timeout_s` for each piece; TargetIOError."""
+        data = memoryview(b"".join(map(encode, requests)))
+        self._socket.settimeout(timeout_s)
+        try:
+            for at in range(0, len(data), PIECE):
+                self._socket.sendall(data[at : at + PIECE])
+        except OSError as error:
+            raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError)) from None
+
+    def read_line(self, timeout_s: float) -> bytes:
+        """The next line of its answers; TargetIOError."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            try:
+                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                data = self._socket.recv(PIECE)
+            except OSError as error:
+                raise TargetIOError("reading", is_timeout=isinstance(error, TimeoutError)) from None
+            if not data:
+                raise TargetIOError("reading")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.removesuffix(b"\r")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class MigrationTargets:
+    """The connections that are kept, by host and port. `len()` is their number."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._kept: dict[ADDRESS, MigrationTarget] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def connect(self, host: bytes, port: bytes, timeout_s: float) -> MigrationTarget:
+        """A connection, which may have been used before; TargetIOError."""
+        target = self._kept.get((host, port))
+        if target is not None:
+            target.used_at = time.monotonic()
+            return target
+        if len(self._kept) >= KEPT:
+            self.drop(min(self._kept.values(), key=lambda kept: kept.used_at))
+        target = MigrationTarget((host, port), open_socket(host, port, timeout_s))
+        self._kept[host, port] = target
+        if self._timer is None:
+            self._timer = self._loop.call_later(KEPT_S, self._drop_idle)
+        return target
+
+    def drop(self, target: MigrationTarget) -> None:
+        """Close a connection: it is broken, or out of step."""
+        target.close()
+        self._kept.pop(target.address, None)
+
+    def close(self) -> None:
+        """Close all."""
+        for target in list(self._kept.values()):
+            self.drop(target)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop_idle(self) -> None:
+        oldest = time.monotonic() - KEPT_S
+        for target in list(self._kept.values()):
+            if target.used_at <= oldest:
+                self.drop(target)
+        self._timer = self._loop.call_later(1, self._drop_idle) if self._kept else None
+
+
+def open_socket(host: bytes, port: bytes, timeout_s: float) -> socket.socket:
+    """Connect; raises TargetIOError, whose text distinguishes an unknown name from an absent server, as in Redis."""
+    digits = re.match(rb"\s*(\d+)", port)
+    number = int(digits[1]) if digits is not None else 0
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise TargetIOError("connecting") from None
+    error: OSError | None = None
+    for family, _, _, _, address in found:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect((address[0], number, *address[2:]))
+        except (OSError, OverflowError) as failed:
+            sock.close()
+            error = failed if isinstance(failed, OSError) else error
+        else:
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError))
+
+
+def encode(request: list[bytes]) -> bytes:
+    """A request as an array of bulk strings."""
+    return b"*%d\r\n" % len(request) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in request)

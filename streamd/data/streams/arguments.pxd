@@ -1,0 +1,63 @@
+# cython: language_level=3
+"""What stream commands have in common in their arguments. See stream_args.pyx."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport uint64_t
+
+from streamd.core.context cimport Context
+from streamd.engine.database cimport ACCESS_CHANGES
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID
+from streamd.engine.pel cimport PelRecord
+from streamd.engine.stream cimport RefPolicy, Stream
+
+
+# None if the key is missing; a key that holds something else raises WrongTypeError.
+cdef Stream as_stream(object value)                                # what a database has found
+cdef Stream find_stream(Context ctx, bytes key)                    # counted as a look at the key
+cdef Stream find_stream_for_write(Context ctx, bytes key)
+cdef Stream new_stream(Context ctx)
+cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
+cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # made if there is none
+
+
+cdef inline int note_change(Context ctx, bytes key) except -1:
+    """A change of a key's groups or settings renews its time of change for the LRM policies; WATCH does not see it."""
+    if ctx.db.access_mode == ACCESS_CHANGES:
+        ctx.db.note_change(key)
+    return 0
+
+
+# IDs live in the memory of a bytes object, which owns them.
+cdef bytes room_for_ids(Py_ssize_t n)
+cdef inline StreamID *ids_in(bytes room) noexcept:
+    return <StreamID *>PyBytes_AS_STRING(room)
+cdef bytes require_ids(list args, Py_ssize_t first, Py_ssize_t n)  # args[first : first + n]
+cdef int parse_bound(bytes text, StreamID *out, bint is_end) except -1
+cdef int parse_loose_id(bytes text, StreamID *out, uint64_t missing_seq) except -1
+
+
+cdef struct DeleteOptions:
+    RefPolicy policy
+    Py_ssize_t first_id        # index of the first ID in the arguments
+    Py_ssize_t id_count
+
+
+cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1
+
+
+# Effects. To be built only when ctx.is_propagating.
+cdef bytes id_text(StreamID id)
+cdef bytes number_text(uint64_t number)
+cdef inline int hold_effects(Context ctx) except -1:
+    """From now on the command is propagated as the effects that are added, not as it was received."""
+    if ctx.is_propagating:
+        ctx.effects = []
+    return 0
+cdef int propagate_pending(
+    Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
+    bytes last_id) except -1
+cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1
+cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1
+cdef int propagate_position(Context ctx, bytes key, Group group) except -1

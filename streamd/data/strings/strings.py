@@ -1,0 +1,683 @@
+"""Strings: SET, GET and their kin. A string is a Python `bytes` object in the database.
+
+streamd is not a store of strings; these commands are here because every client library, tool and test of Redis uses some of
+them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import xxhash
+
+from streamd.core.args import integer as read_integer
+from streamd.core.context import Context
+from streamd.core.spec import (
+    KeysAt,
+    KeysCounted,
+    block,
+    command,
+    double,
+    integer,
+    key,
+    multiple,
+    oneof,
+    optional,
+    string,
+    token,
+    unix_time,
+)
+from streamd.data.strings.long_double import LongDouble
+from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, EVENTS
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
+
+__all__ = ["SetOptions", "expiry_at_ms"]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+
+# --- Shared by the handlers ------------------------------------------------------------------------------------------
+
+
+def find_string(ctx: Context, name: bytes) -> bytes | None:
+    """The string under a key that is read, or None; WrongTypeError when it holds something else."""
+    value = ctx.db.find(name)
+    if value is None or isinstance(value, bytes):
+        return value
+    raise WrongTypeError
+
+
+def find_string_for_write(ctx: Context, name: bytes) -> bytes | None:
+    """As find_string, for a key that is to be changed."""
+    value = ctx.db.find_for_write(name)
+    if value is None or isinstance(value, bytes):
+        return value
+    raise WrongTypeError
+
+
+def expiry_at_ms(text: bytes, unit: str, now_ms: int, command_name: str) -> int:
+    """The Unix time in ms that an option EX, PX, EXAT or PXAT means; it may have passed already.
+
+    Raises NotIntegerError, or CommandError when the time is not positive or does not fit in 63 bits.
+    """
+    time = read_integer(text)
+    scale = 1000 if unit in ("EX", "EXAT") else 1
+    base = now_ms if unit in ("EX", "PX") else 0
+    if time <= 0 or time > INT64_MAX // scale or time * scale > INT64_MAX - base:
+        raise CommandError(f"ERR invalid expire time in '{command_name}' command")
+    return time * scale + base
+
+
+def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int) -> None:
+    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is run again."""
+    ctx.db.set_string(name, value)
+    ctx.db.set_expiry(name, at_ms)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", name, value, b"PXAT", b"%d" % at_ms])
+
+
+def check_length(ctx: Context, length: int) -> None:
+    """Raise CommandError when a string of `length` bytes would be too long."""
+    if length > ctx.config.proto_max_bulk_len:
+        raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+
+
+# --- SET -------------------------------------------------------------------------------------------------------------
+
+UNITS = ("EX", "PX", "EXAT", "PXAT")
+COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """What stands behind the value of a SET.
+
+    only_missing   NX: the key must be missing
+    only_existing  XX: the key must be there
+    comparison     IFEQ, IFNE, IFDEQ or IFDNE, or None
+    operand        what the present value, or its digest, is compared with
+    returns_old    GET: answer with the value that was there
+    unit           EX, PX, EXAT or PXAT, or None
+    time           the argument of that option, as it came
+    keeps_expiry   KEEPTTL
+    """
+
+    only_missing: bool = False
+    only_existing: bool = False
+    comparison: str | None = None
+    operand: bytes = b""
+    returns_old: bool = False
+    unit: str | None = None
+    time: bytes = b""
+    keeps_expiry: bool = False
+
+    @classmethod
+    def parse(cls, words: list[bytes]) -> SetOptions:
+        """Read the options; OptionSyntaxError when they are unknown, incomplete or contradict each other.
+
+        An option may be repeated, the last one counts; a comparison may not, nor stand beside NX or XX.
+        """
+        only_missing = only_existing = returns_old = keeps_expiry = False
+        comparison = unit = None
+        operand = time = b""
+        rest = iter(words)
+        for text in rest:
+            word = text.decode("latin-1").upper()
+            if word == "NX" and not only_existing and comparison is None:
+                only_missing = True
+            elif word == "XX" and not only_missing and comparison is None:
+                only_existing = True
+            elif word == "GET":
+                returns_old = True
+            elif word == "KEEPTTL" and unit is None:
+                keeps_expiry = True
+            elif word in UNITS and unit in (None, word) and not keeps_expiry:
+                unit, time = word, _operand(rest)
+            elif word in COMPARISONS and comparison is None and not only_missing and not only_existing:
+                comparison, operand = word, _operand(rest)
+            else:
+                raise OptionSyntaxError
+        return cls(only_missing, only_existing, comparison, operand, returns_old, unit, time, keeps_expiry)
+
+    @staticmethod
+    def key_flags(args: list[bytes]) -> str:
+        """What this SET does with its key, for COMMAND GETKEYSANDFLAGS."""
+        words = {word.decode("latin-1").upper() for word in args[3:]}
+        if "GET" in words:
+            return "RW access update"
+        return "OW update" if words.isdisjoint(COMPARISONS) else "RW update"
+
+    def is_met(self, present: bytes | None) -> bool:
+        """Whether the comparison, if there is one, allows to replace the value `present` (None: the key is missing)."""
+        if self.comparison is None:
+            return True
+        if present is None:
+            return self.comparison in ("IFNE", "IFDNE")
+        return is_met(self.comparison, self.operand, present)
+
+
+def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
+    """Whether a string is, or has the digest, that IFEQ, IFNE, IFDEQ or IFDNE asks for; CommandError when none can have it."""
+    wants_equal = comparison in ("IFEQ", "IFDEQ")
+    if comparison in ("IFEQ", "IFNE"):
+        return (present == operand) is wants_equal
+    if len(operand) != 16:
+        raise CommandError("ERR must be exactly 16 hexadecimal characters")
+    return (digest_of(present) == operand.lower()) is wants_equal
+
+
+def digest_of(text: bytes) -> bytes:
+    """The digest of a string by which clients compare without sending it: XXH3, 64 bits, in hexadecimal."""
+    return xxhash.xxh3_64_hexdigest(text).encode()
+
+
+def _operand(rest: object) -> bytes:
+    """The argument of an option."""
+    operand: bytes | None = next(rest, None)  # type: ignore[call-overload]
+    if operand is None:
+        raise OptionSyntaxError
+    return operand
+
+
+EXPIRATIONS = (
+    integer("seconds", "EX", since="2.6.12"),
+    integer("milliseconds", "PX", since="2.6.12"),
+    unix_time("unix-time-seconds", "EXAT", since="6.2.0"),
+    unix_time("unix-time-milliseconds", "PXAT", since="6.2.0"),
+)
+
+
+@command(
+    "SET", arity=-3, group="string", flags="write denyoom", since="1.0.0",
+    keys=KeysAt(1, flags="RW access update variable_flags", notes="GET reads the key, comparisons too; otherwise OW"),
+    key_flags=SetOptions.key_flags,
+    summary="Stores a string under a key, whatever the key held before.",
+    history=(
+        ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
+        ("6.0.0", "`KEEPTTL`."),
+        ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
+        ("7.0.0", "`NX` and `GET` may stand together."),
+        ("8.4.0", "`IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
+    ),
+    args=(
+        key(), string("value"),
+        optional(oneof(
+            "condition", token("NX"), token("XX"),
+            string("ifeq-value", "IFEQ", since="8.4.0"), string("ifne-value", "IFNE", since="8.4.0"),
+            integer("ifdeq-digest", "IFDEQ", since="8.4.0"), integer("ifdne-digest", "IFDNE", since="8.4.0"),
+            since="2.6.12",
+        )),
+        optional(token("GET"), since="6.2.0"),
+        optional(oneof("expiration", *EXPIRATIONS, token("KEEPTTL", since="6.0.0"))),
+    ),
+)  # fmt: skip
+def set_(ctx: Context, args: list[bytes]) -> None:
+    if len(args) == 3:
+        ctx.db.set_string(args[1], args[2])
+        ctx.dirty += 1
+        ctx.reply.ok()
+        return
+    name, value = args[1], args[2]
+    options = SetOptions.parse(args[3:])
+    at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "set")
+    present = find_string(ctx, name) if options.returns_old else None
+    is_there = name in ctx.db
+    if is_there if options.only_missing else options.only_existing and not is_there:
+        is_stored = False
+    else:
+        if options.comparison is not None and is_there and not options.returns_old:
+            present = find_string(ctx, name)
+        is_stored = options.is_met(present)
+    if is_stored and at_ms >= 0:
+        store_expiring(ctx, name, value, at_ms)
+    elif is_stored:
+        ctx.db.set_string(name, value, options.keeps_expiry)
+        ctx.dirty += 1
+        if options.returns_old and ctx.is_propagating:
+            ctx.propagate([*args[:3], *(word for word in args[3:] if word.upper() != b"GET")])
+    if options.returns_old:
+        ctx.reply.bulk(present)
+    elif is_stored:
+        ctx.reply.ok()
+    else:
+        ctx.reply.null()
+
+
+@command(
+    "SETNX", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="OW insert"), since="1.0.0",
+    summary="Stores a string under a key that is missing.", deprecated_since="2.6.12",
+    replaced_by="`SET` with the `NX` argument", args=(key(), string("value")),
+)  # fmt: skip
+def setnx(ctx: Context, args: list[bytes]) -> None:
+    if ctx.db.find_for_write(args[1]) is not None:
+        ctx.reply.integer(0)
+        return
+    ctx.db.set_string(args[1], args[2])
+    ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+def _set_expiring(ctx: Context, args: list[bytes], unit: str, command_name: str) -> None:
+    _, name, time, value = args
+    store_expiring(ctx, name, value, expiry_at_ms(time, unit, ctx.now_ms, command_name))
+    ctx.reply.ok()
+
+
+@command(
+    "SETEX", arity=4, group="string", flags="write denyoom", keys=KeysAt(1, flags="OW update"), since="2.0.0",
+    summary="Stores a string under a key that expires after some seconds.", deprecated_since="2.6.12",
+    replaced_by="`SET` with the `EX` argument", args=(key(), integer("seconds"), string("value")),
+)  # fmt: skip
+def setex(ctx: Context, args: list[bytes]) -> None:
+    _set_expiring(ctx, args, "EX", "setex")
+
+
+@command(
+    "PSETEX", arity=4, group="string", flags="write denyoom", keys=KeysAt(1, flags="OW update"), since="2.6.0",
+    summary="Stores a string under a key that expires after some milliseconds.", deprecated_since="2.6.12",
+    replaced_by="`SET` with the `PX` argument", args=(key(), integer("milliseconds"), string("value")),
+)  # fmt: skip
+def psetex(ctx: Context, args: list[bytes]) -> None:
+    _set_expiring(ctx, args, "PX", "psetex")
+
+
+# --- GET and its variants --------------------------------------------------------------------------------------------
+
+
+@command(
+    "GET", arity=2, group="string", flags="readonly fast", keys=KeysAt(1), since="1.0.0",
+    summary="Returns the string that a key holds.", args=(key(),),
+)  # fmt: skip
+def get(ctx: Context, args: list[bytes]) -> None:
+    value = ctx.db.find(args[1])
+    if value is not None and not isinstance(value, bytes):
+        raise WrongTypeError
+    ctx.reply.bulk(value)
+
+
+@command(
+    "GETDEL", arity=2, group="string", flags="write fast", keys=KeysAt(1, flags="RW access delete"), since="6.2.0",
+    summary="Returns the string that a key holds, and deletes the key.", args=(key(),),
+)  # fmt: skip
+def getdel(ctx: Context, args: list[bytes]) -> None:
+    value = find_string(ctx, args[1])
+    if value is not None:
+        ctx.db.delete(args[1], True)
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", args[1]])
+    ctx.reply.bulk(value)
+
+
+@command(
+    "GETSET", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
+    summary="Stores a string under a key, and returns the string that was there.", deprecated_since="6.2.0",
+    replaced_by="`SET` with the `!GET` argument", args=(key(), string("value")),
+)  # fmt: skip
+def getset(ctx: Context, args: list[bytes]) -> None:
+    _, name, value = args
+    ctx.reply.bulk(find_string(ctx, name))
+    ctx.db.set_string(name, value)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", name, value])
+
+
+def _delex_key_flags(args: list[bytes]) -> str:
+    """What this DELEX does with its key, for COMMAND GETKEYSANDFLAGS."""
+    return "RM delete" if len(args) == 2 else "RW delete"
+
+
+@command(
+    "DELEX", arity=-2, group="string", flags="write fast", keys=KeysAt(1, flags="RW delete variable_flags"), since="8.4.0",
+    key_flags=_delex_key_flags, complexity="O(1); O(N) for digests, with N being the length of the string",
+    summary="Deletes a key if it holds a certain string.",
+    args=(key(), optional(oneof(
+        "condition", string("ifeq-value", "IFEQ"), string("ifne-value", "IFNE"), integer("ifdeq-digest", "IFDEQ"),
+        integer("ifdne-digest", "IFDNE"),
+    ))),
+)  # fmt: skip
+def delex(ctx: Context, args: list[bytes]) -> None:
+    name = args[1]
+    if len(args) == 2:
+        is_deleted = ctx.db.delete(name, True)
+        ctx.dirty += is_deleted
+        ctx.reply.integer(is_deleted)
+        return
+    if len(args) != 4:
+        raise CommandError("ERR wrong number of arguments for 'delex' command")
+    present = ctx.db.find(name)
+    if present is None:
+        ctx.reply.integer(0)
+        return
+    if not isinstance(present, bytes):
+        raise CommandError("ERR Key should be of string type if conditions are specified")
+    comparison = args[2].decode("latin-1").upper()
+    if comparison not in COMPARISONS:
+        raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
+    is_deleted = is_met(comparison, args[3], present)
+    if is_deleted:
+        ctx.db.delete(name, True)
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate([b"DEL", name])
+    ctx.reply.integer(is_deleted)
+
+
+@command(
+    "DIGEST", arity=2, group="string", flags="readonly fast", keys=KeysAt(1), since="8.4.0",
+    complexity="O(N) with N being the length of the string",
+    summary="Returns the XXH3 digest of the string that a key holds, as IFDEQ and IFDNE compare it.", args=(key(),),
+)  # fmt: skip
+def digest(ctx: Context, args: list[bytes]) -> None:
+    present = find_string(ctx, args[1])
+    ctx.reply.bulk(None if present is None else digest_of(present))
+
+
+def _parse_getex(words: list[bytes]) -> tuple[str | None, bytes]:
+    """The option of a GETEX (EX, PX, EXAT, PXAT, PERSIST, or None) and its argument; OptionSyntaxError."""
+    option, time = None, b""
+    rest = iter(words)
+    for text in rest:
+        word = text.decode("latin-1").upper()
+        if option not in (None, word) or word not in (*UNITS, "PERSIST"):
+            raise OptionSyntaxError
+        option = word
+        if word != "PERSIST":
+            time = _operand(rest)
+    return option, time
+
+
+@command(
+    "GETEX", arity=-2, group="string", flags="write fast", since="6.2.0",
+    keys=KeysAt(1, flags="RW access update", notes="the expiry is changed"),
+    summary="Returns the string that a key holds, and sets or removes the expiry of the key.",
+    args=(key(), optional(oneof(
+        "expiration", integer("seconds", "EX"), integer("milliseconds", "PX"), unix_time("unix-time-seconds", "EXAT"),
+        unix_time("unix-time-milliseconds", "PXAT"), token("PERSIST"),
+    ))),
+)  # fmt: skip
+def getex(ctx: Context, args: list[bytes]) -> None:
+    name = args[1]
+    option, time = _parse_getex(args[2:])
+    value = find_string(ctx, name)
+    if value is None:
+        ctx.reply.null()
+        return
+    if option == "PERSIST":
+        if ctx.db.persist(name):
+            ctx.dirty += 1
+            if ctx.is_propagating:
+                ctx.propagate([b"PERSIST", name])
+    elif option is not None:
+        at_ms = expiry_at_ms(time, option, ctx.now_ms, "getex")
+        if at_ms <= ctx.now_ms:
+            ctx.db.delete(name, True)
+            effect = [b"DEL", name]
+        else:
+            ctx.db.set_expiry(name, at_ms)
+            effect = [b"PEXPIREAT", name, b"%d" % at_ms]
+        ctx.dirty += 1
+        if ctx.is_propagating:
+            ctx.propagate(effect)
+    ctx.reply.bulk(value)
+
+
+@command(
+    "STRLEN", arity=2, group="string", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="2.2.0",
+    summary="Returns the number of bytes of the string that a key holds.", args=(key(),),
+)  # fmt: skip
+def strlen(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.integer(len(find_string(ctx, args[1]) or b""))
+
+
+@command(
+    "GETRANGE", arity=4, group="string", flags="readonly", keys=KeysAt(1), since="2.4.0",
+    complexity="O(N) with N being the number of bytes returned",
+    summary="Returns a part of the string that a key holds.", args=(key(), integer("start"), integer("end")),
+)  # fmt: skip
+def getrange(ctx: Context, args: list[bytes]) -> None:
+    _range(ctx, args)
+
+
+@command(
+    "SUBSTR", arity=4, group="string", flags="readonly", keys=KeysAt(1), since="1.0.0",
+    complexity="O(N) with N being the number of bytes returned", deprecated_since="2.0.0", replaced_by="`GETRANGE`",
+    summary="Returns a part of the string that a key holds.", args=(key(), integer("start"), integer("end")),
+)  # fmt: skip
+def substr(ctx: Context, args: list[bytes]) -> None:
+    _range(ctx, args)
+
+
+def _range(ctx: Context, args: list[bytes]) -> None:
+    start, end = read_integer(args[2]), read_integer(args[3])
+    value = find_string(ctx, args[1]) or b""
+    if start < 0 and end < 0 and start > end:
+        ctx.reply.bulk(b"")
+        return
+    # Positions before the first byte are taken as the first, for the end too.
+    first = start if start >= 0 else max(0, start + len(value))
+    last = end if end >= 0 else max(0, end + len(value))
+    ctx.reply.bulk(value[first : last + 1])
+
+
+# --- Several keys ----------------------------------------------------------------------------------------------------
+
+
+@command(
+    "MGET", arity=-2, group="string", flags="readonly fast", keys=KeysAt(1, -1), since="1.0.0",
+    complexity="O(N) with N being the number of keys", tips=("request_policy:multi_shard",),
+    summary="Returns the strings that several keys hold.", args=(multiple(key()),),
+)  # fmt: skip
+def mget(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.array(len(args) - 1)
+    for name in args[1:]:
+        value = ctx.db.find(name)
+        ctx.reply.bulk(value if isinstance(value, bytes) else None)
+
+
+def _pairs(args: list[bytes], command_name: str) -> list[tuple[bytes, bytes]]:
+    if len(args) % 2 == 0:
+        raise CommandError(f"ERR wrong number of arguments for '{command_name}' command")
+    return list(zip(args[1::2], args[2::2], strict=True))
+
+
+@command(
+    "MSET", arity=-3, group="string", flags="write denyoom", keys=KeysAt(1, -1, 2, flags="OW update"), since="1.0.1",
+    complexity="O(N) with N being the number of keys",
+    tips=("request_policy:multi_shard", "response_policy:all_succeeded"),
+    summary="Stores strings under several keys, whatever they held before.",
+    args=(multiple(block("data", key(), string("value"))),),
+)  # fmt: skip
+def mset(ctx: Context, args: list[bytes]) -> None:
+    for name, value in _pairs(args, "mset"):
+        ctx.db.set_string(name, value)
+        ctx.dirty += 1
+    ctx.reply.ok()
+
+
+@command(
+    "MSETNX", arity=-3, group="string", flags="write denyoom", keys=KeysAt(1, -1, 2, flags="OW insert"), since="1.0.1",
+    complexity="O(N) with N being the number of keys",
+    summary="Stores strings under several keys if all of them are missing.",
+    args=(multiple(block("data", key(), string("value"))),),
+)  # fmt: skip
+def msetnx(ctx: Context, args: list[bytes]) -> None:
+    pairs = _pairs(args, "msetnx")
+    if any(ctx.db.find_for_write(name) is not None for name, _ in pairs):
+        ctx.reply.integer(0)
+        return
+    for name, value in pairs:
+        ctx.db.set_string(name, value)
+        ctx.dirty += 1
+    ctx.reply.integer(1)
+
+
+def _parse_msetex(args: list[bytes]) -> tuple[list[tuple[bytes, bytes]], SetOptions, int]:
+    """The pairs of an MSETEX, its options, and where those begin; CommandError."""
+    try:
+        count = read_integer(args[1])
+    except NotIntegerError:
+        count = 0
+    if not 0 < count <= INT32_MAX:
+        raise CommandError("ERR invalid numkeys value")
+    end = 2 + 2 * count
+    if end > len(args):
+        raise CommandError("ERR wrong number of key-value pairs")
+    options = SetOptions.parse(args[end:])
+    if options.returns_old or options.comparison is not None:
+        raise OptionSyntaxError
+    return list(zip(args[2:end:2], args[3:end:2], strict=True)), options, end
+
+
+@command(
+    "MSETEX", arity=-4, group="string", flags="write denyoom", keys=KeysCounted(1, 2, flags="OW update"), since="8.4.0",
+    complexity="O(N) with N being the number of keys",
+    tips=("request_policy:multi_shard", "response_policy:all_succeeded"),
+    summary="Stores strings under several keys that expire together, if all or none of them are there when asked for.",
+    args=(
+        integer("numkeys"), multiple(block("data", key(), string("value"))),
+        optional(oneof("condition", token("NX"), token("XX"))),
+        optional(oneof(
+            "expiration", integer("seconds", "EX"), integer("milliseconds", "PX"), unix_time("unix-time-seconds", "EXAT"),
+            unix_time("unix-time-milliseconds", "PXAT"), token("KEEPTTL"),
+        )),
+    ),
+)  # fmt: skip
+def msetex(ctx: Context, args: list[bytes]) -> None:
+    pairs, options, options_at = _parse_msetex(args)
+    at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "msetex")
+    for name, _ in pairs if options.only_missing or options.only_existing else ():
+        if (ctx.db.find_for_write(name) is None) is not options.only_missing:
+            ctx.reply.integer(0)
+            return
+    for name, value in pairs:
+        ctx.db.set(name, value, options.keeps_expiry)
+        if options.unit is not None:
+            ctx.db.set_expiry(name, at_ms)
+        ctx.db.event(EVENTS["string"], b"set", name)
+        ctx.dirty += 1
+    if options.unit in ("EX", "PX") and ctx.is_propagating:
+        # The last time counts. What is propagated does not depend on when it is run again.
+        unit_at = max(at for at in range(options_at, len(args)) if args[at].upper() == options.unit.encode())
+        ctx.propagate([*args[:unit_at], b"PXAT", b"%d" % at_ms, *args[unit_at + 2 :]])
+    ctx.reply.integer(1)
+
+
+# --- Numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _increase(ctx: Context, name: bytes, increment: int) -> None:
+    present = find_string_for_write(ctx, name)
+    number = (0 if present is None else read_integer(present)) + increment
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise CommandError("ERR increment or decrement would overflow")
+    ctx.db.change_string(name, b"%d" % number, b"incrby")
+    ctx.dirty += 1
+    ctx.reply.integer(number)
+
+
+def _counter(
+    name: str, since: str, summary: str, *more: object, arity: int = 2
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return command(
+        name, arity=arity, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"),
+        since=since, summary=summary, args=(key(), *more),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@_counter("INCR", "1.0.0", "Adds one to the number that a key holds; a missing key counts as 0.")
+def incr(ctx: Context, args: list[bytes]) -> None:
+    _increase(ctx, args[1], 1)
+
+
+@_counter("DECR", "1.0.0", "Takes one from the number that a key holds; a missing key counts as 0.")
+def decr(ctx: Context, args: list[bytes]) -> None:
+    _increase(ctx, args[1], -1)
+
+
+@_counter(
+    "INCRBY", "1.0.0", "Adds to the number that a key holds; a missing key counts as 0.", integer("increment"), arity=3
+)
+def incrby(ctx: Context, args: list[bytes]) -> None:
+    _increase(ctx, args[1], read_integer(args[2]))
+
+
+@_counter(
+    "DECRBY", "1.0.0", "Takes from the number that a key holds; a missing key counts as 0.", integer("decrement"),
+    arity=3,
+)  # fmt: skip
+def decrby(ctx: Context, args: list[bytes]) -> None:
+    decrement = read_integer(args[2])
+    if decrement == INT64_MIN:
+        raise CommandError("ERR decrement would overflow")
+    _increase(ctx, args[1], -decrement)
+
+
+@_counter(
+    "INCRBYFLOAT", "2.6.0", "Adds to the floating-point number that a key holds; a missing key counts as 0.",
+    double("increment"), arity=3,
+)  # fmt: skip
+def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
+    present = find_string_for_write(ctx, args[1])
+    number = LongDouble() if present is None else LongDouble.parse(present)
+    increment = LongDouble.parse(args[2])
+    if number is None or increment is None:
+        raise CommandError("ERR value is not a valid float")
+    total = number + increment
+    if not total.is_finite:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    text = total.format()
+    ctx.db.change_string(args[1], text, b"incrbyfloat", ENCODING_BY_LENGTH)
+    ctx.dirty += 1
+    if ctx.is_propagating:
+        ctx.propagate([b"SET", args[1], text, b"KEEPTTL"])
+    ctx.reply.bulk(text)
+
+
+# --- Parts of a string -----------------------------------------------------------------------------------------------
+
+
+@command(
+    "APPEND", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW insert"), since="2.0.0",
+    complexity="O(N) with N being the length of the string after it",
+    summary="Appends to the string that a key holds; a missing key counts as empty.", args=(key(), string("value")),
+)  # fmt: skip
+def append(ctx: Context, args: list[bytes]) -> None:
+    name, more = args[1], args[2]
+    present = find_string_for_write(ctx, name)
+    if present is None:
+        ctx.db.change_string(name, more, b"append")
+        length = len(more)
+    else:
+        length = len(present) + len(more)
+        check_length(ctx, length)
+        del present  # so that it can grow in its place
+        ctx.db.append_string(name, more)
+    ctx.dirty += 1
+    ctx.reply.integer(length)
+
+
+@command(
+    "SETRANGE", arity=4, group="string", flags="write denyoom", keys=KeysAt(1, flags="RW update"), since="2.2.0",
+    complexity="O(N) with N being the length of the string after it",
+    summary="Overwrites a part of the string that a key holds, with zero bytes up to it where the string is too short.",
+    args=(key(), integer("offset"), string("value")),
+)  # fmt: skip
+def setrange(ctx: Context, args: list[bytes]) -> None:
+    name, offset, part = args[1], read_integer(args[2]), args[3]
+    if offset < 0:
+        raise CommandError("ERR offset is out of range")
+    present = find_string_for_write(ctx, name) or b""
+    if not part:
+        ctx.reply.integer(len(present))
+        return
+    check_length(ctx, offset + len(part))
+    text = present[:offset].ljust(offset, b"\0") + part + present[offset + len(part) :]
+    ctx.db.change_string(name, text, b"setrange", ENCODING_RAW)
+    ctx.dirty += 1
+    ctx.reply.integer(len(text))

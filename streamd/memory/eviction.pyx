@@ -1,0 +1,420 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Eviction: keys go when the data needs more memory than `maxmemory`, clients when they need more than
+`maxmemory-clients`.
+
+The dispatcher asks `make_room` before each request as long as there is a limit for the data. While too much is used,
+the key that is worth least goes, and so on:
+
+    allkeys-lru, volatile-lru     the one not used for longest
+    allkeys-lfu, volatile-lfu     the one used least often
+    allkeys-lrm, volatile-lrm     the one not changed for longest
+    volatile-ttl                  the one that expires first
+    allkeys-random, volatile-random     any
+
+`volatile` policies take only keys that have an expiry. The key that expires first is known (a heap); for the others a
+few keys are drawn at random, and the best candidates of earlier draws are kept in a pool, so that with each draw the
+pool comes nearer to the keys that are really worth least. A candidate that has been used since it was drawn is dropped.
+
+Eviction may take a while, when much is to go. A request waits for no more than the time that
+maxmemory-eviction-tenacity grants; what is left to do is done between turns of the loop, while requests go on to be
+accepted. Only when nothing more can go is `make_room` False, and requests that need memory are refused.
+
+A large stream is freed by another thread. Before another key has to go, what is on its way is waited for: otherwise one
+large stream would take many innocent keys with it.
+
+What must hold: a key that goes is propagated as DEL, a unit of its own, before the command that needed the room.
+"""
+
+from libc.math cimport pow
+from libc.stdint cimport INT64_MAX
+from posix.unistd cimport usleep
+
+import logging
+
+from streamd.engine.database cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, Database, Slot
+from streamd.heap cimport heap_bytes
+from streamd.core.client cimport CLASS_REPLICA, Client
+from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.execute cimport PAUSED, Dispatcher
+from streamd.caching.tracking cimport Tracking
+
+__all__ = ["CLIENT_BYTES", "Eviction"]
+
+log = logging.getLogger("streamd")
+
+cdef enum:
+    POOL_SIZE = 16
+    LOOK_AT_CLOCK = 16          # keys evicted between two looks at the clock
+    FREE_SLICE = 200            # objects of a flushed database that are given up at a time while room is needed
+    FREE_PAUSE_US = 50          # between two looks at what the other thread has freed
+
+cdef long long FOREVER_US = 1 << 62
+
+CLIENT_BYTES = 2048
+"""About what a connection takes in Python objects, beside its buffers."""
+MIN_CLIENTS_LIMIT = 128 * 1024
+"""A smaller limit would leave nobody who could raise it."""
+
+cdef enum Order:
+    # What decides which key goes.
+    BY_NOTHING          # noeviction
+    BY_TIME             # lru, lrm
+    BY_USES
+    BY_DEADLINE
+    BY_CHANCE
+
+ORDERS = {"lru": BY_TIME, "lrm": BY_TIME, "lfu": BY_USES, "ttl": BY_DEADLINE, "random": BY_CHANCE}
+MODES = {"lfu": ACCESS_FREQUENCY, "lrm": ACCESS_CHANGES}
+
+
+cdef class Eviction:
+    """The limits of memory of a server. `configure` after each change of the settings."""
+
+    cdef object server
+    cdef Dispatcher dispatcher
+    cdef object trash
+    cdef list databases
+    cdef readonly long long limit              # maxmemory; 0: none
+    cdef Order order
+    cdef bint is_volatile                      # only keys that have an expiry
+    cdef int samples                           # keys that are drawn per database
+    cdef long long patience_us                 # how long a request may wait for room
+    cdef list pool                             # (score, database, key), the best candidate last
+    cdef int next_db                           # whose turn it is with BY_CHANCE
+    cdef object timer                          # the handle of what goes on between turns; None: nothing to do
+    cdef public bint is_off                    # nothing is evicted or refused: the primary decides
+    cdef public long long uncounted_bytes      # what is not counted against the limit: buffers of replicas, of the log
+    cdef public long long peak                 # the most memory that was seen to be used
+    cdef readonly long long peak_ms            # when that was, as Unix time
+    cdef readonly long long startup            # ... and what was used before there were any data or clients
+    cdef long long exceeded_since_us           # monotonic; 0: the limit is kept
+    cdef long long exceeded_us                 # how long it was not, before that
+    cdef readonly long long clients_limit      # maxmemory-clients, as bytes; 0: none
+    cdef dict weights                          # Client -> bytes, while there is a limit for clients
+    cdef long long clients_bytes               # sum of the weights
+    cdef public long long evicted_clients
+
+    def __init__(self, server not None, Dispatcher dispatcher not None):
+        self.server = server
+        self.dispatcher = dispatcher
+        self.trash = server.trash
+        self.databases = list(server.databases)
+        self.pool = []
+        self.weights = {}
+        self.samples = 5
+        self.startup = self.used()
+
+    def configure(self, config not None):
+        """Take over the settings; evict, between turns, what is too much now."""
+        cdef Database db
+        cdef str scope, kind
+        scope, _, kind = config.maxmemory_policy.partition("-")
+        self.is_volatile = scope == "volatile"
+        self.order = ORDERS.get(kind, BY_NOTHING)
+        self.samples = config.maxmemory_samples
+        self.patience_us = patience_of(config.maxmemory_eviction_tenacity)
+        self.pool.clear()
+        for db in self.databases:
+            db.access_mode = MODES.get(kind, ACCESS_TIME)
+            db.log_factor = config.lfu_log_factor
+            db.decay_minutes = config.lfu_decay_time
+        limit = min(config.maxmemory, INT64_MAX)    # it may take 64 bits, more than any memory
+        if limit != self.limit:
+            self.limit = limit
+            if self.limit and self.used() > self.limit:
+                log.warning(
+                    "WARNING: the new maxmemory value set via CONFIG SET (%d) is smaller than the current memory usage"
+                    " (%d). This will result in key eviction and/or the inability to accept new write commands"
+                    " depending on the maxmemory-policy.", self.limit, self.used(),
+                )
+        self.dispatcher.limit_memory(self.limit != 0)
+        if self.limit:
+            self.go_on_later()
+        else:
+            self.note_excess(False)
+        self.limit_clients(config)
+
+    # --- How much is used ------------------------------------------------------------------------------------------
+
+    cpdef long long used(self) except -1:
+        """Bytes of memory for data, clients, their names and buffers. O(1)."""
+        cdef Database db
+        cdef long long total = heap_bytes() + len(self.dispatcher.clients) * <long long>CLIENT_BYTES
+        total += self.dispatcher.names_size + (<Tracking>self.dispatcher.tracking).memory()
+        for db in self.databases:
+            total += db.memory()
+        if total > self.peak:
+            self.peak = total
+            self.peak_ms = wall_ms()
+        return total
+
+    cpdef bint has_room(self) except -1:
+        """Whether the data keeps to the limit."""
+        return self.limit == 0 or self.used() - self.uncounted_bytes <= self.limit
+
+    cdef int note_excess(self, bint is_exceeded) except -1:
+        """Count how long there is no room."""
+        if is_exceeded:
+            if self.exceeded_since_us == 0:
+                self.exceeded_since_us = monotonic_us()
+        elif self.exceeded_since_us:
+            self.exceeded_us += monotonic_us() - self.exceeded_since_us
+            self.exceeded_since_us = 0
+        return 0
+
+    @property
+    def evicted_keys(self):
+        """Keys that have gone."""
+        return sum([db.evicted_keys for db in self.databases])
+
+    @property
+    def current_excess_ms(self):
+        """For how long the limit has not been kept."""
+        return (monotonic_us() - self.exceeded_since_us) // 1000 if self.exceeded_since_us else 0
+
+    @property
+    def total_excess_ms(self):
+        return self.exceeded_us // 1000 + self.current_excess_ms
+
+    def reset_statistics(self):
+        """CONFIG RESETSTAT."""
+        cdef Database db
+        for db in self.databases:
+            db.evicted_keys = 0
+        self.evicted_clients = self.exceeded_us = 0
+        self.peak = 0
+        self.used()
+
+    # --- Make room -------------------------------------------------------------------------------------------------
+
+    cpdef bint make_room(self) except -1:
+        """Evict as much as is needed and time allows; False when there is no room and nothing more can go."""
+        cdef long long until_us
+        cdef int evicted = 0
+        cdef bint is_done
+        if self.is_off or self.dispatcher.state & PAUSED or self.has_room():
+            self.note_excess(False)
+            return True
+        until_us = monotonic_us() + self.patience_us
+        while True:
+            if self.trash.pending_objects:
+                if self.wait_for_frees(until_us):
+                    break
+                if self.trash.pending_objects and self.order != BY_NOTHING:
+                    self.go_on_later()
+                    break
+            if not self.evict_one():
+                self.wait_for_frees(until_us)
+                is_done = self.has_room()
+                self.note_excess(not is_done)
+                self.note_time(until_us - self.patience_us)
+                return is_done
+            if self.has_room():
+                break
+            evicted += 1
+            if evicted % LOOK_AT_CLOCK == 0 and monotonic_us() > until_us:
+                self.go_on_later()
+                break
+        self.note_excess(not self.has_room())
+        self.note_time(until_us - self.patience_us)
+        return True
+
+    cdef int note_time(self, long long started_us) except -1:
+        """Tell the latency monitor how long somebody had to wait for room."""
+        self.server.latency.add("eviction-cycle", (monotonic_us() - started_us) // 1000)
+        return 0
+
+    cdef bint wait_for_frees(self, long long until_us) except -1:
+        """Wait for what is being freed; True when there is room, False when all is freed or it takes too long."""
+        while self.trash.pending_objects:
+            if self.trash.has_slices:
+                self.trash.step(FREE_SLICE)
+            else:
+                with nogil:
+                    usleep(FREE_PAUSE_US)
+            if self.has_room():
+                return True
+            if monotonic_us() > until_us:
+                break
+        return self.has_room()
+
+    cdef int go_on_later(self) except -1:
+        """Evict more between turns of the loop."""
+        if self.timer is None:
+            self.timer = self.dispatcher.loop.call_soon(self.go_on)
+        return 0
+
+    def resume(self):
+        """After a pause of writes, in which nothing goes."""
+        if self.limit:
+            self.go_on_later()
+
+    def go_on(self):
+        """Evict what there was no time for."""
+        self.timer = None
+        if self.dispatcher.state & PAUSED:
+            return
+        if self.limit and not self.has_room() and self.order != BY_NOTHING and self.make_room() and not self.has_room():
+            self.go_on_later()
+
+    # --- Which key goes --------------------------------------------------------------------------------------------
+
+    cdef bint evict_one(self) except -1:
+        """Evict the key that is worth least; False when none may go."""
+        cdef Database db
+        cdef object key
+        found = self.find_victim()
+        if found is None:
+            return False
+        db, key = found
+        db.now_ms = wall_ms()
+        db.evict(key)
+        self.dispatcher.finish_effects()
+        return True
+
+    cdef object find_victim(self):
+        """(database, key) of what goes next, or None."""
+        if self.order == BY_TIME or self.order == BY_USES:
+            return self.take_from_pool()
+        if self.order == BY_CHANCE:
+            return self.draw_any()
+        return self.find_first_to_expire() if self.order == BY_DEADLINE else None
+
+    cdef Py_ssize_t eligible(self, Database db) noexcept:
+        """How many keys of a database may go."""
+        return db.deadline_count if self.is_volatile else db.count
+
+    cdef object draw_any(self):
+        """Any key that may go, of one database after the other."""
+        cdef Database db
+        for _ in range(<int>len(self.databases)):
+            db = self.databases[self.next_db]
+            self.next_db = (self.next_db + 1) % <int>len(self.databases)
+            if self.eligible(db):
+                return db, db.random_slot(self.is_volatile).key
+        return None
+
+    cdef object find_first_to_expire(self):
+        cdef Database db
+        cdef Database first = None
+        for db in self.databases:
+            if db.deadline_count and (first is None or db.deadlines[0].at_ms < first.deadlines[0].at_ms):
+                first = db
+        return None if first is None else (first, (<Slot>first.deadlines[0].slot).key)
+
+    cdef long long score(self, Database db, Slot slot) except -1:
+        """How little a key is worth."""
+        if self.order == BY_USES:
+            return 255 - db.decayed_uses(slot)
+        return db.now_ms - slot.accessed_ms if db.now_ms > slot.accessed_ms else 0
+
+    cdef object take_from_pool(self):
+        """The best candidate, or None when no key may go."""
+        cdef Database db
+        cdef Slot slot
+        cdef long long score
+        cdef object key
+        while self.draw():
+            while self.pool:
+                score, db, key = self.pool.pop()
+                slot = db.lookup(key)
+                if slot is not None and (slot.deadline_at >= 0 or not self.is_volatile) \
+                        and (self.score(db, slot) >= score or not self.pool):
+                    return db, key
+        return None
+
+    cdef bint draw(self) except -1:
+        """Draw some keys of each database into the pool; False when there are none."""
+        cdef Database db
+        cdef Slot slot
+        cdef Py_ssize_t count
+        cdef bint has_any = False
+        cdef long long now_ms = wall_ms()
+        for db in self.databases:
+            count = self.eligible(db)
+            if count:
+                has_any = True
+                db.now_ms = now_ms
+                for _ in range(<int>min(count, self.samples)):
+                    slot = db.random_slot(self.is_volatile)
+                    self.offer(self.score(db, slot), db, slot.key)
+        return has_any
+
+    cdef int offer(self, long long score, Database db, bytes key) except -1:
+        """Put a candidate in its place of the pool, unless the pool is full of better ones or has it already."""
+        cdef Py_ssize_t at = len(self.pool)
+        cdef tuple other
+        for other in self.pool:
+            if other[1] is db and other[2] == key:
+                return 0
+        while at > 0 and <long long>(<tuple>self.pool[at - 1])[0] > score:
+            at -= 1
+        if len(self.pool) == POOL_SIZE:
+            if at == 0:
+                return 0
+            del self.pool[0]
+            at -= 1
+        self.pool.insert(at, (score, db, key))
+        return 0
+
+    # --- Clients ---------------------------------------------------------------------------------------------------
+
+    cdef int limit_clients(self, config) except -1:
+        """Take over the limit for clients: bytes, or a part of maxmemory."""
+        cdef long long limit = config.maxmemory_clients
+        if limit < 0:
+            limit = <object>self.limit * -limit // 100
+        if limit:
+            limit = max(limit, <long long>MIN_CLIENTS_LIMIT)
+        self.clients_limit = limit
+        self.dispatcher.limits_clients = limit != 0
+        self.weights.clear()
+        self.clients_bytes = 0
+        if limit:
+            self.weigh_all()
+        return 0
+
+    def weigh_all(self):
+        """Look at every client. O(clients)."""
+        cdef Client client
+        for client in self.dispatcher.clients.values():
+            self.weigh(client)
+
+    cpdef int weigh(self, Client client) except -1:
+        """Note what a client takes now."""
+        cdef long long size
+        if client.id not in self.dispatcher.clients or client.output_class == CLASS_REPLICA:
+            return 0
+        size = client.memory_usage()
+        self.clients_bytes += size - <long long>self.weights.get(client, 0)
+        self.weights[client] = size
+        return 0
+
+    def forget(self, Client client not None):
+        """A client is gone."""
+        if self.weights:
+            self.clients_bytes -= <long long>self.weights.pop(client, 0)
+
+    cpdef int evict_clients(self) except -1:
+        """Close the clients that take most until the limit is kept."""
+        cdef Client client
+        if self.clients_bytes <= self.clients_limit:
+            return 0
+        heaviest = sorted(
+            [(size, client.id, client) for client, size in self.weights.items() if not client.no_evict], reverse=True
+        )
+        for _, _, client in heaviest:
+            if self.clients_bytes <= self.clients_limit:
+                return 0
+            log.info("Evicting client: id=%d addr=%s tot-mem=%d", client.id, client.address, client.memory_usage())
+            self.evicted_clients += 1
+            client.close()
+            self.forget(client)
+        return 0
+
+
+cdef long long patience_of(int tenacity):
+    """maxmemory-eviction-tenacity as microseconds: linear up to 10, then growing by 15 % with each; 100: no limit."""
+    if tenacity <= 10:
+        return 50 * tenacity
+    return FOREVER_US if tenacity >= 100 else <long long>(500.0 * pow(1.15, tenacity - 10.0))

@@ -1,0 +1,126 @@
+"""MEMORY: what keys and the server take. What the server knows of itself is `ctx.server.memory`.
+
+Behaviour: Redis 8.6, as seen on a running server; the numbers are those of this server.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from streamd.core.args import integer as read_integer
+from streamd.core.context import Context
+from streamd.core.help import write_help
+from streamd.core.spec import KeysAt, command, container, integer, key, optional
+from streamd.errors import OptionSyntaxError
+
+__all__ = ["MemorySource"]
+
+ALL_NODES = ("request_policy:all_shards", "response_policy:special", "nondeterministic_output")
+
+
+class MemorySource(Protocol):
+    """The server's memory, as it is asked here."""
+
+    def statistics(self) -> list[tuple[str, int | float | dict[str, int]]]: ...
+    def diagnosis(self) -> str: ...
+    def purge(self) -> None: ...
+    def allocator(self) -> str: ...
+
+
+def _memory(ctx: Context) -> MemorySource:
+    source: MemorySource = ctx.server.memory
+    return source
+
+
+container("MEMORY", group="server", since="4.0.0", summary="Tells what memory is used for. A container of subcommands.")
+
+
+@command(
+    "MEMORY USAGE", arity=-3, group="server", flags="readonly", keys=KeysAt(2, flags="RO"), since="4.0.0",
+    complexity="O(N) with N being the number of consumer groups and consumers",
+    summary="Returns the bytes of memory that a key and what it holds take.",
+    args=(key(), optional(integer("count", "SAMPLES"))),
+)  # fmt: skip
+def memory_usage(ctx: Context, args: list[bytes]) -> None:
+    """SAMPLES is read and not used: what nested values take is known exactly."""
+    rest = iter(args[3:])
+    for word in rest:
+        count = next(rest, None)
+        if word.upper() != b"SAMPLES" or count is None:
+            raise OptionSyntaxError
+        if read_integer(count) < 0:
+            raise OptionSyntaxError
+    size = ctx.db.key_memory(args[2])
+    if size < 0:
+        ctx.reply.null()
+    else:
+        ctx.reply.integer(size)
+
+
+@command(
+    "MEMORY STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
+    summary="Returns what the memory of the server is used for.",
+)  # fmt: skip
+def memory_stats(ctx: Context, args: list[bytes]) -> None:
+    fields = _memory(ctx).statistics()
+    ctx.reply.map(len(fields))
+    for name, value in fields:
+        ctx.reply.bulk_str(name)
+        if isinstance(value, dict):
+            ctx.reply.map(len(value))
+            for inner, number in value.items():
+                ctx.reply.bulk_str(inner)
+                ctx.reply.integer(number)
+        elif isinstance(value, float):
+            ctx.reply.double(value)
+        else:
+            ctx.reply.integer(value)
+
+
+@command(
+    "MEMORY DOCTOR", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
+    summary="Returns a report on what is wrong with the memory of the server.",
+)  # fmt: skip
+def memory_doctor(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", _memory(ctx).diagnosis().encode())
+
+
+@command(
+    "MEMORY PURGE", arity=2, group="server", since="4.0.0",
+    tips=("request_policy:all_shards", "response_policy:all_succeeded"),
+    summary="Gives free memory back to the system.",
+)  # fmt: skip
+def memory_purge(ctx: Context, args: list[bytes]) -> None:
+    _memory(ctx).purge()
+    ctx.reply.ok()
+
+
+@command(
+    "MEMORY MALLOC-STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
+    summary="Returns what the allocators say about their memory.",
+)  # fmt: skip
+def memory_malloc_stats(ctx: Context, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", _memory(ctx).allocator().encode())
+
+
+HELP = (
+    "DOCTOR",
+    "    A report on what is wrong with the memory.",
+    "MALLOC-STATS",
+    "    What the allocators say about their memory.",
+    "PURGE",
+    "    Give free memory back to the system.",
+    "STATS",
+    "    What the memory of the server is used for.",
+    "USAGE <key> [SAMPLES <count>]",
+    "    Bytes that the key and what it holds take. <count> is accepted and has",
+    "    no effect: the figure is exact without.",
+)
+
+
+@command(
+    "MEMORY HELP", arity=2, group="server", flags="loading stale", since="4.0.0",
+    summary="Lists the subcommands of MEMORY.",
+)  # fmt: skip
+def memory_help(ctx: Context, args: list[bytes]) -> None:
+    write_help(ctx.reply, args, HELP)

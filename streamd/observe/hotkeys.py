@@ -1,0 +1,159 @@
+"""HotKeys: which keys take most time and most bytes, as HOTKEYS shows it.
+
+While a session runs, the dispatcher hands over every command that it has run (`note`); otherwise this costs nothing. A
+command with several keys is charged to them in equal parts. One that had to wait for a key is not counted.
+
+Of many keys only some are remembered: past MOST_KEYS, or MOST_BYTES of names, the lighter half is forgotten. A key that
+is among the heaviest of a session is heavy again and again, and outlives that; what a light one had is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from streamd.core.spec import Command, keys_of
+from streamd.observe.hotkeys_commands import SessionOptions
+
+if TYPE_CHECKING:
+    from streamd.core.execute import Dispatcher
+
+__all__ = ["HotKeys", "Session", "Weights", "request_size"]
+
+MOST_KEYS = 8192
+MOST_BYTES = 16 * 1024 * 1024
+
+
+class Weights:
+    """The heaviest keys, by what has been added to them."""
+
+    def __init__(self, most_keys: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
+        self.total = 0
+        self._most_keys = most_keys
+        self._most_bytes = most_bytes
+        self._by_key: dict[bytes, int] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def add(self, key: bytes, weight: int) -> None:
+        self.total += weight
+        if key in self._by_key:
+            self._by_key[key] += weight
+            return
+        self._by_key[key] = weight
+        self._bytes += len(key)
+        while len(self._by_key) > self._most_keys or self._bytes > self._most_bytes:
+            self._by_key = dict(self.heaviest(len(self._by_key) // 2))
+            self._bytes = sum(map(len, self._by_key))
+
+    def heaviest(self, count: int) -> list[tuple[bytes, int]]:
+        """At most `count` keys with their weights, the heaviest first."""
+        return sorted(self._by_key.items(), key=lambda item: item[1], reverse=True)[:count]
+
+
+class Session:
+    """What has been counted from HOTKEYS START to HOTKEYS STOP.
+
+    options     what was asked for
+    started_ms  Unix time
+    is_active   whether it still counts
+    time_us     of all commands with keys, sampled or not
+    net_bytes   of their requests and replies
+    time        by key, in us; None when it was not asked for
+    bytes       by key; None when it was not asked for
+    """
+
+    def __init__(self, options: SessionOptions, started_ms: int) -> None:
+        self.options = options
+        self.started_ms = started_ms
+        self.is_active = True
+        self.time_us = 0
+        self.net_bytes = 0
+        self.time = Weights() if options.has_cpu else None
+        self.bytes = Weights() if options.has_net else None
+        self._started = time.monotonic()
+        self._cpu_started = _cpu_ms()
+        self._duration_ms = 0
+        self._cpu = (0, 0)
+
+    @property
+    def duration_ms(self) -> int:
+        """How long it has counted."""
+        return int((time.monotonic() - self._started) * 1000) if self.is_active else self._duration_ms
+
+    @property
+    def cpu_ms(self) -> tuple[int, int]:
+        """What the process has used meanwhile, in its own code and in the system's."""
+        if not self.is_active:
+            return self._cpu
+        user, system = _cpu_ms()
+        return user - self._cpu_started[0], system - self._cpu_started[1]
+
+    def stop(self) -> None:
+        self._duration_ms, self._cpu = self.duration_ms, self.cpu_ms
+        self.is_active = False
+
+    def note(self, keys: Sequence[bytes], took_us: int, net_bytes: int) -> None:
+        """Count a command that names `keys`."""
+        self.time_us += took_us
+        self.net_bytes += net_bytes
+        if self.options.ratio > 1 and random.randrange(self.options.ratio):
+            return
+        for weights, weight in ((self.time, took_us), (self.bytes, net_bytes)):
+            if weights is not None:
+                for key in keys:
+                    weights.add(key, weight // len(keys))
+
+
+def _cpu_ms() -> tuple[int, int]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return int(usage.ru_utime * 1000), int(usage.ru_stime * 1000)
+
+
+class HotKeys:
+    """The session that runs, or the last one. `dispatcher.hotkeys` is this object while it counts, else None."""
+
+    def __init__(self, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+        self.session: Session | None = None
+        self._dispatcher = dispatcher
+        self._loop = loop
+        self._end: asyncio.TimerHandle | None = None
+
+    def start(self, options: SessionOptions, now_ms: int) -> None:
+        """Begin to count; what the session before has counted is forgotten."""
+        self.session = Session(options, now_ms)
+        if options.seconds:
+            self._end = self._loop.call_later(options.seconds, self.stop)
+        self._dispatcher.set_hotkeys(self)
+
+    def stop(self) -> None:
+        """Count no more; the results stay."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        if self.session is not None:
+            self.session.stop()
+        self._dispatcher.set_hotkeys(None)
+
+    def forget(self) -> None:
+        self.session = None
+
+    def note(
+        self, command: Command, args: list[bytes], took_us: int, reply_bytes: int, *, in_transaction: bool
+    ) -> None:
+        """Count a command that has been run. One of a transaction has taken what EXEC and its reply so far took."""
+        keys = [args[use.position] for use in keys_of(command, args)]
+        if keys and self.session is not None:
+            request_bytes = request_size((b"EXEC",)) if in_transaction else request_size(args)
+            self.session.note(keys, took_us, request_bytes + reply_bytes)
+
+
+def request_size(args: Sequence[bytes]) -> int:
+    """Bytes of a request as clients send it."""
+    return len(b"*%d\r\n" % len(args)) + sum(len(b"$%d\r\n\r\n" % len(arg)) + len(arg) for arg in args)

@@ -1,0 +1,308 @@
+"""LATENCY: what held the server up, and how long its commands take.
+
+The events are kept by the server's latency monitor, the histograms by its command table. Behaviour: Redis 8.6, as seen on a
+running server; the words of DOCTOR are our own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from streamd.core.help import write_help
+from streamd.core.spec import command, container, multiple, optional, string
+from streamd.errors import CommandError, printable
+from streamd.observe.sparkline import draw
+from streamd.protocol.reply import ReplyWriter
+
+__all__ = ["Event", "Histogram", "LatencyContext", "Monitor"]
+
+GRAPH_COLUMNS = 80
+
+
+# --- What is asked of the server ------------------------------------------------------------------------------------
+
+
+class Event(Protocol):
+    """What is known of an event."""
+
+    @property
+    def samples(self) -> Sequence[tuple[int, int]]:
+        """(Unix seconds, ms), oldest first; never empty."""
+
+    @property
+    def most_ms(self) -> int:
+        """The longest ever."""
+
+
+class Monitor(Protocol):
+    @property
+    def events(self) -> Mapping[str, Event]: ...
+    @property
+    def threshold_ms(self) -> int:
+        """Shorter ones are not kept; 0: none are."""
+
+    def reset(self, names: Sequence[str] | None = None) -> int: ...
+
+
+class Histogram(Protocol):
+    @property
+    def count(self) -> int: ...
+    def cumulative(self) -> Sequence[tuple[int, int]]:
+        """(bound in us, how many took no longer), with growing bounds."""
+
+
+class Entry(Protocol):
+    """A command."""
+
+    @property
+    def histogram(self) -> Histogram | None: ...
+
+
+class Dispatcher(Protocol):
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """By full name: `xgroup|create`."""
+
+
+class Server(Protocol):
+    @property
+    def latency(self) -> Monitor: ...
+    @property
+    def dispatcher(self) -> Dispatcher: ...
+
+
+class LatencyContext(Protocol):
+    """What these commands use of Context."""
+
+    @property
+    def server(self) -> Server: ...
+    @property
+    def config(self) -> Any: ...
+    @property
+    def reply(self) -> ReplyWriter: ...
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+# --- Events ---------------------------------------------------------------------------------------------------------
+
+container("LATENCY", group="server", since="2.8.13", summary="Holds the commands about latency.")
+
+FLAGS = "admin noscript loading stale"
+TIPS = ("nondeterministic_output", "request_policy:all_nodes", "response_policy:special")
+
+
+@command(
+    "LATENCY LATEST", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
+    summary="Returns the last sample of every event, and its longest.",
+)  # fmt: skip
+def latency_latest(ctx: LatencyContext, args: list[bytes]) -> None:
+    events = ctx.server.latency.events
+    reply = ctx.reply
+    reply.array(len(events))
+    for name, event in events.items():
+        at_s, ms = event.samples[-1]
+        reply.array(4)
+        reply.bulk_str(name)
+        reply.integer(at_s)
+        reply.integer(ms)
+        reply.integer(event.most_ms)
+
+
+@command(
+    "LATENCY HISTORY", arity=3, group="server", flags=FLAGS, since="2.8.13", tips=TIPS, args=(string("event"),),
+    summary="Returns the samples of an event: when, and how long.",
+)  # fmt: skip
+def latency_history(ctx: LatencyContext, args: list[bytes]) -> None:
+    event = ctx.server.latency.events.get(_decoded(args[2]))
+    samples = () if event is None else event.samples
+    ctx.reply.array(len(samples))
+    for at_s, ms in samples:
+        ctx.reply.array(2)
+        ctx.reply.integer(at_s)
+        ctx.reply.integer(ms)
+
+
+@command(
+    "LATENCY RESET", arity=-2, group="server", flags=FLAGS, since="2.8.13",
+    summary="Forgets the samples of events, or of all.", args=(optional(multiple(string("event"))),),
+    tips=("request_policy:all_nodes", "response_policy:agg_sum"),
+)  # fmt: skip
+def latency_reset(ctx: LatencyContext, args: list[bytes]) -> None:
+    ctx.reply.integer(ctx.server.latency.reset([_decoded(name) for name in args[2:]] or None))
+
+
+def age(seconds: int) -> str:
+    """A time that has passed, in its greatest whole unit: `12s`, `3m`, `5h`, `2d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+@command(
+    "LATENCY GRAPH", arity=3, group="server", flags=FLAGS, since="2.8.13", tips=TIPS, args=(string("event"),),
+    summary="Draws the samples of an event.",
+)  # fmt: skip
+def latency_graph(ctx: LatencyContext, args: list[bytes]) -> None:
+    name = _decoded(args[2])
+    event = ctx.server.latency.events.get(name)
+    if event is None:
+        raise CommandError(f"ERR No samples available for event '{printable(args[2])}'")
+    values = [ms for _, ms in event.samples]
+    now_s = int(time.time())
+    text = (
+        f"{name} - high {max(values)} ms, low {min(values)} ms (all time high {event.most_ms} ms)\n"
+        f"{'-' * GRAPH_COLUMNS}\n"
+        f"{draw(values, [age(now_s - at_s) for at_s, _ in event.samples], columns=GRAPH_COLUMNS)}"
+    )
+    ctx.reply.verbatim("txt", text.encode("utf-8", "surrogateescape"))
+
+
+# --- DOCTOR ---------------------------------------------------------------------------------------------------------
+
+
+def _describe(number: int, name: str, event: Event, now_s: int) -> str:
+    values = [ms for _, ms in event.samples]
+    mean = sum(values) // len(values)
+    deviation = sum(abs(ms - mean) for ms in values) // len(values)
+    period_s = max(1, now_s - event.samples[0][0]) / len(values)
+    return (
+        f"{number}. {name}: {len(values)} slow moment{'s' if len(values) > 1 else ''}, {mean} ms on average (mean deviation {deviation} ms), one every"
+        f" {period_s:.2f} s. The longest ever took {event.most_ms} ms.\n"
+    )
+
+
+def _advice(ctx: LatencyContext, names: set[str]) -> Iterator[str]:
+    """What may help against these events."""
+    monitor, config = ctx.server.latency, ctx.config
+    if names & {"command", "fast-command"}:
+        limit_us = monitor.threshold_ms * 1000
+        if config.slowlog_log_slower_than < 0:
+            yield f"The slow log is off. CONFIG SET slowlog-log-slower-than {limit_us} shows which requests take so long."
+        elif config.slowlog_log_slower_than > limit_us:
+            yield (
+                "The slow log misses requests that are counted here. CONFIG SET slowlog-log-slower-than"
+                f" {limit_us} lets it have them all."
+            )
+        else:
+            yield "SLOWLOG GET shows which requests take so long."
+    if "command" in names:
+        yield "Ask for less at a time: a COUNT with XRANGE, XREADGROUP or XAUTOCLAIM, SCAN instead of KEYS."
+    if "fast-command" in names:
+        yield (
+            "Even commands that do little take long: look whether this machine is short of processors, or of memory so"
+            " that it swaps."
+        )
+    if "fork" in names:
+        yield "A fork takes time in proportion to the memory in use: take snapshots and rewrite files less often."
+    if any(name.startswith("aof-") for name in names):
+        yield "The disk is slow, or shared. With `appendfsync everysec` nobody waits for it with every write."
+    if "expire-cycle" in names:
+        yield "Many keys expire at the same time: spread their times."
+    if any(name.startswith("eviction-") for name in names):
+        yield "Memory is at its limit, and keys have to go for every write: raise maxmemory, or trim streams with MAXLEN."
+
+
+def diagnose(ctx: LatencyContext, now_s: int) -> str:
+    """The text of LATENCY DOCTOR."""
+    monitor = ctx.server.latency
+    if not monitor.threshold_ms and not monitor.events:
+        return (
+            "The latency monitor is off. Switch it on with CONFIG SET latency-monitor-threshold <milliseconds>, and ask"
+            " again after a while.\n"
+        )
+    if not monitor.events:
+        return f"Nothing has taken {monitor.threshold_ms} ms or longer since the server, or its monitor, was started.\n"
+    lines = [_describe(number, *item, now_s) for number, item in enumerate(monitor.events.items(), 1)]
+    advice = [f"- {text}\n" for text in _advice(ctx, set(monitor.events))]
+    parts = [
+        "The server has been held up.\n",
+        "".join(lines),
+        *(("What may help:\n", "".join(advice)) if advice else ()),
+    ]
+    return "\n".join(parts)
+
+
+@command(
+    "LATENCY DOCTOR", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
+    summary="Tells in words what took long, and what may help.",
+)  # fmt: skip
+def latency_doctor(ctx: LatencyContext, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", diagnose(ctx, int(time.time())).encode("utf-8", "surrogateescape"))
+
+
+# --- HISTOGRAM ------------------------------------------------------------------------------------------------------
+
+
+def _named(entries: Mapping[str, Entry], names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
+    """The histograms of commands; of a container, those of its subcommands too. What is not known is passed over."""
+    by_name: dict[str, list[tuple[str, Histogram]]] = {}
+    for full_name, entry in entries.items():
+        if entry.histogram is not None:
+            for name in {full_name, full_name.partition("|")[0]}:
+                by_name.setdefault(name, []).append((full_name, entry.histogram))
+    for name in names:
+        yield from by_name.get(name, ())
+
+
+@command(
+    "LATENCY HISTOGRAM", arity=-2, group="server", flags=FLAGS, since="7.0.0", tips=TIPS,
+    complexity="O(N) with N being the number of commands",
+    summary="Returns how many calls of commands took how long.", args=(optional(multiple(string("command"))),),
+)  # fmt: skip
+def latency_histogram(ctx: LatencyContext, args: list[bytes]) -> None:
+    entries = ctx.server.dispatcher.entries
+    if len(args) > 2:
+        found = list(_named(entries, [_decoded(name).lower() for name in args[2:]]))
+    else:
+        found = [(name, entry.histogram) for name, entry in entries.items() if entry.histogram is not None]
+    ctx.reply.map(len(found))
+    written = {name: _encoded(name, histogram, ctx.reply.resp) for name, histogram in dict(found).items()}
+    for name, _ in found:
+        ctx.reply.raw(written[name])
+
+
+def _encoded(name: str, histogram: Histogram, resp: int) -> bytes:
+    """An element of the reply of LATENCY HISTOGRAM: a name and what is said of it."""
+    reply = ReplyWriter(resp)
+    bounds = histogram.cumulative()
+    reply.bulk_str(name)
+    reply.map(2)
+    reply.bulk(b"calls")
+    reply.integer(histogram.count)
+    reply.bulk(b"histogram_usec")
+    reply.map(len(bounds))
+    for bound, count in bounds:
+        reply.integer(bound)
+        reply.integer(count)
+    return reply.take()
+
+
+@command(
+    "LATENCY HELP", arity=2, group="server", flags="loading stale", since="2.8.13",
+    summary="Lists the subcommands of LATENCY.",
+)  # fmt: skip
+def latency_help(ctx: LatencyContext, args: list[bytes]) -> None:
+    write_help(
+        ctx.reply,
+        args,
+        (
+            "DOCTOR",
+            "    What took long, in words, and what may help.",
+            "GRAPH <event>",
+            "    A drawing of the samples of <event>.",
+            "HISTORY <event>",
+            "    The samples of <event>: when, and how long.",
+            "LATEST",
+            "    The last sample of every event.",
+            "RESET [<event> ...]",
+            "    Forget the samples of these events, or of all.",
+            "HISTOGRAM [COMMAND ...]",
+            "    How many calls of these commands, or of all, took how long.",
+        ),
+    )

@@ -1,0 +1,128 @@
+"""Look through the files of an append-only file without loading them.
+
+Stricter than a server: every line end and every number must be as they are written, and MULTI and EXEC must come in pairs.
+So a file that a server starts with may still be not in order, as with Redis's own checker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+from io import FileIO
+
+from streamd.errors import CorruptFileError
+from streamd.persistence.aof.load import RDB_MAGIC
+from streamd.persistence.aof.reader import AofFault, AofReader
+from streamd.persistence.files import Files
+from streamd.persistence.rdb.format import LoadOptions
+from streamd.persistence.rdb.read import RdbReader
+
+__all__ = ["Checked", "check_file", "cut_file", "is_manifest"]
+
+STEP = 4096
+"""Commands between two steps."""
+
+
+@dataclass
+class Checked:
+    """What was found in one file.
+
+    path        the file
+    size        its bytes
+    valid       up to this offset everything is in order, and no MULTI is open
+    commands    whole commands, MULTI and EXEC among them
+    rdb_keys    keys of the snapshot at its head; None: it has none
+    fault       what is wrong first, or None
+    from_stamp  Unix time of the first `#TS:`, -1 without any; `to_stamp` of the last
+    late_at     offset at which the commands after the time asked for begin; None: there are none
+    """
+
+    path: str
+    size: int = 0
+    valid: int = 0
+    commands: int = 0
+    rdb_keys: int | None = None
+    fault: AofFault | CorruptFileError | None = None
+    from_stamp: int = -1
+    to_stamp: int = -1
+    late_at: int | None = None
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether cutting the file at `valid` leaves one that is in order."""
+        return isinstance(self.fault, AofFault)
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file is a manifest: its first line that is no comment begins with `file`. Raises OSError."""
+    with open(path, "rb") as file:
+        for line in file.read(65536).split(b"\n"):
+            if not line.startswith(b"#"):
+                return line[:4].lower() == b"file"
+    return False
+
+
+def check_file(path: str, until_stamp: int | None = None) -> Generator[int, None, Checked]:
+    """Look through a file; yields the bytes read so far. Raises OSError.
+
+    until_stamp  stop at the first `#TS:` after this Unix time
+    """
+    found = Checked(path)
+    with FileIO(path) as file:
+        found.size = os.fstat(file.fileno()).st_size
+        start = 0
+        if file.read(5) in RDB_MAGIC:
+            file.seek(0)
+            snapshot = RdbReader(file, None, options=LoadOptions(drop_expired=False), name=path, size=found.size)
+            try:
+                yield from snapshot.steps()
+            except CorruptFileError as fault:
+                found.fault = fault
+                return found
+            start = snapshot.end_offset
+            found.rdb_keys = sum(snapshot.types.values())
+        file.seek(start)
+        yield from _check_commands(AofReader(file, found.size, start, strict=True), found, until_stamp)
+    return found
+
+
+def _check_commands(reader: AofReader, found: Checked, until_stamp: int | None) -> Generator[int, None, None]:
+    before = reader.valid
+    try:
+        while True:
+            is_end = reader.next_command() is None
+            if reader.stamp_s != found.to_stamp:
+                found.to_stamp = reader.stamp_s
+                if found.from_stamp < 0:
+                    found.from_stamp = reader.stamp_s
+                if until_stamp is not None and reader.stamp_s > until_stamp:
+                    found.late_at = before
+                    break
+            if is_end:
+                break
+            before = reader.valid
+            if not reader.commands % STEP:
+                yield reader.whole
+    except AofFault as fault:
+        found.fault = fault
+    found.valid = reader.valid
+    found.commands = reader.commands
+
+
+def cut_file(path: str, offset: int, files: Files | None = None) -> str:
+    """Cut a file off at `offset`; what is cut off is kept in a file beside it, whose path is returned. Raises OSError."""
+    files = files or Files()
+    with open(path, "rb") as file:
+        file.seek(offset)
+        tail = file.read()
+    kept = f"{path}.cut-{offset}"
+    files.write_file(kept, tail)
+    files.sync_directory(os.path.dirname(path) or ".")
+    fd = files.open_append(path)
+    try:
+        files.truncate(fd, offset)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    return kept

@@ -1,0 +1,428 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""CommandWriter: databases as the commands that make them again. The base of an append-only file without a snapshot.
+
+    SELECT 0
+    XADD s 1-1 f v                                                        each entry
+    XSETID s 1-2 ENTRIESADDED 2 MAXDELETEDID 0-0
+    XGROUP CREATE s g 1-1 ENTRIESREAD 1                                   each group
+    XCLAIM s g c 0 1-1 TIME 1700000000000 RETRYCOUNT 1 JUSTID FORCE       each pending entry of each consumer
+    #STREAMD:0 consumer 1700000000000 1700000000000                       the consumer's seen and active time
+    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 3 FORCE                       pending entries that nobody owns; or each, for
+    XCLAIM s g "" -1 1-2 TIME 0 RETRYCOUNT 3 JUSTID FORCE                 readers before 8.8: see UNOWNED_MARK
+    XGROUP CREATECONSUMER s g d                                           a consumer without any
+    XCFGSET s IDMP-DURATION 60 IDMP-MAXSIZE 100                           unless it is what all streams have
+    XIDMPRECORD s producer iid 1-1                                        each idempotent ID
+    PEXPIREAT s 1800000000000
+
+These are the commands that Redis writes, and Redis loads the file: 8.6 all of it, 7.0 when there is no idempotency. Two
+things are kept here that Redis loses in this form:
+
+- Pending entries, and idempotent IDs, of entries that have been deleted. XCLAIM and XIDMPRECORD want the entry to be
+  there. So such an entry is added, with one small field, claimed, and deleted again before XSETID: a placeholder.
+- What no command can say stands in annotations, which Redis skips: `#STREAMD:` and the number of the database, about
+  the consumer or the stream of the command before. aof_load.restore_state reads them.
+
+Not kept, as in Redis: tombstones and the borders of nodes; they are laid out anew.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free
+
+from streamd.engine.database cimport Database, Slot
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.listpack cimport LpValue
+from streamd.engine.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
+from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
+from streamd.persistence.aof.buffer cimport (
+    ByteBuffer, buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
+)
+
+from streamd.engine.group import UNOWNED_MARK
+
+__all__ = ["CommandWriter"]
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char *out, size_t size, const char *form, ...)
+
+cdef enum:
+    PIECE = 256 * 1024          # bytes handed on at a time
+    IDS_PER_XDEL = 100
+    IDS_PER_XNACK = 64
+    DEFAULT_IDMP_DURATION = 100
+    DEFAULT_IDMP_MAXSIZE = 100
+
+
+@cython.final
+cdef class CommandWriter:
+    """Writes databases to a sink.
+
+    sink          has write(bytes)
+    idmp          the settings (duration, maxsize) that new streams get here
+    has_xnack     readers know XNACK
+    timestamp_s   note this time at the head, Unix seconds; None: do not
+    """
+
+    cdef object sink
+    cdef ByteBuffer held
+    cdef uint64_t idmp_duration
+    cdef uint64_t idmp_maxsize
+    cdef object timestamp_s
+    cdef bint has_xnack
+    cdef int db_index
+    cdef readonly long long bytes_written
+    cdef readonly long long keys_written
+
+    def __cinit__(self, sink, *, idmp=(DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE), timestamp_s=None,
+                  has_xnack=False):
+        self.sink = sink
+        self.has_xnack = has_xnack
+        self.idmp_duration, self.idmp_maxsize = idmp
+        self.timestamp_s = timestamp_s
+
+    def __dealloc__(self):
+        free(self.held.data)
+
+    def write(self, databases not None, progress=None):
+        """Write all of them; `progress` is called with the number of keys written, now and then. O(bytes).
+
+        What the sink raises goes through. Keys whose time has come are written too, with that time.
+        """
+        cdef Database db
+        cdef Slot slot
+        if self.timestamp_s is not None:
+            self.put(b"#TS:%d\r\n" % self.timestamp_s)
+        # Never an empty file: an empty base is one that was lost.
+        self.put(b"#STREAMD: 1\r\n")
+        for db in databases:
+            self.db_index = db.index
+            if len(db):
+                buffer_put_command(&self.held, [b"SELECT", b"%d" % db.index])
+            for chunk in db.chunks:
+                for slot in <list>chunk:
+                    self.put_key(slot)
+                    self.keys_written += 1
+                    if progress is not None and not self.keys_written & 1023:
+                        progress(self.keys_written)
+        self.hand_on()
+
+    # --- Bytes -----------------------------------------------------------------------------------------------------
+
+    cdef int put(self, bytes text) except -1:
+        return buffer_put(&self.held, text, len(text))
+
+    cdef int hand_on(self) except -1:
+        """Give what has been collected to the sink."""
+        if self.held.size:
+            self.sink.write(self.held.data[:self.held.size])
+            self.bytes_written += self.held.size
+            self.held.size = 0
+        return 0
+
+    cdef int word(self, bytes word) except -1:
+        return buffer_put_bulk(&self.held, word, len(word))
+
+    cdef int id_word(self, StreamID id) except -1:
+        cdef char text[48]
+        cdef int n = snprintf(text, sizeof(text), b"%llu-%llu", <unsigned long long>id.ms, <unsigned long long>id.seq)
+        return buffer_put_bulk(&self.held, text, n)
+
+    cdef int signed_word(self, int64_t number) except -1:
+        cdef char text[24]
+        cdef int n = snprintf(text, sizeof(text), b"%lld", <long long>number)
+        return buffer_put_bulk(&self.held, text, n)
+
+    cdef int unsigned_word(self, uint64_t number) except -1:
+        cdef char text[24]
+        cdef int n = snprintf(text, sizeof(text), b"%llu", <unsigned long long>number)
+        return buffer_put_bulk(&self.held, text, n)
+
+    cdef int element(self, const LpValue *value) except -1:
+        if value.data is NULL:
+            return self.signed_word(value.number)
+        return buffer_put_bulk(&self.held, <const char *>value.data, <Py_ssize_t>value.length)
+
+    cdef int begin(self, unsigned int words) except -1:
+        """Begin a command."""
+        if self.held.size > PIECE:
+            self.hand_on()
+        return buffer_put_count(&self.held, c'*', words)
+
+    # --- Keys ------------------------------------------------------------------------------------------------------
+
+    cdef int put_key(self, Slot slot) except -1:
+        if type(slot.value) is bytes:
+            self.begin(3)
+            self.word(b"SET")
+            self.word(slot.key)
+            self.word(<bytes>slot.value)
+        else:
+            self.put_stream(slot.key, <Stream?>slot.value)
+        if slot.expire_at_ms >= 0:
+            self.begin(3)
+            self.word(b"PEXPIREAT")
+            self.word(slot.key)
+            self.signed_word(slot.expire_at_ms)
+        return 0
+
+    cdef int put_stream(self, bytes key, Stream stream) except -1:
+        cdef Group group
+        cdef list missing = self.find_missing(stream)
+        cdef list groups = [stream.groups[name] for name in sorted(stream.groups)]
+        cdef StreamID max_deleted = stream.max_deleted_id
+        self.put_entries(key, stream, missing)
+        if not missing:
+            self.put_ids(key, stream, max_deleted)
+        for group in groups:
+            self.begin(7 if not missing else 5)
+            self.word(b"XGROUP")
+            self.word(b"CREATE")
+            self.word(key)
+            self.word(group.name)
+            self.id_word(group.last_id)
+            if not missing:
+                self.word(b"ENTRIESREAD")
+                self.signed_word(group.entries_read)
+            self.put_consumers(key, group)
+        self.put_idempotency(key, stream)
+        if missing:
+            self.put_ids(key, stream, self.delete_placeholders(key, stream, missing))
+            for group in groups:
+                # Again, since how far it has read is measured by the entries added, which are right only now.
+                self.begin(7)
+                self.word(b"XGROUP")
+                self.word(b"SETID")
+                self.word(key)
+                self.word(group.name)
+                self.id_word(group.last_id)
+                self.word(b"ENTRIESREAD")
+                self.signed_word(group.entries_read)
+        return 0
+
+    # --- Entries ---------------------------------------------------------------------------------------------------
+
+    cdef list find_missing(self, Stream stream):
+        """IDs in order, as tuples, that are pending somewhere or known to a producer, but whose entries are gone."""
+        cdef Group group
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        cdef set found = set()
+        for group in stream.groups.values():
+            pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
+            while True:
+                record = pel_next(&cursor)
+                if record is NULL:
+                    break
+                if not stream.has_entry(record.id):
+                    found.add((record.id.ms, record.id.seq))
+        if stream.idempotency is not None:
+            for _pid, iids in stream.idempotency.producers():
+                for _iid, (ms, seq) in iids:
+                    if not stream.has_entry(make_id(ms, seq)):
+                        found.add((ms, seq))
+        found.discard((0, 0))
+        return sorted(found)
+
+    cdef int put_entries(self, bytes key, Stream stream, list missing) except -1:
+        """Every live entry, and placeholders among them where they belong."""
+        cdef StreamCursor cursor
+        cdef LpValue field, value
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t count = len(missing)
+        cdef StreamID next_missing
+        if not stream.length and not missing:
+            # No command makes an empty stream without a group: an entry that is trimmed at once.
+            self.begin(7)
+            self.word(b"XADD")
+            self.word(key)
+            self.word(b"MAXLEN")
+            self.word(b"0")
+            self.word(b"0-1")
+            self.word(b"x")
+            return self.word(b"y")
+        cursor_seek(stream, &cursor, make_id(0, 0), make_id(<uint64_t>-1, <uint64_t>-1), False)
+        while cursor_next(&cursor):
+            while at < count:
+                next_missing = make_id(missing[at][0], missing[at][1])
+                if id_cmp(next_missing, cursor.id) > 0:
+                    break
+                self.put_placeholder(key, next_missing)
+                at += 1
+            self.begin(<unsigned int>(3 + 2 * cursor.pairs))
+            self.word(b"XADD")
+            self.word(key)
+            self.id_word(cursor.id)
+            while cursor.pairs_left:
+                cursor_pair(&cursor, &field, &value)
+                self.element(&field)
+                self.element(&value)
+        while at < count:
+            self.put_placeholder(key, make_id(missing[at][0], missing[at][1]))
+            at += 1
+        return 0
+
+    cdef int put_placeholder(self, bytes key, StreamID id) except -1:
+        self.begin(5)
+        self.word(b"XADD")
+        self.word(key)
+        self.id_word(id)
+        self.word(b"x")
+        return self.word(b"y")
+
+    cdef StreamID delete_placeholders(self, bytes key, Stream stream, list missing) except *:
+        """Delete them again; the greatest deleted ID that the stream can then have at least."""
+        # Trimming leaves no trace, so what stands before the first entry is trimmed. The others have been deleted one
+        # by one, so the stream has a deleted ID above them; but for what Redis 6 and older did not note.
+        cdef StreamID max_deleted = stream.max_deleted_id
+        cdef StreamID id
+        cdef list within
+        cdef Py_ssize_t at
+        if not stream.length:
+            self.begin(4)
+            self.word(b"XTRIM")
+            self.word(key)
+            self.word(b"MAXLEN")
+            self.word(b"0")
+            return max_deleted
+        first = (stream.first_id.ms, stream.first_id.seq)
+        if missing[0] < first:
+            self.begin(4)
+            self.word(b"XTRIM")
+            self.word(key)
+            self.word(b"MINID")
+            self.id_word(stream.first_id)
+        within = [each for each in missing if each > first]
+        for at in range(0, len(within), IDS_PER_XDEL):
+            piece = within[at:at + IDS_PER_XDEL]
+            self.begin(2 + len(piece))
+            self.word(b"XDEL")
+            self.word(key)
+            for ms, seq in piece:
+                id = make_id(ms, seq)
+                self.id_word(id)
+                if id_cmp(id, max_deleted) > 0:
+                    max_deleted = id
+        return max_deleted
+
+    cdef int put_ids(self, bytes key, Stream stream, StreamID max_deleted) except -1:
+        self.begin(7)
+        self.word(b"XSETID")
+        self.word(key)
+        self.id_word(stream.last_id)
+        self.word(b"ENTRIESADDED")
+        self.unsigned_word(stream.entries_added)
+        self.word(b"MAXDELETEDID")
+        return self.id_word(max_deleted)
+
+    # --- Consumers -------------------------------------------------------------------------------------------------
+
+    cdef int put_consumers(self, bytes key, Group group) except -1:
+        cdef Consumer consumer
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        for consumer in group.consumers_by_name():
+            if not pel_owner_size(&group.pel, consumer.number):
+                self.begin(5)
+                self.word(b"XGROUP")
+                self.word(b"CREATECONSUMER")
+                self.word(key)
+                self.word(group.name)
+                self.word(consumer.name)
+            pel_seek(&group.pel, &cursor, consumer.number, make_id(0, 0))
+            while True:
+                record = pel_next(&cursor)
+                if record is NULL:
+                    break
+                self.put_claim(key, group, consumer.name, b"0", record, record.delivery_ms)
+            self.put(b"#STREAMD:%d consumer %d %d\r\n" % (self.db_index, consumer.seen_ms, consumer.active_ms))
+        if self.has_xnack:
+            return self.put_unowned(key, group)
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            self.put_claim(key, group, group.free_name(), UNOWNED_MARK, record, <int64_t>zone_place(record))
+            record = pel_next(&cursor)
+        return 0
+
+    cdef int put_claim(
+        self, bytes key, Group group, bytes consumer, bytes min_idle, const PelRecord *record, int64_t delivery_ms
+    ) except -1:
+        self.begin(12)
+        self.word(b"XCLAIM")
+        self.word(key)
+        self.word(group.name)
+        self.word(consumer)
+        self.word(min_idle)
+        self.id_word(record.id)
+        self.word(b"TIME")
+        self.signed_word(delivery_ms)
+        self.word(b"RETRYCOUNT")
+        self.unsigned_word(record.delivery_count)
+        self.word(b"JUSTID")
+        return self.word(b"FORCE")
+
+    cdef int put_unowned(self, bytes key, Group group) except -1:
+        """XNACK of what nobody owns: of neighbours in its order with the same delivery count together."""
+        cdef PelCursor cursor, ahead
+        cdef PelRecord *record
+        cdef PelRecord *other
+        cdef unsigned int n
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            n = 1
+            ahead = cursor
+            other = pel_next(&ahead)
+            while (
+                n < IDS_PER_XNACK and other is not NULL and other.owner == NO_OWNER
+                and other.delivery_count == record.delivery_count
+            ):
+                n += 1
+                other = pel_next(&ahead)
+            self.begin(9 + n)
+            self.word(b"XNACK")
+            self.word(key)
+            self.word(group.name)
+            self.word(b"FAIL")
+            self.word(b"IDS")
+            self.unsigned_word(n)
+            other = record
+            while n:
+                self.id_word(record.id)
+                other = record
+                record = pel_next(&cursor)
+                n -= 1
+            self.word(b"RETRYCOUNT")
+            self.unsigned_word(other.delivery_count)
+            self.word(b"FORCE")
+        return 0
+
+    # --- Idempotent producers --------------------------------------------------------------------------------------
+
+    cdef int put_idempotency(self, bytes key, Stream stream) except -1:
+        is_default = (stream.idmp_duration, stream.idmp_maxsize) == (DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE)
+        # Also when it is what new streams get here, unless everybody's do: it may be loaded under other settings.
+        if not is_default or (self.idmp_duration, self.idmp_maxsize) != (stream.idmp_duration, stream.idmp_maxsize):
+            self.begin(6)
+            self.word(b"XCFGSET")
+            self.word(key)
+            self.word(b"IDMP-DURATION")
+            self.unsigned_word(stream.idmp_duration)
+            self.word(b"IDMP-MAXSIZE")
+            self.unsigned_word(stream.idmp_maxsize)
+        if stream.idempotency is not None:
+            for pid, iids in stream.idempotency.producers():
+                for iid, (ms, seq) in iids:
+                    self.begin(5)
+                    self.word(b"XIDMPRECORD")
+                    self.word(key)
+                    self.word(pid)
+                    self.word(iid)
+                    self.id_word(make_id(ms, seq))
+        if stream.iids_added or stream.iids_duplicates:
+            # Whatever command stands before, it is about this stream.
+            self.put(b"#STREAMD:%d iids %d %d\r\n" % (self.db_index, stream.iids_added, stream.iids_duplicates))
+        return 0

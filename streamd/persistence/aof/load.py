@@ -1,0 +1,347 @@
+"""Load an append-only file: run every command of its files again.
+
+A file is a snapshot, commands, or a snapshot and then commands (the single file of Redis 4 to 6); the first bytes tell.
+Everything goes through callables, so that this knows neither commands nor clients:
+
+    apply(args)                 runs one command without a reply: no limits, no waiting, no propagation, `is_replaying`
+    knows(args)                 raises UnknownCommandError when there is no such command; for those of a group, which are
+                                run only when all of it has been read
+    load_rdb(path, file)        loads a snapshot from an open file that stands at its beginning; yields bytes read, returns
+                                the offset behind it. `snapshot_loader` makes one
+
+What is damaged, and what then happens, is decided here:
+
+    the last file ends inside a command          cut off behind the last whole command, when `load_truncated` allows it
+    ... or inside a group (MULTI without EXEC)   cut off before MULTI: the group has not been run, and the next start
+                                                 must not find an open MULTI that takes in what is written from now on
+    the last file has garbage at its end         the same, when that is less than `corrupt_tail_max_size`, whatever
+                                                 `load_truncated` says
+    everything else                              CorruptFileError, and no file has been changed
+
+A file is cut only when everything before has been loaded, and its bytes are kept beside it when whole commands are among
+them (`NAME.cut-OFFSET`): a wrong length in the middle looks like an end that is missing, and hides all that follows.
+Behaviour: Redis 8.6, but for groups and for what is kept: Redis cuts inside a group when the cut is inside a command, and
+cuts a file that is not the last before it refuses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from io import FileIO
+
+from streamd.engine.database import Database
+from streamd.engine.stream import Stream
+from streamd.errors import CommandError, CorruptFileError, StreamdError, one_line
+from streamd.persistence.aof.manifest import AofFile
+from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
+from streamd.persistence.files import Files
+from streamd.persistence.rdb.format import LoadOptions as RdbOptions
+from streamd.persistence.rdb.read import RdbReader
+
+__all__ = [
+    "AofLoadError",
+    "LoadOptions",
+    "LoadRdb",
+    "UnknownCommandError",
+    "load_file",
+    "load_files",
+    "snapshot_loader",
+]
+
+log = logging.getLogger("streamd")
+
+Apply = Callable[[list[bytes]], object]
+LoadRdb = Callable[[str, FileIO], Generator[int, None, int]]
+
+STEP = 1024
+"""Commands run between two steps."""
+RDB_MAGIC = (b"REDIS", b"VALKE")
+MAX_LOGGED_FAILURES = 10
+
+
+class AofLoadError(StreamdError):
+    """Files that cannot be loaded, though none is damaged: one is missing, or a command is not known."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """
+    load_truncated         a last file whose end is missing is loaded (aof-load-truncated)
+    corrupt_tail_max_size  and one with fewer bad bytes than these at its end (aof-load-corrupt-tail-max-size)
+    """
+
+    load_truncated: bool = True
+    corrupt_tail_max_size: int = 0
+
+
+def snapshot_loader(
+    databases: Sequence[Database], options: RdbOptions, finished: Callable[[RdbReader], object] | None = None
+) -> LoadRdb:
+    """A `load_rdb` that fills databases.
+
+    options   as for any snapshot; but keys whose time has come are kept: commands that follow may be about them
+    finished  called with the reader, when a snapshot has been loaded: its counts, its aux fields
+    """
+    options = replace(options, drop_expired=False)
+
+    def load(path: str, file: FileIO) -> Generator[int, None, int]:
+        reader = RdbReader(file, databases, options=options, name=path, size=os.fstat(file.fileno()).st_size)
+        yield from reader.steps()
+        if finished is not None:
+            finished(reader)
+        return reader.end_offset
+
+    return load
+
+
+def load_files(
+    directory: str,
+    files: Sequence[AofFile],
+    apply: Apply,
+    options: LoadOptions,
+    *,
+    load_rdb: LoadRdb,
+    knows: Apply | None = None,
+    databases: Sequence[Database] = (),
+    system: Files | None = None,
+) -> Generator[int, None, list[int]]:
+    """Load files in their order; yields the bytes read so far, about every millisecond. Returns the files' sizes.
+
+    databases  where state goes that no command can bring (see aof_rewrite)
+    Raises CorruptFileError, AofLoadError, OSError.
+    """
+    paths = [os.path.join(directory, file.name) for file in files]
+    sizes = [size_of(path) for path in paths]
+    for file, path, size in zip(files, paths, sizes, strict=True):
+        if file.kind == "b":
+            check_base(file, path, size)
+    done = 0
+    for at, (file, path) in enumerate(zip(files, paths, strict=True)):
+        started = time.monotonic()
+        loading = load_file(
+            path, apply, options, is_last=at == len(paths) - 1,
+            load_rdb=load_rdb, knows=knows, databases=databases, system=system or Files(),
+        )  # fmt: skip
+        sizes[at] = yield from _shifted(loading, done)
+        done += sizes[at]
+        kind = "base" if file.kind == "b" else "incr"
+        log.info("DB loaded from %s file %s: %.3f seconds", kind, file.name, time.monotonic() - started)
+    return sizes
+
+
+def _shifted(steps: Generator[int, None, int], by: int) -> Generator[int, None, int]:
+    """The same steps, each greater by `by`."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return int(end.value)
+        yield by + step
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file that must be there."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        raise AofLoadError(f"The append only file {path} is missing, but the manifest lists it") from None
+
+
+def check_base(file: AofFile, path: str, size: int) -> None:
+    """Refuse a base that has lost its content.
+
+    A base of commands may be empty in one case: Redis makes such a one, with the number 1, when it starts for the first
+    time. Ours never are.
+    """
+    if size:
+        return
+    if file.is_rdb or file.seq > 1:
+        raise CorruptFileError(path, 0, "a snapshot or commands", "an empty file")
+    log.warning("The base %s is empty, as after a first start of Redis", path)
+
+
+def load_file(
+    path: str,
+    apply: Apply,
+    options: LoadOptions,
+    *,
+    is_last: bool,
+    load_rdb: LoadRdb,
+    knows: Apply | None = None,
+    databases: Sequence[Database] = (),
+    system: Files | None = None,
+) -> Generator[int, None, int]:
+    """Load one file; yields the bytes read so far, returns its size, as it is when its end has been cut off."""
+    with FileIO(path) as file:
+        start = 0
+        if file.read(5) in RDB_MAGIC:
+            file.seek(0)
+            start = yield from load_rdb(path, file)
+        file.seek(start)
+        size = os.fstat(file.fileno()).st_size
+        reader = AofReader(file, size, start)
+        try:
+            yield from _replay(reader, path, apply, knows, databases)
+        except AofFault as fault:
+            if reader.valid < reader.whole:
+                log.warning("Revert incomplete MULTI/EXEC transaction in AOF file %s", os.path.basename(path))
+            _judge(fault, reader, path, options, is_last=is_last)
+            return _cut(reader, fault, path, system or Files())
+    return size
+
+
+def _replay(
+    reader: AofReader, path: str, apply: Apply, knows: Apply | None, databases: Sequence[Database]
+) -> Generator[int, None, None]:
+    failures = 0
+
+    def failed(args: list[bytes], error: CommandError) -> None:
+        nonlocal failures
+        failures += 1
+        if failures <= MAX_LOGGED_FAILURES:
+            log.warning(
+                "== CRITICAL == This server is sending an error to its AOF-loading-client: '%s' after processing the"
+                " command '%s'", error, one_line(args[0][:128]),
+            )  # fmt: skip
+
+    def restore(text: bytes, args: list[bytes]) -> None:
+        restore_state(databases, text, args)
+
+    try:
+        while reader.replay(apply, STEP, restore if databases else None, failed, knows):
+            yield reader.whole
+    except UnknownCommandError as error:
+        if match := re.search(r"'(.*?)'", str(error)):
+            log.warning("Unknown command '%s' reading the append only file %s", match[1], os.path.basename(path))
+        raise AofLoadError(f"{error}, reading the append only file {path} before offset {reader.whole}") from error
+    if failures > MAX_LOGGED_FAILURES:
+        log.warning("%d commands of %s failed", failures, path)
+
+
+def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, *, is_last: bool) -> None:
+    """Raise CorruptFileError, unless the file may be cut where it stops making sense."""
+    lost = reader.size - reader.whole
+    if fault.is_cut:
+        if is_last and options.load_truncated:
+            return
+        what = f"Unexpected end of file reading the append only file {os.path.basename(path)}"
+        setting = "aof-load-truncated is yes"
+    else:
+        if is_last and lost < options.corrupt_tail_max_size:
+            return
+        what = f"Bad file format reading the append only file {_short(path)} at offset {reader.whole}"
+        setting = f"aof-load-corrupt-tail-max-size is above {lost}"
+    if is_last:
+        log.warning(
+            "%s. Make a backup of the file; then `streamd check-aof --fix %s` cuts it at offset %d, as a start does when %s",
+            what, path, reader.valid, setting,
+        )  # fmt: skip
+    else:
+        log.warning("%s", what)
+        log.warning("Fatal error: the truncated file is not the last file")
+    found = "the end of the file" if fault.is_cut or not fault.found else repr(fault.found)[1:]
+    raise CorruptFileError(path, fault.offset, fault.expected, found)
+
+
+def _cut(reader: AofReader, fault: AofFault, path: str, system: Files) -> int:
+    """Cut the file behind what has been loaded; its new size."""
+    lost = reader.size - reader.valid
+    name = os.path.basename(path)
+    if fault.is_cut:
+        allowed_by = "aof-load-truncated"
+        log.warning("!!! Warning: short read while loading the AOF file %s!!!", name)
+        log.warning("!!! Truncating the AOF %s at offset %d !!!", name, reader.valid)
+    else:
+        allowed_by = "aof-load-corrupt-tail-max-size"
+        log.warning("!!! Warning: corrupt AOF file tail!!!")
+        log.warning("!!! Truncating the AOF %s at offset %d (remaining %d) !!!", _short(path), reader.valid, lost)
+    log.warning("%s %s", path, fault)
+    kept = keep_commands(path, reader.valid, system)
+    if kept:
+        log.warning("There are commands behind that place: what is cut off is kept in %s", kept)
+    fd = system.open_append(path)
+    try:
+        system.truncate(fd, reader.valid)
+        system.sync(fd)
+    finally:
+        system.close(fd)
+    log.warning("AOF %s loaded anyway because %s is enabled", _short(path), allowed_by)
+    return reader.valid
+
+
+def _short(path: str) -> str:
+    """A file and its folder, as some lines of Redis's log name it."""
+    return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
+
+
+def keep_commands(path: str, offset: int, system: Files) -> str:
+    """Keep what stands behind `offset` in a file of its own if whole commands are in there; its path, or nothing."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        tail = file.read()
+    if not has_commands(tail):
+        return ""
+    kept = f"{path}.cut-{offset}"
+    system.write_file(kept, tail)
+    return kept
+
+
+def has_commands(tail: bytes) -> bool:
+    """Whether commands stand somewhere behind the first byte, up to the end or to the next piece of damage."""
+    at = 0
+    while (at := tail.find(b"\r\n*", at)) >= 0:
+        at += 2
+        try:
+            if AofReader(_View(tail, at), len(tail), at, strict=True).next_command() is not None:
+                return True
+        except AofFault:
+            continue
+    return False
+
+
+class _View:
+    """Bytes from a place on, as a file."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = memoryview(data)
+        self._at = at
+
+    def readinto(self, view: memoryview) -> int:
+        piece = self._data[self._at : self._at + len(view)]
+        view[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+# --- State that no command can bring ---------------------------------------------------------------------------------------
+
+
+def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes]) -> None:
+    """Apply an annotation of ours to what the command before it was about; what is not understood is passed over.
+
+    text  `0 consumer 1700000000000 -1`: database, and then the consumer's seen and active time, Unix ms
+          `0 iids 5 2`: how many IIDs the stream was given, and how many of them were duplicates
+    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; any about the stream for the other
+    """
+    words = text.split()
+    try:
+        db = databases[int(words[0])]
+        kind, numbers = words[1], [int(word) for word in words[2:]]
+    except (IndexError, ValueError):
+        return
+    if kind == b"consumer" and len(numbers) == 2:
+        key, group_name, name = args[2:5] if args[0].upper() == b"XGROUP" else args[1:4]
+        stream = db.peek(key)
+        group = stream.groups.get(group_name) if isinstance(stream, Stream) else None
+        consumer = group.consumers.get(name) if group is not None else None
+        if consumer is not None:
+            consumer.seen_ms, consumer.active_ms = numbers
+    elif kind == b"iids" and len(numbers) == 2:
+        stream = db.peek(args[2] if args[0].upper() == b"XGROUP" else args[1])
+        if isinstance(stream, Stream):
+            stream.iids_added, stream.iids_duplicates = numbers

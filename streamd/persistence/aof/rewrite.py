@@ -1,0 +1,79 @@
+"""Write the base of an append-only file: the data set as a snapshot, or as commands. What the child of a rewrite does.
+
+The file that results stands for everything up to the moment of the fork; it is whole and on the disk when `write_base`
+returns, and takes its name only then (AppendOnlyFile.finish_rewrite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from streamd.engine.database import Database
+from streamd.persistence.aof.commands import CommandWriter
+from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
+from streamd.persistence.rdb.format import FORMS, WriteOptions
+from streamd.persistence.rdb.write import RdbWriter
+
+__all__ = ["BaseOptions", "write_base"]
+
+
+@dataclass(frozen=True)
+class BaseOptions:
+    """
+    use_rdb_preamble   a snapshot; else commands (aof-use-rdb-preamble)
+    timestamp          note the time at the head of commands (aof-timestamp-enabled)
+    incremental_fsync  bring the file to the disk every 4 MiB (aof-rewrite-incremental-fsync)
+    rdb                how a snapshot is written; its form, which commands keep to as well, should lose nothing
+    idmp               duration and maxsize that new streams get (stream-idmp-duration, stream-idmp-maxsize)
+    """
+
+    use_rdb_preamble: bool = True
+    timestamp: bool = False
+    incremental_fsync: bool = True
+    rdb: WriteOptions = field(default_factory=WriteOptions)
+    idmp: tuple[int, int] = (100, 100)
+
+
+def write_base(
+    path: str,
+    databases: Iterable[Database],
+    options: BaseOptions,
+    *,
+    now_ms: int,
+    used_memory: int = 0,
+    progress: Callable[[int], object] | None = None,
+    files: Files | None = None,
+) -> int:
+    """Write a base to `path`, and bring it to the disk; its size in bytes.
+
+    now_ms    Unix time
+    progress  called with the number of keys written so far, often
+    Raises OSError; then there is no file at `path`.
+    """
+    files = Files() if files is None else files
+    fd = files.open_append(path, new=True)
+    try:
+        try:
+            sink = SyncingSink(files, fd, sync_every=SYNC_EVERY if options.incremental_fsync else 0)
+            if options.use_rdb_preamble:
+                snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
+                snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+                size = snapshot.bytes_written
+            else:
+                timestamp_s = now_ms // 1000 if options.timestamp else None
+                form = FORMS[options.rdb.form]
+                commands = CommandWriter(
+                    sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack
+                )  # fmt: skip
+                commands.write(databases, progress)
+                size = commands.bytes_written
+            files.sync(fd)
+        finally:
+            files.close(fd)
+    except BaseException:
+        with suppress(OSError):
+            files.unlink(path)
+        raise
+    return size

@@ -1,0 +1,130 @@
+"""BACKUP: a copy of the data as of one moment. The work is the server's. Behaviour: the documents of Redis 8.10."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from streamd.core.help import write_help
+from streamd.core.spec import command, container
+from streamd.protocol.reply import ReplyWriter
+
+__all__ = ["Backup", "BackupContext"]
+
+
+class Backup(Protocol):
+    """What these commands ask of the server. What cannot be done raises CommandError."""
+
+    def start(self, *, must_wait: bool) -> None: ...
+    def seal(self, *, must_wait: bool) -> None: ...
+    def abort(self) -> None: ...
+    def clean_up(self) -> None: ...
+    def status(self) -> dict[str, str]: ...
+    def files(self) -> list[str]: ...
+
+
+class Persistence(Protocol):
+    @property
+    def backup(self) -> Backup: ...
+
+
+class Server(Protocol):
+    @property
+    def persistence(self) -> Persistence: ...
+
+
+class BackupContext(Protocol):
+    """What these commands use of Context."""
+
+    @property
+    def reply(self) -> ReplyWriter: ...
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def server(self) -> Server: ...
+
+
+SINCE = "8.10.0"
+
+container("BACKUP", group="server", since=SINCE, summary="Holds the commands about backups.")
+
+
+@command(
+    "BACKUP START", arity=2, group="server", flags="admin noscript", since=SINCE,
+    complexity="O(1) for the server; a child process does the work",
+    summary="Begins a backup in the directory `backupdirname`.",
+)  # fmt: skip
+def backup_start(ctx: BackupContext, args: list[bytes]) -> None:
+    ctx.server.persistence.backup.start(must_wait=ctx.in_transaction)
+    ctx.reply.ok()
+
+
+@command(
+    "BACKUP SEAL", arity=2, group="server", flags="admin noscript", since=SINCE,
+    summary="Ends the backup: it has the data as of now.",
+)  # fmt: skip
+def backup_seal(ctx: BackupContext, args: list[bytes]) -> None:
+    ctx.server.persistence.backup.seal(must_wait=ctx.in_transaction)
+    ctx.reply.ok()
+
+
+@command(
+    "BACKUP STATUS", arity=2, group="server", flags="admin stale", since=SINCE,
+    summary="Returns the state of the backup, why it failed, and its times.",
+)  # fmt: skip
+def backup_status(ctx: BackupContext, args: list[bytes]) -> None:
+    status = ctx.server.persistence.backup.status()
+    ctx.reply.map(len(status))
+    for name, value in status.items():
+        ctx.reply.bulk_str(name)
+        ctx.reply.bulk_str(value)
+
+
+@command(
+    "BACKUP LIST", arity=2, group="server", flags="admin stale", since=SINCE,
+    summary="Returns the paths of the files of a sealed backup.",
+)  # fmt: skip
+def backup_list(ctx: BackupContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([path.encode("utf-8", "surrogateescape") for path in ctx.server.persistence.backup.files()])
+
+
+@command(
+    "BACKUP ABORT", arity=2, group="server", flags="admin noscript", since=SINCE,
+    summary="Gives up the backup that is in progress.",
+)  # fmt: skip
+def backup_abort(ctx: BackupContext, args: list[bytes]) -> None:
+    ctx.server.persistence.backup.abort()
+    ctx.reply.ok()
+
+
+@command(
+    "BACKUP CLEANUP", arity=2, group="server", flags="admin noscript", since=SINCE,
+    summary="Deletes the files of a backup that is no longer in progress.",
+)  # fmt: skip
+def backup_cleanup(ctx: BackupContext, args: list[bytes]) -> None:
+    ctx.server.persistence.backup.clean_up()
+    ctx.reply.ok()
+
+
+@command(
+    "BACKUP HELP", arity=2, group="server", flags="loading stale", since=SINCE,
+    summary="Lists the subcommands of BACKUP.",
+)  # fmt: skip
+def backup_help(ctx: BackupContext, args: list[bytes]) -> None:
+    write_help(
+        ctx.reply,
+        args,
+        (
+            "START",
+            "    Begin a backup.",
+            "SEAL",
+            "    End it: it has the data as of now.",
+            "STATUS",
+            "    Its state, why it failed, and its times.",
+            "LIST",
+            "    The files of a sealed backup.",
+            "ABORT",
+            "    Give up the backup that is in progress.",
+            "CLEANUP",
+            "    Delete the files.",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Redis's snapshot format, both ways."""

@@ -1,0 +1,120 @@
+"""An RDB file on disk.
+
+Saving never touches the file that is there: everything goes into `temp-PID.rdb` beside it, which is brought to the disk, put
+in the other's place, and then the directory is brought to the disk too. Whatever happens between two of these steps, the
+name leads to a whole snapshot, the old one or the new one.
+
+    saved = save_to_file(databases, path, options)              # in a forked child, or in the server itself (SAVE)
+    log.info(saved.summary)
+    for line in saved.losses:
+        log.warning(line)                                       # what the form had no room for
+
+    reader = load_file(path, databases, options)
+    for done in reader.steps():                                 # about 1 MiB each; serve clients in between
+        ...                                                     # `done` of reader.size bytes: INFO, the log
+    reader.aux, reader.keys_loaded ...
+
+A file that is not in order raises CorruptFileError, and the databases are of no use then; a missing one FileNotFoundError.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streamd.engine.database import Database
+from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
+from streamd.persistence.rdb.format import LoadOptions, WriteOptions
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.write import RdbWriter
+
+__all__ = ["Saved", "load_file", "save_to_file", "temporary_path"]
+
+
+def temporary_path(path: str, pid: int | None = None) -> str:
+    """Where a snapshot is written before it is put at `path`. What a killed child leaves there may be removed."""
+    return os.path.join(os.path.dirname(path), f"temp-{os.getpid() if pid is None else pid}.rdb")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What has been written.
+
+    keys, size  keys and bytes
+    losses      what the form had no room for, a line for the log each
+    """
+
+    keys: int
+    size: int
+    losses: list[str]
+
+    @property
+    def summary(self) -> str:
+        """A line for the log, in Redis's words."""
+        return f"BGSAVE done, {self.keys} keys saved, 0 keys skipped, {self.size} bytes written."
+
+
+def save_to_file(
+    databases: Iterable[Database],
+    path: str,
+    options: WriteOptions | None = None,
+    *,
+    now_ms: int | None = None,
+    used_memory: int = 0,
+    incremental_fsync: bool = True,
+    progress: Callable[[int], object] | None = None,
+    files: Files | None = None,
+) -> Saved:
+    """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
+
+    now_ms             Unix time; None: the system's
+    used_memory        bytes, noted in the file
+    incremental_fsync  bring the file to the disk every 4 MiB (`rdb-save-incremental-fsync`)
+    progress           called with the number of keys written so far, often
+    Raises OSError; the temporary file is gone then.
+    """
+    files = Files() if files is None else files
+    options = WriteOptions() if options is None else options
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    temporary = temporary_path(path)
+    fd = files.open_append(temporary, new=True)
+    try:
+        try:
+            sink = SyncingSink(files, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
+            writer = RdbWriter(sink, options)
+            writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            files.unlink(temporary)
+        raise
+    files.sync_directory(os.path.dirname(path) or ".")
+    return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))
+
+
+def load_file(path: str, databases: Iterable[Database] | None, options: LoadOptions | None = None) -> RdbReader:
+    """The reader of a file; `load` or `steps` reads it. Raises OSError.
+
+    databases  those that get the keys; None: the file is only looked through
+    """
+    source = _Source(path)
+    return RdbReader(source, databases, options=options, name=path, size=source.size)
+
+
+class _Source:
+    """A file that is open as long as somebody reads it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by __del__)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self.readinto = self._file.readinto
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            self._file.close()

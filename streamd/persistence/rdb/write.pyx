@@ -1,0 +1,537 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Writing RDB: databases into a stream of bytes, a value into a DUMP payload.
+
+A stream's nodes are written as they lie in memory, so saving costs by the byte and not by the entry. As objects of the
+format, whose lengths and strings are drawn in rdb_format (numbers in brackets: the types that have it):
+
+    nodes         | count | per node: master ID, 16 bytes as a string; listpack, as a string |
+    counters      | length | last ID [15+] | first ID | max deleted ID | entries added [19+] |
+    groups        | count | per group: name | last delivered ID | entries read [19+], 2^64 - 1 for unknown
+                            pending: | count | per entry: ID, 16 bytes | time, 8 bytes | deliveries |
+                            consumers: | count | per consumer: name | seen, 8 bytes | active, 8 bytes [21+] |
+                                       | count | per entry: ID, 16 bytes |
+                            unowned:   | count | per entry: ID, 16 bytes | [27]
+    idempotency   | seconds | most IIDs | producers | per producer: pid | count | per IID: iid | ID | ... | added |
+                  | duplicates | [26+]
+
+An ID is two lengths where it does not say 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending
+entries, groups, consumers and producers stand in the order of their IDs and names, IIDs oldest first. Pending entries
+that nobody owns are among those of the group, with the time 0, and stand once more under `unowned`, in the order in
+which they are handed out again.
+
+Types before 27 want an owner for every pending entry. There a consumer stands for nobody, called Group.free_name(),
+never seen and never active: 1970 and -1. The entries' times are their places in that order, ms after 1970, so that
+older releases of Redis hand them out in the same order, before all others. The reader knows that consumer by its name
+and its times.
+
+Redis 8.8 refuses what older releases take: with type 27, nodes without live entries are left out, groups have read no
+more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
+
+    writer = RdbWriter(file, WriteOptions(aux={"aof-base": 1}))
+    writer.write(databases, now_ms=..., progress=...)         # all of a file
+    writer.losses                                             # what the form had no room for
+
+Who calls this: snapshot.save_to_file, in a forked child or in the server itself; the rewrite of the AOF; the full
+resynchronisation of a replica, with the connection's buffer as the file; DUMP. Nothing is changed in what is written.
+Behaviour: Redis 8.6, byte for byte, but for what LZF makes of a string.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+from streamd.engine.database cimport Database, Slot
+from streamd.engine.group cimport Consumer, Group
+from streamd.engine.ids cimport StreamID, make_id
+from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int, lp_parse_int
+from streamd.engine.pel cimport (
+    NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
+)
+from streamd.engine.rax cimport rax_first, rax_higher, store_be64
+from streamd.engine.stream cimport Stream, StreamNode
+from streamd.heap cimport free as heap_free
+from streamd.persistence.rdb.lzf cimport LzfTable, lzf_compress
+
+from streamd import REDIS_VERSION
+from streamd.persistence.rdb.crc64 import crc64
+from streamd.persistence.rdb.format import FORMS, Losses, WriteOptions
+
+__all__ = ["RdbWriter", "dump_value"]
+
+cdef enum:
+    OP_AUX = 250
+    OP_RESIZE = 251
+    OP_EXPIRE_MS = 252
+    OP_SELECT = 254
+    OP_IDLE = 248
+    OP_FREQUENCY = 249
+    OP_END = 255
+    TYPE_STRING = 0
+
+    HAND_OVER = 1 << 18        # bytes that are gathered before the file gets them
+    FIRST_ROOM = 1 << 12
+    LONGEST_NUMBER = 11        # bytes of a string that may be written as an integer
+    SHORTEST_COMPRESSED = 21   # bytes of a string that is worth compressing
+    LEAST_SAVED = 4            # bytes that compression has to save
+    KEYS_BETWEEN_REPORTS = 1024
+
+
+@cython.final
+@cython.no_gc
+cdef class RdbWriter:
+    """Writes the parts of an RDB stream in the order in which they are asked for, usually all of it with `write`.
+
+    sink     any object with `write(bytes)`; None: everything stays in the buffer, for `take`
+    options  WriteOptions
+    """
+
+    cdef uint8_t *buffer          # owned
+    cdef size_t used              # bytes in the buffer
+    cdef size_t room              # bytes malloc'ed for it
+    cdef LzfTable *table          # owned; NULL: nothing is compressed
+    cdef object sink
+    cdef object options
+    cdef uint64_t crc             # of the bytes handed over
+    cdef int version
+    cdef int stream_type
+    cdef readonly uint64_t bytes_written      # handed over to the sink
+    cdef readonly uint64_t keys_written
+    cdef readonly object losses               # Losses
+    cdef object progress
+
+    def __cinit__(self):
+        self.buffer = <uint8_t *>malloc(FIRST_ROOM)
+        if self.buffer is NULL:
+            raise MemoryError
+        self.room = FIRST_ROOM
+
+    def __init__(self, sink, options=None):
+        self.options = WriteOptions() if options is None else options
+        form = FORMS[self.options.form]
+        self.version = form.version
+        self.stream_type = form.stream_type
+        self.sink = sink
+        self.losses = Losses()
+        if self.options.compression:
+            self.table = <LzfTable *>malloc(sizeof(LzfTable))
+            if self.table is NULL:
+                raise MemoryError
+            self.table.base = 0
+
+    def __dealloc__(self):
+        free(self.buffer)
+        free(self.table)
+
+    # --- Bytes ----------------------------------------------------------------------------------------------------
+
+    cdef int reserve(self, size_t more) except -1:
+        """Make room for `more` bytes behind those in use."""
+        cdef uint8_t *moved
+        cdef size_t room
+        if self.room - self.used >= more:
+            return 0
+        if self.used >= HAND_OVER and self.sink is not None:
+            self.hand_over()
+            if self.room - self.used >= more:
+                return 0
+        room = self.room * 2 if self.room * 2 > self.used + more else self.used + more
+        moved = <uint8_t *>realloc(self.buffer, room)
+        if moved is NULL:
+            raise MemoryError
+        self.buffer = moved
+        self.room = room
+        return 0
+
+    cdef int hand_over(self) except -1:
+        """Give the sink what there is."""
+        cdef object view
+        if self.used == 0:
+            return 0
+        view = PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)
+        if self.options.checksum:
+            self.crc = crc64(view, self.crc)
+        # Bytes, not the view: who is given them may keep them, and the buffer is used again.
+        self.sink.write(PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used))
+        self.bytes_written += self.used
+        self.used = 0
+        if self.progress is not None:
+            self.progress(self.keys_written)
+        return 0
+
+    cdef inline int put_byte(self, uint8_t byte) except -1:
+        if self.used == self.room:
+            self.reserve(1)
+        self.buffer[self.used] = byte
+        self.used += 1
+        return 0
+
+    cdef inline int put_raw(self, const uint8_t *data, size_t size) except -1:
+        self.reserve(size)
+        memcpy(self.buffer + self.used, data, size)
+        self.used += size
+        return 0
+
+    cdef inline int put_le64(self, uint64_t value) except -1:
+        cdef int i
+        self.reserve(8)
+        for i in range(8):
+            self.buffer[self.used + i] = <uint8_t>(value >> (8 * i))
+        self.used += 8
+        return 0
+
+    cdef int put_length(self, uint64_t value) except -1:
+        self.reserve(9)
+        self.used += write_length(self.buffer + self.used, value)
+        return 0
+
+    cdef inline int put_id(self, StreamID id) except -1:
+        """As two lengths."""
+        self.put_length(id.ms)
+        return self.put_length(id.seq)
+
+    cdef inline int put_raw_id(self, StreamID id) except -1:
+        self.reserve(16)
+        store_be64(self.buffer + self.used, id.ms)
+        store_be64(self.buffer + self.used + 8, id.seq)
+        self.used += 16
+        return 0
+
+    cdef int put_string(self, const uint8_t *data, size_t size) except -1:
+        """As an integer, compressed, or as it is: the first that is possible and worth it."""
+        if size <= LONGEST_NUMBER and self.put_number(data, size):
+            return 0
+        if self.table is not NULL and size >= SHORTEST_COMPRESSED and self.put_compressed(data, size):
+            return 0
+        self.put_length(size)
+        return self.put_raw(data, size)
+
+    cdef inline int put_bytes(self, bytes text) except -1:
+        return self.put_string(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
+
+    cdef bint put_number(self, const uint8_t *data, size_t size) except -1:
+        """Write a string that is an integer of 32 bits as one; False when it is not."""
+        cdef int64_t number
+        cdef unsigned int width, i
+        if not lp_parse_int(data, size, &number) or not INT32_MIN <= number <= INT32_MAX:
+            return False
+        width = 0 if -128 <= number <= 127 else 1 if -32768 <= number <= 32767 else 2
+        self.reserve(5)
+        self.buffer[self.used] = <uint8_t>(0xC0 | width)
+        for i in range(<unsigned int>1 << width):
+            self.buffer[self.used + 1 + i] = <uint8_t>(<uint64_t>number >> (8 * i))
+        self.used += 1 + (<unsigned int>1 << width)
+        return True
+
+    cdef bint put_compressed(self, const uint8_t *data, size_t size) except -1:
+        """Write a string compressed; False, and nothing is written, when that saves too little."""
+        cdef uint8_t head[19]
+        cdef unsigned int guess, width
+        cdef size_t done
+        # The head has the compressed size, which takes the more bytes the larger it is: the string is compressed behind
+        # a head that is as long as most turn out, and moved when it was not.
+        guess = 1 + (2 if size < 16384 else 5) + write_length(head, size)
+        self.reserve(sizeof(head) + size)
+        done = lzf_compress(self.table, data, size, self.buffer + self.used + guess, size - LEAST_SAVED)
+        if done == 0:
+            return False
+        head[0] = 0xC3
+        width = 1 + write_length(head + 1, done)
+        width += write_length(head + width, size)
+        if width != guess:
+            memmove(self.buffer + self.used + width, self.buffer + self.used + guess, done)
+        memcpy(self.buffer + self.used, head, width)
+        self.used += width + done
+        return True
+
+    # --- Values -----------------------------------------------------------------------------------------------------
+
+    cdef int put_type(self, object value) except -1:
+        return self.put_byte(TYPE_STRING if type(value) is bytes else <uint8_t>self.stream_type)
+
+    cdef int put_value(self, object value) except -1:
+        if type(value) is bytes:
+            return self.put_bytes(<bytes>value)
+        return self.put_stream(<Stream?>value)
+
+    cdef int put_stream(self, Stream stream) except -1:
+        cdef Group group
+        self.put_nodes(stream)
+        self.put_length(stream.length)
+        self.put_id(stream.last_id)
+        if self.stream_type >= 19:
+            self.put_id(stream.first_id)
+            self.put_id(stream.max_deleted_id)
+            self.put_length(stream.entries_added)
+        self.put_length(<uint64_t>len(stream.groups))
+        for _name, group in sorted(stream.groups.items()):
+            self.put_group(group, stream.entries_added)
+        if self.stream_type >= 26:
+            self.put_idempotency(stream)
+        else:
+            self.note_losses(stream)
+        return 0
+
+    cdef int put_nodes(self, Stream stream) except -1:
+        cdef StreamNode *node = <StreamNode *>rax_first(&stream.nodes)
+        cdef bint is_narrow = self.stream_type >= 27
+        cdef uint64_t count = stream.nodes.count
+        if is_narrow:
+            while node is not NULL:
+                count -= not has_live(node)
+                node = <StreamNode *>rax_higher(&stream.nodes, node.key)
+            node = <StreamNode *>rax_first(&stream.nodes)
+        self.put_length(count)
+        while node is not NULL:
+            if not is_narrow:
+                self.put_byte(16)
+                self.put_raw(node.key, 16)
+                self.put_string(node.lp, lp_bytes(node.lp))
+            elif has_live(node):
+                self.put_byte(16)
+                self.put_raw(node.key, 16)
+                self.put_narrow(node.lp)
+            node = <StreamNode *>rax_higher(&stream.nodes, node.key)
+        return 0
+
+    cdef int put_narrow(self, const uint8_t *lp) except -1:
+        """A listpack with the back-lengths of Redis 8.8."""
+        cdef uint8_t *converted = NULL
+        cdef size_t size = lp_bytes(lp)
+        cdef int done = 0
+        if size >= LP_SHORTEST_CONVERTED:
+            done = lp_convert(lp, size, True, &converted, &size)
+        if done < 0:
+            raise MemoryError
+        if done == 0:
+            return self.put_string(lp, lp_bytes(lp))
+        try:
+            return self.put_string(converted, size)
+        finally:
+            heap_free(converted)
+
+    cdef int put_group(self, Group group, uint64_t entries_added) except -1:
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        cdef Consumer consumer
+        cdef bint with_zone = self.stream_type >= 27
+        cdef bint with_nobody = not with_zone and group.pel.unowned > 0
+        cdef int64_t entries_read = group.entries_read
+        self.put_bytes(group.name)
+        self.put_id(group.last_id)
+        if with_zone:
+            entries_read = min(entries_read, <int64_t>entries_added)
+        if self.stream_type >= 19:
+            self.put_length(<uint64_t>entries_read)
+        self.put_length(group.pel.by_id.count)
+        pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
+        while True:
+            record = pel_next(&cursor)
+            if record is NULL:
+                break
+            self.put_raw_id(record.id)
+            if record.owner != NO_OWNER:
+                self.put_le64(<uint64_t>record.delivery_ms)
+            else:
+                self.put_le64(0 if with_zone else zone_place(record))
+            self.put_length(record.delivery_count)
+        self.put_length(<uint64_t>len(group.consumers) + with_nobody)
+        if with_nobody:
+            self.put_nobody(group)
+        for consumer in group.consumers_by_name():
+            self.put_bytes(consumer.name)
+            self.put_le64(<uint64_t>consumer.seen_ms)
+            if self.stream_type >= 21:
+                self.put_le64(<uint64_t>consumer.active_ms)
+            self.put_length(pel_owner_size(&group.pel, consumer.number))
+            pel_seek(&group.pel, &cursor, consumer.number, make_id(0, 0))
+            while True:
+                record = pel_next(&cursor)
+                if record is NULL:
+                    break
+                self.put_raw_id(record.id)
+        if with_zone:
+            self.put_zone(group)
+        return 0
+
+    cdef int put_nobody(self, Group group) except -1:
+        """The consumer who has what nobody owns."""
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        self.put_bytes(group.free_name())
+        self.put_le64(0)
+        if self.stream_type >= 21:
+            self.put_le64(<uint64_t>-1)
+        self.put_length(group.pel.unowned)
+        pel_seek(&group.pel, &cursor, -1, make_id(0, 0))
+        while True:
+            record = pel_next(&cursor)
+            if record is NULL:
+                return 0
+            if record.owner == NO_OWNER:
+                self.put_raw_id(record.id)
+
+    cdef int put_zone(self, Group group) except -1:
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        self.put_length(group.pel.unowned)
+        pel_seek_oldest(&group.pel, &cursor)
+        record = pel_next(&cursor)
+        while record is not NULL and record.owner == NO_OWNER:
+            self.put_raw_id(record.id)
+            record = pel_next(&cursor)
+        return 0
+
+    cdef int put_idempotency(self, Stream stream) except -1:
+        self.put_length(stream.idmp_duration)
+        self.put_length(stream.idmp_maxsize)
+        if stream.idempotency is None:
+            self.put_length(0)
+        else:
+            self.put_length(<uint64_t>stream.idempotency.producer_count)
+            for pid, iids in stream.idempotency.producers():
+                self.put_bytes(pid)
+                self.put_length(<uint64_t>len(iids))
+                for iid, (ms, seq) in iids:
+                    self.put_bytes(iid)
+                    self.put_id(make_id(ms, seq))
+        self.put_length(stream.iids_added)
+        return self.put_length(stream.iids_duplicates)
+
+    cdef int note_losses(self, Stream stream) except -1:
+        """Count what of a stream the form has no room for."""
+        cdef Group group
+        cdef Consumer consumer
+        if stream.iids_added or stream.iids_duplicates or stream.idempotency is not None:
+            self.lose("idempotent producers")
+        if (stream.idmp_duration, stream.idmp_maxsize) != self.options.default_idmp:
+            self.lose("idempotency settings")
+        if self.stream_type < 21:
+            for group in stream.groups.values():
+                for consumer in group.consumers.values():
+                    if consumer.active_ms != consumer.seen_ms:
+                        self.lose("active times of consumers")
+                        return 0
+        return 0
+
+    cdef int lose(self, str what) except -1:
+        self.losses[what] = self.losses.get(what, 0) + 1
+        return 0
+
+    # --- The parts of a file ------------------------------------------------------------------------------------------
+
+    def write(self, databases, *, long long now_ms, used_memory=0, progress=None):
+        """Write everything from the magic to the checksum.
+
+        databases    Database objects; those without keys leave no trace
+        now_ms       Unix time, for the auxiliary field `ctime` and for how long keys have not been used
+        used_memory  bytes, for the auxiliary field `used-mem`
+        progress     called with the number of keys written so far, every 1024 keys and every 256 KiB
+        """
+        self.progress = progress
+        self.put_head(now_ms, used_memory)
+        for db in databases:
+            self.put_database(db, now_ms)
+        self.put_end()
+        self.progress = None
+
+    cdef int put_head(self, long long now_ms, object used_memory) except -1:
+        cdef bytes head = b"REDIS%04d" % self.version
+        self.put_raw(<const uint8_t *>PyBytes_AS_STRING(head), <size_t>PyBytes_GET_SIZE(head))
+        fields = {
+            "redis-ver": REDIS_VERSION, "redis-bits": 64, "ctime": now_ms // 1000, "used-mem": used_memory,
+            **self.options.aux,
+        }
+        for name, value in fields.items():
+            self.put_byte(OP_AUX)
+            self.put_bytes((<str>name).encode())
+            self.put_bytes(str(value).encode())
+        return 0
+
+    cdef int put_database(self, Database db, long long now_ms) except -1:
+        cdef Slot slot
+        if db.count == 0:
+            return 0
+        self.put_byte(OP_SELECT)
+        self.put_length(<uint64_t>db.index)
+        self.put_byte(OP_RESIZE)
+        self.put_length(<uint64_t>db.count)
+        self.put_length(<uint64_t>db.deadline_count)
+        for chunk in db.chunks:
+            for slot in <list>chunk:
+                self.put_key(slot, now_ms)
+        return 0
+
+    cdef int put_key(self, Slot slot, long long now_ms) except -1:
+        if slot.expire_at_ms >= 0:
+            self.put_byte(OP_EXPIRE_MS)
+            self.put_le64(<uint64_t>slot.expire_at_ms)
+        if self.options.access_times:
+            self.put_byte(OP_IDLE)
+            self.put_length(<uint64_t>(now_ms - slot.accessed_ms) // 1000 if now_ms > slot.accessed_ms else 0)
+        elif self.options.access_counts:
+            self.put_byte(OP_FREQUENCY)
+            self.put_byte(slot.uses)
+        self.put_type(slot.value)
+        self.put_bytes(slot.key)
+        self.put_value(slot.value)
+        self.keys_written += 1
+        if self.progress is not None and self.keys_written % KEYS_BETWEEN_REPORTS == 0:
+            self.progress(self.keys_written)
+        return 0
+
+    cdef int put_end(self) except -1:
+        self.put_byte(OP_END)
+        self.hand_over()
+        self.put_le64(self.crc)     # zero when it is not computed
+        return self.hand_over()
+
+    # --- Payloads -----------------------------------------------------------------------------------------------------
+
+    cdef bytes payload(self, object value):
+        cdef unsigned int i
+        self.put_type(value)
+        self.put_value(value)
+        for i in range(2):
+            self.put_byte(<uint8_t>(self.version >> (8 * i)))
+        self.put_le64(crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)))
+        return PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used)
+
+
+cdef inline bint has_live(const StreamNode *node) noexcept nogil:
+    """Whether a node has an entry that is not deleted."""
+    cdef int64_t live
+    lp_get_int(node.lp + LP_HEADER, &live)
+    return live > 0
+
+
+cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil:
+    """Write a length at `p`, 1 to 9 bytes; how many."""
+    cdef int i
+    if value < 64:
+        p[0] = <uint8_t>value
+        return 1
+    if value < 16384:
+        p[0] = 0x40 | <uint8_t>(value >> 8)
+        p[1] = <uint8_t>value
+        return 2
+    if value <= UINT32_MAX:
+        p[0] = 0x80
+        for i in range(4):
+            p[1 + i] = <uint8_t>(value >> (24 - 8 * i))
+        return 5
+    p[0] = 0x81
+    store_be64(p + 1, value)
+    return 9
+
+
+def dump_value(value, options=None):
+    """The payload of DUMP for a value, a Stream or bytes. O(bytes).
+
+    options  WriteOptions, for form and compression
+    """
+    cdef RdbWriter writer = RdbWriter(None, options)
+    return writer.payload(value)

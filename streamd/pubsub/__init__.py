@@ -1,0 +1,1 @@
+"""Publish/subscribe: channels, patterns, shard channels."""

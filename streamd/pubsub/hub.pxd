@@ -1,0 +1,65 @@
+# cython: language_level=3
+"""Who is subscribed to what, and the way of a message to them. See pubsub.pyx."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t, uint64_t
+
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.core.client cimport Client
+
+
+@cython.final
+cdef class Pattern:
+    # A pattern somebody is subscribed to.
+    cdef bytes text
+    cdef bytes head2              # what stands before the channel in a pushed message, in RESP2
+    cdef bytes head3              # ... and in RESP3
+    cdef list clients             # of Client, in no order
+    cdef Py_ssize_t at            # its place in Patterns.slots
+
+
+cdef struct Slot:
+    # What is looked at first in a pattern, so that most of them need not be touched: the last eight of the bytes that
+    # it begins with and that stand for themselves. When there are fewer than eight, those, and zeros.
+    uint64_t word
+    uint64_t mask                 # which of the eight bytes these are
+    uint32_t offset               # where they are in the pattern, and in a channel that matches
+    uint32_t need                 # a shorter channel cannot match
+    PyObject *pattern             # Pattern; borrowed: `Patterns.names` owns it
+
+
+cdef class Namespace:
+    # Names of one kind, and the clients subscribed to each.
+    cdef Hub hub
+    cdef readonly int kind        # which of Client.subscribed is ours
+    cdef readonly bint is_sharded
+    cdef dict names               # name -> list of Client (Patterns: Pattern); none is empty
+
+    cdef list add_name(self, bytes name)
+    cdef list clients_of(self, bytes name)
+    cdef int drop_name(self, bytes name) except -1
+    cpdef bint subscribe(self, Client client, bytes name) except -1
+    cpdef bint unsubscribe(self, Client client, bytes name) except -1
+    cdef Py_ssize_t total_of(self, Client client) except -1     # subscriptions that a client is told
+
+
+@cython.final
+cdef class Patterns(Namespace):
+    cdef Slot *slots              # one for each pattern, in no order; owned
+    cdef Py_ssize_t count
+    cdef Py_ssize_t room          # allocated, in elements
+
+    cdef long long publish(self, bytes channel, const char *tail, size_t tail_length) except -1
+
+
+@cython.final
+cdef class Hub:
+    cdef readonly Namespace channels
+    cdef readonly Patterns patterns
+    cdef readonly Namespace shard_channels
+    cdef readonly Py_ssize_t client_count     # clients with at least one subscription of any kind
+    cdef ReplyWriter message                  # the message that is being published, encoded; else empty
+
+    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded=*) except -1
+    cdef bint has_listeners(self) noexcept

@@ -1,0 +1,37 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Messages: PUBLISH and SPUBLISH.
+
+Compiled, unlike their kin in pubsub.py: a message to one subscriber costs hardly more than what stands around it. Who
+receives it is the server's business (`Context.publish`). It is propagated to replicas, whose subscribers hear it too,
+and written to no file. Behaviour: Redis 8.6.
+"""
+
+from streamd.core.context cimport Context
+
+from streamd.core.spec import ChannelsAt, KeysAt, command, string
+
+__all__ = ["publish", "spublish"]
+
+FLAGS = "pubsub loading stale fast may_replicate"
+
+
+@command(
+    "PUBLISH", arity=3, group="pubsub", flags=FLAGS, channels=ChannelsAt(1, 1), since="2.0.0",
+    complexity="O(N+M) with N being the number of the channel's subscribers and M that of all patterns",
+    summary="Sends a message to the subscribers of a channel.", args=(string("channel"), string("message")),
+)
+def publish(Context ctx not None, list args not None):
+    ctx.reply.integer(ctx.publish(<bytes>args[1], <bytes>args[2], False))
+    if ctx.is_propagating:
+        ctx.propagate_to_replicas(args)
+
+
+@command(
+    "SPUBLISH", arity=3, group="pubsub", flags=FLAGS, keys=KeysAt(1, flags="not_key"), channels=ChannelsAt(1, 1),
+    since="7.0.0", complexity="O(N) with N being the number of the shard channel's subscribers",
+    summary="Sends a message to the subscribers of a shard channel.", args=(string("shardchannel"), string("message")),
+)
+def spublish(Context ctx not None, list args not None):
+    ctx.reply.integer(ctx.publish(<bytes>args[1], <bytes>args[2], True))
+    if ctx.is_propagating:
+        ctx.propagate_to_replicas(args)

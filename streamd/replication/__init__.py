@@ -1,0 +1,1 @@
+"""What clients ask about replication."""

@@ -1,0 +1,1 @@
+"""The server: all capabilities together, its listeners and its process."""

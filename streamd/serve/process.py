@@ -1,0 +1,156 @@
+"""The process around a server: reports of crashes, the watchdog, and how soon the system ends it for want of memory.
+
+`Process` is for a process that is a server; a program that embeds one has its own. Behaviour: Redis 8.6.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from streamd import __version__
+from streamd.clients.connection_commands import describe
+from streamd.core.log import log_file
+from streamd.core.redaction import redacted
+from streamd.debug import crash
+from streamd.errors import ConfigError
+from streamd.settings.table import quote
+
+if TYPE_CHECKING:
+    from streamd.core.client import Client
+    from streamd.serve.app import Server
+
+__all__ = ["Process"]
+
+log = logging.getLogger("streamd")
+
+OOM_SCORE_FILE = "/proc/self/oom_score_adj"
+SERVER, CHILD = 0, 2
+"""Places in `oom-score-adj-values`; a replica's is between them."""
+CLIENTS_SHOWN = 100
+"""Clients in a report: those heard of last, with their last commands."""
+ARGUMENTS_SHOWN, BYTES_SHOWN = 32, 128
+"""Of the command that ran."""
+
+
+class Process:
+    """What a server's settings ask of its process. `start` is called when its log is set up."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._config = server.config
+        self._first_oom_score: int | None = None
+        """What the score was before it was changed; None: it never was."""
+
+    def start(self) -> None:
+        config = self._config
+        crash.install(os.fsencode(log_file()), __version__, self.write_report)
+        config.callbacks |= {
+            "crash-log": self._follow_crash_log, "watchdog": self._follow_watchdog, "oom-score": self._follow_oom_score,
+        }  # fmt: skip
+        self._follow_crash_log()
+        self._follow_watchdog()
+        with suppress(ConfigError):  # the log says why, and the server starts
+            self._follow_oom_score()
+
+    def _follow_crash_log(self) -> None:
+        crash.set_enabled(self._config.crash_log_enabled)
+
+    # --- The watchdog ------------------------------------------------------------------------------------------------
+
+    def _follow_watchdog(self) -> None:
+        config = self._config
+        if config.watchdog_period:
+            # Less than twice the time between two beats would expire while nothing is wrong.
+            config.watchdog_period = max(config.watchdog_period, 2 * (1000 // config.hz))
+        crash.set_watchdog(config.watchdog_period)
+
+    def beat(self) -> None:
+        """The event loop has come round."""
+        if self._config.watchdog_period:
+            crash.set_watchdog(self._config.watchdog_period)
+
+    # --- When memory runs out ----------------------------------------------------------------------------------------
+
+    def _follow_oom_score(self) -> None:
+        """Raises ConfigError."""
+        values = self._config.oom_score_adj_values
+        if list(values) != sorted(values):
+            log.warning(
+                "The oom-score-adj-values configuration may not work for non-privileged processes! Please consult the"
+                " documentation."
+            )
+        if not self._set_oom_score(SERVER):
+            raise ConfigError("oom-score-adj", "Failed to set current oom_score_adj. Check server logs.")
+
+    def _set_oom_score(self, place: int) -> bool:
+        """Have the system end this process sooner or later than others; False when that failed."""
+        mode = self._config.oom_score_adj
+        if mode == "no" and self._first_oom_score is None:
+            return True
+        try:
+            if self._first_oom_score is None:
+                with open(OOM_SCORE_FILE, encoding="ascii") as file:
+                    self._first_oom_score = int(file.read())
+        except (OSError, ValueError) as error:
+            log.warning("Unable to read oom_score_adj: %s", getattr(error, "strerror", error))
+            return False
+        score = self._first_oom_score
+        if mode != "no":
+            score = self._config.oom_score_adj_values[place] + (0 if mode == "absolute" else score)
+        try:
+            with open(OOM_SCORE_FILE, "w", encoding="ascii") as file:
+                file.write(str(min(1000, max(-1000, score))))
+        except OSError as error:
+            log.warning("Unable to write oom_score_adj: %s", error.strerror)
+            return False
+        if mode == "no":
+            self._first_oom_score = None
+        return True
+
+    def begin_child(self) -> None:
+        """Called in a child that has been forked: the system takes it first."""
+        self._set_oom_score(CHILD)
+
+    # --- A report ----------------------------------------------------------------------------------------------------
+
+    def write_report(self, fd: int) -> None:
+        """Write what is known of the server's state. The process is a child of one that crashed: anything may be broken."""
+        for title, section in (
+            ("INFO OUTPUT", self._info),
+            ("CURRENT CLIENT INFO", self._running),
+            ("CLIENT LIST OUTPUT", self._clients),
+        ):
+            try:
+                text = "\n".join(section())
+            except Exception as error:
+                text = f"not to be had: {error!r}"
+            os.write(fd, f"\n------ {title} ------\n{text}\n".encode("utf-8", "backslashreplace"))
+
+    def _info(self) -> Iterator[str]:
+        yield from self._server.info(["everything"]).splitlines()
+
+    def _running(self) -> Iterator[str]:
+        """The command that ran, without passwords."""
+        client, entry, args = self._server.dispatcher.running()
+        if client is None:
+            yield "No command was running."
+            return
+        yield self._line(client)
+        yield f"argc: '{len(args)}'"
+        shown = redacted(entry.command.full_name, list(args))[:ARGUMENTS_SHOWN]
+        for number, arg in enumerate(shown):
+            yield f"argv[{number}]: '{quote(arg[:BYTES_SHOWN].decode('utf-8', 'surrogateescape'))}'"
+
+    def _clients(self) -> Iterator[str]:
+        clients = sorted(self._server.clients.values(), key=lambda client: -client.last_interaction)
+        yield from map(self._line, clients[:CLIENTS_SHOWN])
+        if len(clients) > CLIENTS_SHOWN:
+            yield f"({len(clients) - CLIENTS_SHOWN} more clients)"
+
+    def _line(self, client: Client) -> str:
+        return describe(client, time.monotonic()).decode("utf-8", "backslashreplace")

@@ -1,0 +1,198 @@
+"""TLS: from the `tls-*` settings to what connections are accepted with, and from a certificate to its user.
+
+`make_context(config)` makes an `ssl.SSLContext`; it raises TlsError with a reason when the settings will not do, and the
+server goes on with what it had. A context is never changed: CONFIG SET makes a new one.
+
+Python's `ssl` cannot choose the ciphers of TLS 1.3 before 3.15, nor how many sessions are remembered. Those calls are made
+into the OpenSSL that Python itself has loaded (`OpenSSL`), where its functions can be reached; where they cannot, what was
+asked for is refused, or, for the cache of sessions, left at its default.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ssl
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from streamd.errors import StreamdError
+
+if TYPE_CHECKING:
+    from streamd.settings.config import Config
+
+__all__ = ["TlsError", "find_common_name", "make_context"]
+
+
+class TlsError(StreamdError):
+    """Settings from which no context can be made; str() is the line to log."""
+
+
+VERSIONS = {
+    "tlsv1": ssl.TLSVersion.TLSv1,
+    "tlsv1.1": ssl.TLSVersion.TLSv1_1,
+    "tlsv1.2": ssl.TLSVersion.TLSv1_2,
+    "tlsv1.3": ssl.TLSVersion.TLSv1_3,
+}
+"""The words of tls-protocols, oldest first."""
+LEFT_OUT = {
+    "tlsv1": ssl.OP_NO_TLSv1,
+    "tlsv1.1": ssl.OP_NO_TLSv1_1,
+    "tlsv1.2": ssl.OP_NO_TLSv1_2,
+    "tlsv1.3": ssl.OP_NO_TLSv1_3,
+}
+USUAL_VERSIONS = {"tlsv1.2", "tlsv1.3"}
+VERIFICATION = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
+"""What is asked of clients, by the words of tls-auth-clients."""
+
+
+def make_context(config: Config) -> ssl.SSLContext:
+    """What the settings ask for; raises TlsError."""
+    if not config.tls_cert_file:
+        raise TlsError("No tls-cert-file configured!")
+    if not config.tls_key_file:
+        raise TlsError("No tls-key-file configured!")
+    if config.tls_auth_clients != "no" and not config.tls_ca_cert_file and not config.tls_ca_cert_dir:
+        raise TlsError(
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or"
+            " tls-auth-clients are enabled!"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_versions(context, config.tls_protocols)
+    _load_certificate(context, config)
+    if config.tls_ca_cert_file or config.tls_ca_cert_dir:
+        try:
+            context.load_verify_locations(config.tls_ca_cert_file or None, config.tls_ca_cert_dir or None)
+        except OSError as error:
+            raise TlsError(f"Failed to configure CA certificate(s) file/directory: {_reason(error)}") from error
+    context.verify_mode = VERIFICATION[config.tls_auth_clients]
+    _set_ciphers(context, config)
+    _set_sessions(context, config)
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _set_versions(context: ssl.SSLContext, text: str) -> None:
+    words = set(text.lower().split()) or USUAL_VERSIONS
+    if not words.issubset(VERSIONS):
+        raise TlsError(
+            "Invalid tls-protocols specified. Use a combination of 'TLSv1', 'TLSv1.1', 'TLSv1.2' and 'TLSv1.3'."
+        )
+    wanted = [word for word in VERSIONS if word in words]
+    names = list(VERSIONS)
+    between = names[names.index(wanted[0]) : names.index(wanted[-1])]
+    with warnings.catch_warnings():
+        # Python frowns on the versions that are too old to be safe, and on leaving one out: the user has asked for it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = VERSIONS[wanted[0]]
+        context.maximum_version = VERSIONS[wanted[-1]]
+        for word in between:
+            if word not in words:
+                context.options |= LEFT_OUT[word]
+
+
+def _load_certificate(context: ssl.SSLContext, config: Config) -> None:
+    # Without a password Python would ask for one at the terminal.
+    password = config.tls_key_file_pass.encode("utf-8", "surrogateescape")
+    for what, path in (("certificate", config.tls_cert_file), ("private key", config.tls_key_file)):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise TlsError(f"Failed to load {what}: {path}: {_reason(error)}") from error
+    try:
+        context.load_cert_chain(config.tls_cert_file, config.tls_key_file, lambda: password)
+    except (OSError, ValueError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else str(error)
+        raise TlsError(f"Failed to load {config.tls_cert_file} with {config.tls_key_file}: {reason}") from error
+
+
+def _set_ciphers(context: ssl.SSLContext, config: Config) -> None:
+    if config.tls_prefer_server_ciphers:
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    else:
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    if config.tls_ciphers:
+        try:
+            context.set_ciphers(config.tls_ciphers)
+        except ssl.SSLError as error:
+            raise TlsError(f"Failed to configure ciphers: {config.tls_ciphers}") from error
+    if config.tls_ciphersuites and not OpenSSL(context).set_ciphersuites(config.tls_ciphersuites):
+        raise TlsError(f"Failed to configure ciphersuites: {config.tls_ciphersuites}")
+    if config.tls_dh_params_file:
+        try:
+            context.load_dh_params(config.tls_dh_params_file)
+        except OSError as error:
+            raise TlsError(f"Failed to load {config.tls_dh_params_file}: {_reason(error)}") from error
+
+
+def _set_sessions(context: ssl.SSLContext, config: Config) -> None:
+    openssl = OpenSSL(context)
+    if config.tls_session_caching:
+        openssl.set_session_cache(config.tls_session_cache_size, config.tls_session_cache_timeout)
+    else:
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        openssl.set_session_cache(None, 0)
+
+
+class OpenSSL:
+    """Calls that Python's `ssl` does not make, for one context."""
+
+    SET_CACHE_SIZE, SET_CACHE_MODE = 42, 44  # SSL_CTRL_SET_SESS_CACHE_*
+    CACHE_OFF, CACHE_SERVER = 0, 2
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self._library: Any = None
+        try:
+            import _ssl
+
+            library = ctypes.CDLL(_ssl.__file__)
+            for name in ("SSL_CTX_set_ciphersuites", "SSL_CTX_ctrl", "SSL_CTX_set_timeout"):
+                getattr(library, name)
+        except (ImportError, AttributeError, OSError):
+            return  # OpenSSL is inside of Python, and its functions are not to be found
+        self._library = library
+
+    @property
+    def _pointer(self) -> ctypes.c_void_p:
+        """The SSL_CTX: the first field of the object, behind what every object begins with."""
+        return ctypes.c_void_p.from_address(id(self._context) + object.__basicsize__)
+
+    def set_ciphersuites(self, text: str) -> bool:
+        """Choose the ciphers of TLS 1.3; False when that cannot be."""
+        if hasattr(self._context, "set_ciphersuites"):
+            try:
+                self._context.set_ciphersuites(text)
+            except ssl.SSLError:
+                return False
+            return True
+        if self._library is None:
+            return False
+        return bool(self._library.SSL_CTX_set_ciphersuites(self._pointer, text.encode("utf-8", "surrogateescape")))
+
+    def set_session_cache(self, size: int | None, timeout_s: int) -> None:
+        """Remember `size` sessions (0: as many as there are) for `timeout_s` seconds; None remembers none."""
+        if self._library is None:
+            return
+        control = self._library.SSL_CTX_ctrl
+        control.restype = ctypes.c_long
+        control.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_void_p)
+        mode = self.CACHE_OFF if size is None else self.CACHE_SERVER
+        control(self._pointer, self.SET_CACHE_MODE, mode, None)
+        if size is not None:
+            control(self._pointer, self.SET_CACHE_SIZE, size, None)
+            self._library.SSL_CTX_set_timeout(self._pointer, ctypes.c_long(timeout_s))
+
+
+def find_common_name(transport: Any) -> bytes | None:
+    """The common name in the certificate that a peer has shown and that has been verified; None without."""
+    certificate = transport.get_extra_info("peercert") or {}
+    for part in certificate.get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value).encode("utf-8")
+    return None

@@ -1,0 +1,1 @@
+"""The settings: one row each, their values, and the command CONFIG."""

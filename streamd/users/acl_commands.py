@@ -1,0 +1,447 @@
+"""ACL: users, and what each may do.
+
+The commands read and write; what a rule means and what follows from it is decided in server/acl.py, of which they see what
+is written down as `Acl`. Behaviour: Redis 8.6, as seen on a running server.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from streamd.core.args import integer as read_integer
+from streamd.core.help import write_help
+from streamd.core.spec import (
+    ACL_CATEGORIES,
+    Command,
+    CommandTable,
+    command,
+    container,
+    integer,
+    multiple,
+    oneof,
+    optional,
+    string,
+    token,
+)
+from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
+from streamd.protocol.reply import ReplyWriter
+from streamd.protocol.request import forget_words
+
+__all__ = ["AclContext", "merge_selectors"]
+
+DEFAULT_USER = b"default"
+MOST_BITS = 4096
+USUAL_BITS = 256
+LOG_ENTRIES = 10
+"""What ACL LOG shows without a number."""
+
+
+# --- What is asked of the server ------------------------------------------------------------------------------------
+
+
+class RuleSet(Protocol):
+    """Commands, keys and channels, each as the text of rules."""
+
+    @property
+    def command_text(self) -> bytes: ...
+    @property
+    def key_text(self) -> bytes: ...
+    @property
+    def channel_text(self) -> bytes: ...
+
+
+class User(Protocol):
+    """A user, as these commands see it."""
+
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def line(self) -> bytes: ...
+    @property
+    def flags(self) -> list[bytes]: ...
+    @property
+    def hashes(self) -> Iterable[bytes]: ...
+    @property
+    def rule_sets(self) -> Sequence[RuleSet]: ...
+
+
+class LogEntry(Protocol):
+    """Denials that are alike; times are Unix times in ms."""
+
+    id: int
+    context: str
+    subject: bytes
+    username: bytes
+    client: bytes
+    created_ms: int
+    updated_ms: int
+    count: int
+
+    @property
+    def reason(self) -> Any: ...
+
+
+class Acl(Protocol):
+    """All users."""
+
+    @property
+    def users(self) -> Mapping[bytes, User]: ...
+    @property
+    def log(self) -> Any: ...
+    @property
+    def index(self) -> Any: ...
+
+    def in_order(self) -> Sequence[User]: ...
+    def set_user(self, name: bytes, rules: Sequence[bytes], /) -> None: ...
+    def delete_user(self, name: bytes, /) -> bool: ...
+    def explain(self, user: Any, called: Command, args: list[bytes], /) -> bytes | None: ...
+    def load_file(self) -> None: ...
+    def save_file(self) -> None: ...
+
+
+class Server(Protocol):
+    """The server, as these commands see it."""
+
+    @property
+    def acl(self) -> Acl: ...
+    @property
+    def commands(self) -> CommandTable: ...
+
+
+class Client(Protocol):
+    """The connection, as these commands see it."""
+
+    @property
+    def user(self) -> User | None: ...
+
+
+class AclContext(Protocol):
+    """What these commands use of Context."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def server(self) -> Server: ...
+    @property
+    def reply(self) -> ReplyWriter: ...
+    @property
+    def config(self) -> Any: ...
+
+
+NO_FILE = (
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command"
+    " and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis"
+    " configuration."
+)
+
+
+def _refuse_more(args: list[bytes], most: int) -> None:
+    """Raise CommandError when a subcommand has more than `most` arguments."""
+    if len(args) > most:
+        raise CommandError(
+            f"ERR unknown subcommand or wrong number of arguments for '{printable(args[1][:128])}'. Try ACL HELP."
+        )
+
+
+def merge_selectors(words: Sequence[bytes]) -> list[bytes]:
+    """Rules, from words of which those between a `(` and its `)` belong together; raises UnmatchedError."""
+    merged: list[bytes] = []
+    opened_at: int | None = None
+    for at, word in enumerate(words):
+        if opened_at is not None:
+            merged[-1] += b" " + word
+            if word.endswith(b")"):
+                opened_at = None
+        else:
+            merged.append(word)
+            if word.startswith(b"(") and not word.endswith(b")"):
+                opened_at = at
+    if opened_at is not None:
+        raise UnmatchedError(opened_at)
+    return merged
+
+
+# --- Users -----------------------------------------------------------------------------------------------------------------
+
+container("ACL", group="server", since="6.0.0", summary="Holds the commands about users and what they may do.")
+
+_ADMIN = "admin noscript loading stale"
+_OPEN = "noscript loading stale"
+_TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
+
+
+@command(
+    "ACL SETUSER", arity=-3, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
+    complexity="O(N) with N being the number of rules", summary="Makes a user, or changes one by rules.",
+    history=(("6.2.0", "Rules about channels."), ("7.0.0", "Selectors, and rules about what is done with keys.")),
+    args=(string("username"), optional(multiple(string("rule")))),
+)  # fmt: skip
+def acl_setuser(ctx: AclContext, args: list[bytes]) -> None:
+    forget_words(args[3:])
+    name = args[2]
+    if any(byte in b" \t\n\v\f\r\0" for byte in name):
+        raise CommandError("ERR Usernames can't contain spaces or null characters")
+    try:
+        rules = merge_selectors(args[3:])
+    except UnmatchedError as error:
+        opened = printable(args[3 + error.at])
+        raise CommandError(f"ERR Unmatched parenthesis in acl selector starting at '{opened}'.") from error
+    try:
+        ctx.server.acl.set_user(name, rules)
+    except RuleError as error:
+        shown = printable(rules[error.at])
+        raise CommandError(f"ERR Error in ACL SETUSER modifier '{shown}': {error}") from error
+    ctx.reply.ok()
+
+
+@command(
+    "ACL DELUSER", arity=-3, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
+    summary="Deletes users and closes their connections.", args=(multiple(string("username")),),
+)  # fmt: skip
+def acl_deluser(ctx: AclContext, args: list[bytes]) -> None:
+    if DEFAULT_USER in args[2:]:
+        raise CommandError("ERR The 'default' user cannot be removed")
+    ctx.reply.integer(sum(ctx.server.acl.delete_user(name) for name in args[2:]))
+
+
+@command(
+    "ACL GETUSER", arity=3, group="server", flags=_ADMIN, since="6.0.0",
+    complexity="O(N) with N being the number of rules of the user", summary="Describes a user.",
+    history=(
+        ("6.2.0", "Channels."),
+        ("7.0.0", "Selectors; keys and channels as the text of rules."),
+    ),
+    args=(string("username"),),
+)  # fmt: skip
+def acl_getuser(ctx: AclContext, args: list[bytes]) -> None:
+    user = ctx.server.acl.users.get(args[2])
+    reply = ctx.reply
+    if user is None:
+        reply.null()
+        return
+    reply.map(6)
+    reply.bulk(b"flags")
+    reply.set(len(user.flags))
+    for flag in user.flags:
+        reply.bulk(flag)
+    reply.bulk(b"passwords")
+    reply.bulk_array(list(user.hashes))
+    own, *selectors = user.rule_sets
+    _write_rules(reply, own)
+    reply.bulk(b"selectors")
+    reply.array(len(selectors))
+    for rules in selectors:
+        reply.map(3)
+        _write_rules(reply, rules)
+
+
+def _write_rules(reply: ReplyWriter, rules: RuleSet) -> None:
+    """Three fields of a map."""
+    for name, text in (
+        (b"commands", rules.command_text),
+        (b"keys", rules.key_text),
+        (b"channels", rules.channel_text),
+    ):
+        reply.bulk(name)
+        reply.bulk(text)
+
+
+@command(
+    "ACL LIST", arity=2, group="server", flags=_ADMIN, since="6.0.0",
+    complexity="O(N) with N being the number of users",
+    summary="Returns all users with their rules, as files have them.",
+)  # fmt: skip
+def acl_list(ctx: AclContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([user.line for user in ctx.server.acl.in_order()])
+
+
+@command(
+    "ACL USERS", arity=2, group="server", flags=_ADMIN, since="6.0.0",
+    complexity="O(N) with N being the number of users", summary="Returns the names of all users.",
+)  # fmt: skip
+def acl_users(ctx: AclContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([user.name for user in ctx.server.acl.in_order()])
+
+
+@command(
+    "ACL WHOAMI", arity=2, group="server", flags=_OPEN, since="6.0.0",
+    summary="Returns the name of the connection's user.",
+)  # fmt: skip
+def acl_whoami(ctx: AclContext, args: list[bytes]) -> None:
+    user = ctx.client.user
+    ctx.reply.bulk(None if user is None else user.name)
+
+
+# --- What there is, what would be, what was denied ----------------------------------------------------------------------------
+
+
+@command(
+    "ACL CAT", arity=-2, group="server", flags=_OPEN, since="6.0.0",
+    summary="Returns the categories of commands, or the commands of one.", args=(optional(string("category")),),
+)  # fmt: skip
+def acl_cat(ctx: AclContext, args: list[bytes]) -> None:
+    _refuse_more(args, 3)
+    if len(args) == 2:
+        ctx.reply.bulk_array([category.encode() for category in ACL_CATEGORIES])
+        return
+    category = args[2].decode("latin-1").lower()
+    if category not in ACL_CATEGORIES:
+        raise CommandError(f"ERR Unknown category '{printable(args[2])}'")
+    ctx.reply.bulk_array([name.encode() for name in ctx.server.acl.index.names_in(category)])
+
+
+@command(
+    "ACL DRYRUN", arity=-4, group="server", flags=_ADMIN, since="7.0.0",
+    summary="Tells whether a user may run a request, without running it.",
+    args=(string("username"), string("command"), optional(multiple(string("arg")))),
+)  # fmt: skip
+def acl_dryrun(ctx: AclContext, args: list[bytes]) -> None:
+    acl = ctx.server.acl
+    user = acl.users.get(args[2])
+    if user is None:
+        raise CommandError(f"ERR User '{printable(args[2])}' not found")
+    request = args[3:]
+    called = ctx.server.commands.find(request)
+    if called is None:
+        raise CommandError(f"ERR Command '{printable(request[0])}' not found")
+    if not called.accepts(len(request)) or called.handler is None:
+        raise CommandError(f"ERR wrong number of arguments for '{called.full_name}' command")
+    denial = acl.explain(user, called, request)
+    if denial is None:
+        ctx.reply.ok()
+    else:
+        ctx.reply.bulk(denial)
+
+
+@command(
+    "ACL GENPASS", arity=-2, group="server", flags=_OPEN, since="6.0.0",
+    summary="Makes a password up that nobody can guess.", args=(optional(integer("bits")),),
+)  # fmt: skip
+def acl_genpass(ctx: AclContext, args: list[bytes]) -> None:
+    _refuse_more(args, 3)
+    bits = read_integer(args[2]) if len(args) == 3 else USUAL_BITS
+    if not 0 < bits <= MOST_BITS:
+        raise CommandError(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to"
+            f" {MOST_BITS}"
+        )
+    digits = (bits + 3) // 4
+    ctx.reply.bulk(secrets.token_hex((digits + 1) // 2)[:digits].encode())
+
+
+@command(
+    "ACL LOG", arity=-2, group="server", flags=_ADMIN, since="6.0.0",
+    complexity="O(N) with N being the number of entries shown",
+    summary="Returns what was denied lately, newest first, or forgets it.",
+    history=(("7.2.0", "An entry's number, and when it was made and changed."),),
+    args=(optional(oneof("operation", integer("count"), token("RESET"))),),
+)  # fmt: skip
+def acl_log(ctx: AclContext, args: list[bytes]) -> None:
+    _refuse_more(args, 3)
+    entries = ctx.server.acl.log.entries
+    if len(args) == 3 and args[2].upper() == b"RESET":
+        entries.clear()
+        ctx.reply.ok()
+        return
+    count = max(0, read_integer(args[2])) if len(args) == 3 else LOG_ENTRIES
+    shown = list(entries)[:count]
+    now_ms = time.time_ns() // 1_000_000
+    ctx.reply.array(len(shown))
+    for entry in shown:
+        _write_log_entry(ctx.reply, entry, now_ms)
+
+
+def _write_log_entry(reply: ReplyWriter, entry: LogEntry, now_ms: int) -> None:
+    reply.map(10)
+    reply.bulk(b"count")
+    reply.integer(entry.count)
+    for name, text in (
+        (b"reason", entry.reason.word.encode()),
+        (b"context", entry.context.encode()),
+        (b"object", entry.subject),
+        (b"username", entry.username),
+    ):
+        reply.bulk(name)
+        reply.bulk(text)
+    reply.bulk(b"age-seconds")
+    reply.double(max(0, now_ms - entry.updated_ms) / 1000)
+    reply.bulk(b"client-info")
+    reply.bulk(entry.client)
+    for name, number in (
+        (b"entry-id", entry.id),
+        (b"timestamp-created", entry.created_ms),
+        (b"timestamp-last-updated", entry.updated_ms),
+    ):
+        reply.bulk(name)
+        reply.integer(number)
+
+
+# --- The file --------------------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "ACL LOAD", arity=2, group="server", flags=_ADMIN, since="6.0.0",
+    complexity="O(N) with N being the number of users", summary="Reads the users from the ACL file.",
+)  # fmt: skip
+def acl_load(ctx: AclContext, args: list[bytes]) -> None:
+    if not ctx.config.aclfile:
+        raise CommandError(NO_FILE)
+    try:
+        ctx.server.acl.load_file()
+    except AclError as error:
+        raise CommandError(f"ERR {error}") from error
+    ctx.reply.ok()
+
+
+@command(
+    "ACL SAVE", arity=2, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
+    complexity="O(N) with N being the number of users", summary="Writes the users into the ACL file.",
+)  # fmt: skip
+def acl_save(ctx: AclContext, args: list[bytes]) -> None:
+    if not ctx.config.aclfile:
+        raise CommandError(NO_FILE)
+    try:
+        ctx.server.acl.save_file()
+    except OSError as error:
+        raise CommandError(
+            "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
+        ) from error
+    ctx.reply.ok()
+
+
+ACL_HELP = (
+    "CAT [<category>]",
+    "    The categories of commands, or the commands of one.",
+    "DELUSER <username> [<username> ...]",
+    "    Delete users, and close their connections.",
+    "DRYRUN <username> <command> [<arg> ...]",
+    "    Whether a user may run a request; it is not run.",
+    "GETUSER <username>",
+    "    A user's flags, passwords and rules.",
+    "GENPASS [<bits>]",
+    "    A password of that many bits, 256 by default, in hexadecimal digits.",
+    "LIST",
+    "    All users with their rules, as files have them.",
+    "LOAD",
+    "    Read the users from the ACL file.",
+    "LOG [<count> | RESET]",
+    "    What was denied lately; RESET forgets it.",
+    "SAVE",
+    "    Write the users into the ACL file.",
+    "SETUSER <username> <attribute> [<attribute> ...]",
+    "    Make a user, or change one.",
+    "USERS",
+    "    The names of all users.",
+    "WHOAMI",
+    "    The name of this connection's user.",
+)
+
+
+@command(
+    "ACL HELP", arity=2, group="server", flags="loading stale", since="6.0.0", summary="Lists the subcommands of ACL."
+)
+def acl_help(ctx: AclContext, args: list[bytes]) -> None:
+    write_help(ctx.reply, args, ACL_HELP)
