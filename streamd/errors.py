@@ -148,8 +148,8 @@ class ConfigError(StreamdError):
 class UnknownSettingError(ConfigError):
     """A name that no setting has."""
 
-    def __init__(self, setting: str) -> None:
-        super().__init__(setting, "Bad directive or wrong number of arguments")
+    def __init__(self, setting: str, reason: str = "Bad directive or wrong number of arguments") -> None:
+        super().__init__(setting, reason)
 
 
 class CorruptFileError(StreamdError):

@@ -21,8 +21,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-
 from streamd import REDIS_VERSION, __version__
 from streamd.caching.tracking import ClientTracking
 from streamd.core.blocking import BlockedClients
@@ -47,6 +45,7 @@ from streamd.persistence.payloads import Payloads
 from streamd.persistence.rdb.format import FORMS
 from streamd.serve.families import load_all
 from streamd.serve.listening import ListenError, PortListener
+from streamd.serve.loop import run_in_new_loop
 from streamd.serve.process import Process
 from streamd.serve.tls import TlsError, find_common_name, make_context
 from streamd.serve.warnings import warn_about_system, warn_about_users
@@ -682,7 +681,7 @@ def run(config: Config) -> int:
             return 1
     if config.daemonize and not daemonize():
         return 0
-    return uvloop.run(_serve(config))
+    return run_in_new_loop(_serve(config))
 
 
 async def _serve(config: Config) -> int:

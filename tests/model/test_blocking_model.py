@@ -8,7 +8,6 @@ end nobody waits who has been answered, and nobody has been forgotten.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from support.wire import Wire
 
 from streamd import embedded
+from streamd.embedded.hosts import ThreadHost
 
 KEYS = ["a", "b", "c"]
 CLIENTS = 12
@@ -31,23 +31,8 @@ def server() -> Iterator[embedded.EmbeddedServer]:
 
 def inside(server: embedded.EmbeddedServer, ask: Callable[[Any], Any]) -> Any:
     """What `ask` says of the registry, in the server's own thread, between two of its turns."""
-    answers: list[Any] = []
-    failures: list[BaseException] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            answers.append(ask(server._server.blocked))  # type: ignore[union-attr]
-        except BaseException as error:
-            failures.append(error)
-        done.set()
-
-    assert server._loop is not None
-    server._loop.call_soon_threadsafe(run)
-    assert done.wait(DEADLINE_S)
-    if failures:
-        raise failures[0]
-    return answers[0]
+    assert isinstance(server._host, ThreadHost)
+    return server._host.inside(lambda server: ask(server.blocked))
 
 
 def wait_somehow(chance: random.Random) -> list[Any]:

@@ -7,7 +7,6 @@ step everything that is kept is compared with what the server has, and the serve
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from support.wire import Reply, Wire
 
 from streamd import embedded
+from streamd.embedded.hosts import ThreadHost
 
 KEYS = [b"a", b"ab", b"abc", b"b", b"ba"]
 MODES: dict[str, tuple[str, ...]] = {
@@ -92,21 +92,8 @@ def server() -> Iterator[embedded.EmbeddedServer]:
 
 def check_invariants(server: embedded.EmbeddedServer) -> None:
     """In the server's own thread, between two of its turns."""
-    failures: list[BaseException] = []
-    done = threading.Event()
-
-    def check() -> None:
-        try:
-            server._server.dispatcher.tracking.check_invariants()  # type: ignore[union-attr]
-        except BaseException as error:
-            failures.append(error)
-        done.set()
-
-    assert server._loop is not None
-    server._loop.call_soon_threadsafe(check)
-    assert done.wait(10)
-    if failures:
-        raise failures[0]
+    assert isinstance(server._host, ThreadHost)
+    server._host.inside(lambda server: server.dispatcher.tracking.check_invariants())
 
 
 def change(writer: Wire, chance: random.Random, number: int) -> None:

@@ -291,7 +291,7 @@ def test_the_imports_of_the_package_are_seen() -> None:
         ("cli/x.py", "from streamd.serve import app", False),
         ("entry_id.py", "from streamd.engine import ids", True),
         ("entry_id.py", "import re", False),
-        ("embedded.py", "from streamd.serve import app", False),
+        ("embedded/x.py", "from streamd.serve import app", False),
     ],
 )
 def test_a_planted_import_is_seen(file: str, text: str, complains: bool) -> None:

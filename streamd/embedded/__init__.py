@@ -1,0 +1,23 @@
+"""A server inside another program: in a thread of its own or in a process of its own, on a free port, in a temporary folder.
+
+    import streamd.embedded
+
+    with streamd.embedded.start() as server:
+        client = server.client(decode_responses=True)
+        client.xadd("readings", {"sensor": "a", "celsius": "19.8"})
+
+    async with streamd.embedded.start(own_process=True, appendonly=True) as server:
+        client = server.async_client()
+        await client.xlen("readings")
+
+Made for tests, notebooks and small programs. A thread starts within milliseconds and shares the interpreter with the program: a
+request waits while other threads compute. A process takes a moment to start, and is beside the program's work; `kill()` ends
+it as SIGKILL does. For throughput run `streamd server`.
+
+Nothing is read from the working directory or written there: data lies in a temporary folder that goes with the server, unless
+`dir` names another.
+"""
+
+from streamd.embedded.running import EmbeddedServer, start
+
+__all__ = ["EmbeddedServer", "start"]

@@ -1,0 +1,70 @@
+"""The process of a server that another program embeds: what hosts.ProcessHost starts.
+
+Orders come on the standard input, a line of JSON each: first the settings, later how to stop. The end of the input, which comes
+however the program ends, stops the server too, as SIGTERM would. The one line of the standard output tells the port, or what went
+wrong. The exit code is EX_IOERR when not all data could be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+
+from streamd.errors import StreamdError
+from streamd.serve.app import ListenError, Server
+from streamd.serve.loop import run_in_new_loop
+from streamd.settings.config import Config
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Serve until told to stop; does not return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program
+    order = json.loads(sys.stdin.readline())
+    # A single word as it is: for_embedding takes a text apart where a setting has several.
+    settings = {name: words[0] if len(words) == 1 else words for name, words in order["settings"].items()}
+    sys.exit(run_in_new_loop(_serve(Config.for_embedding(settings), order["any_port"], order["lost_folder"])))
+
+
+async def _serve(config: Config, any_port: bool, lost_folder: str | None) -> int:
+    server = Server(config, any_port=any_port)
+    try:
+        await server.start()
+    except ListenError as error:
+        _say({"error": "ListenError", "text": str(error), "place": error.place})
+        return 1
+    except (StreamdError, OSError) as error:
+        _say({"error": type(error).__name__, "text": str(error)})
+        return 1
+    _say({"port": server.port})
+    loop = asyncio.get_running_loop()
+    failed = is_lost = False
+
+    def stop(line: str) -> None:
+        nonlocal failed, is_lost
+        is_lost = not line
+        save = json.loads(line)["save"] if line else None
+        if not server.request_shutdown(save=save):
+            failed = True
+            server.request_shutdown(force=True)
+
+    def obey() -> None:
+        line = sys.stdin.readline()
+        loop.call_soon_threadsafe(stop, line)
+
+    threading.Thread(target=obey, name="orders", daemon=True).start()
+    await server.wait_closed()
+    await asyncio.sleep(0)
+    if is_lost and lost_folder is not None:
+        shutil.rmtree(lost_folder, ignore_errors=True)
+    return os.EX_IOERR if failed else 0
+
+
+def _say(words: dict[str, object]) -> None:
+    print(json.dumps(words), flush=True)

@@ -1,0 +1,263 @@
+"""The server as the program that embeds it sees it: where it is, clients of it, how it ends and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from streamd.embedded.hosts import Host, ProcessHost, ThreadHost
+from streamd.errors import StreamdError
+from streamd.settings.config import Config, as_arguments
+from streamd.shell.caller import Caller, Place
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import redis
+    import redis.asyncio
+
+__all__ = ["EmbeddedServer", "start"]
+
+_all: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
+"""Those to stop when the program ends without having done it."""
+
+
+def start(*, own_process: bool = False, **settings: Any) -> EmbeddedServer:
+    """Start a server on a free port of the loopback address and return it when it serves.
+
+    own_process  in a process of its own, not in a thread
+    settings     by their names, `-` written as `_`, with any value that means the same as in a file: appendonly=True,
+                 save="60 1", maxmemory=2**20; `port` may be given too, and `dir`, which is a temporary folder otherwise
+    Raises ConfigError for a setting that cannot be taken, ListenError when the port is not to be had.
+
+    Where an event loop runs, it is not made to wait: the server is returned at once, and ready after `async with` or `await`;
+    what kept it from starting is raised there.
+    """
+    server = EmbeddedServer(settings, own_process=own_process)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        server.wait_until_ready()
+    return server
+
+
+class EmbeddedServer:
+    """A running server; a context manager, `with` or `async with`, that stops it. Made by `start`.
+
+    host  where it listens
+    """
+
+    def __init__(self, settings: dict[str, Any], *, own_process: bool) -> None:
+        self.host = "127.0.0.1"
+        self._settings = settings
+        self._own_process = own_process
+        self._config = Config.for_embedding(settings)
+        self._folder: str | None = None
+        if not self._config.dir:
+            self._folder = tempfile.mkdtemp(prefix="streamd-")
+            self._settings = settings | {"dir": self._folder}
+        self._maker = os.getpid()
+        self._lock = threading.Lock()
+        self._clients: list[weakref.ref[redis.Redis]] = []
+        self._async_clients: list[weakref.ref[redis.asyncio.Redis]] = []
+        self._caller: Caller | None = None
+        self._is_ready = False
+        self._host: Host | None = self._begin(any_port="port" not in settings)
+        _all.add(self)
+
+    def _begin(self, *, any_port: bool) -> Host:
+        self._is_ready = False
+        if self._own_process:
+            settings = {name: as_arguments(value) for name, value in self._settings.items()}
+            return ProcessHost(settings, any_port=any_port, lost_folder=self._folder)
+        return ThreadHost(self._settings, any_port=any_port)
+
+    def wait_until_ready(self) -> None:
+        """Return when it serves; raises what has kept it from that. A second call does nothing."""
+        if self._is_ready or self._host is None:
+            return
+        try:
+            self._host.wait()
+        except BaseException:
+            self._host = None
+            self._forget_folder()
+            raise
+        self._is_ready = True
+
+    # --- Where it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The TCP port; 0 when the settings want none."""
+        self.wait_until_ready()
+        return self._host.port if self._host is not None else self._settings.get("port", 0)
+
+    @property
+    def folder(self) -> str:
+        """The folder of its data."""
+        return str(self._settings["dir"])
+
+    @property
+    def url(self) -> str:
+        """What redis-py's `Redis.from_url`, and other clients, take: with the password, the way of TLS, or the unix socket."""
+        config, port = self._config, self.port
+        login = f":{quote(config.requirepass, safe='')}@" if config.requirepass else ""
+        if port:
+            return f"redis://{login}{self.host}:{port}"
+        if config.tls_port:
+            files = {
+                "ssl_ca_certs": config.tls_ca_cert_file,
+                "ssl_certfile": config.tls_cert_file if config.tls_auth_clients == "yes" else "",
+                "ssl_keyfile": config.tls_key_file if config.tls_auth_clients == "yes" else "",
+            }
+            return f"rediss://{login}{self.host}:{config.tls_port}?{urlencode({k: v for k, v in files.items() if v})}"
+        return f"unix://{login}{quote(os.path.abspath(config.unixsocket))}"
+
+    # --- Clients ---------------------------------------------------------------------------------------------------
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A new client of redis-py, made with `options`. It is closed, at the latest, when the server stops."""
+        import redis
+
+        client = redis.Redis.from_url(self.url, **options)
+        self._clients = [each for each in self._clients if each() is not None]
+        self._clients.append(weakref.ref(client))
+        return client
+
+    def async_client(self, **options: Any) -> redis.asyncio.Redis:
+        """The same for asyncio. It is closed at the end of `async with`; elsewhere close it with `aclose`."""
+        import redis.asyncio
+
+        client = redis.asyncio.Redis.from_url(self.url, **options)
+        self._async_clients.append(weakref.ref(client))
+        return client
+
+    def flush(self) -> None:
+        """Remove all keys of all databases."""
+        self.wait_until_ready()
+        with self._lock:
+            if self._caller is None:
+                self._caller = Caller(Place.from_url(self.url))
+            self._caller.call("FLUSHALL")
+
+    # --- Its end, and a new beginning ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Close every connection and end the server; its temporary folder goes with it. A second call does nothing.
+
+        Raises StreamdError when it has ended, but not all of its data could be written to the disk; the log says why.
+        """
+        try:
+            self._end(save=None)
+        finally:
+            self._forget_folder()
+            _all.discard(self)
+
+    def kill(self) -> None:
+        """End it as a crash does: nothing is saved, and what an append-only file has is what there is after `restart`.
+
+        In a process of its own it gets SIGKILL; in a thread its connections are cut.
+        """
+        self.wait_until_ready()
+        self._close_clients()
+        if self._host is not None:
+            port = self._host.port
+            self._host.kill()
+            self._keep(port)
+
+    def restart(self) -> None:
+        """Start it again, on the same port, with its data: which is saved first, unless it has been killed or has died."""
+        if self._folder is None and "dir" not in self._settings:
+            raise StreamdError("the server has been stopped, and its data is gone")
+        if self._host is not None:
+            self.wait_until_ready()
+            self._end(save=True)
+        self._host = self._begin(any_port=False)
+        _all.add(self)
+        self.wait_until_ready()
+
+    def _end(self, *, save: bool | None) -> None:
+        host = self._host
+        if host is None:
+            return
+        self._close_clients()
+        if not self._is_ready:
+            self.wait_until_ready()
+        port = host.port
+        try:
+            host.stop(save=save)
+        finally:
+            self._keep(port)
+
+    def _keep(self, port: int) -> None:
+        """It has ended; it would come back at the same port."""
+        self._host = None
+        self._settings = self._settings | {"port": port}
+
+    def _close_clients(self) -> None:
+        """Close the clients that were made here, so that they do not complain about a server that is gone."""
+        with self._lock:
+            if self._caller is not None:
+                self._caller.close()
+                self._caller = None
+        for each in self._clients:
+            client = each()
+            if client is not None:
+                client.connection_pool.disconnect()
+        self._clients.clear()
+
+    def _forget_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None and self._maker == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
+            self._settings = {name: value for name, value in self._settings.items() if name != "dir"}
+
+    # --- with, async with, await -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> EmbeddedServer:
+        self.wait_until_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> EmbeddedServer:
+        await asyncio.get_running_loop().run_in_executor(None, self.wait_until_ready)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._async_clients:
+            client = each()
+            if client is not None:
+                await client.aclose()
+        self._async_clients.clear()
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+    def __await__(self) -> Generator[Any, None, EmbeddedServer]:
+        return self.__aenter__().__await__()
+
+    def __repr__(self) -> str:
+        where = "has ended" if self._host is None else "starts" if not self._is_ready else self.url.partition("@")[2]
+        return f"<EmbeddedServer {where or self.url}>"
+
+
+@atexit.register
+def _stop_all() -> None:
+    """What the program has left running ends before the interpreter takes its modules apart."""
+    for server in list(_all):
+        if server._maker == os.getpid():
+            with suppress(Exception):  # nobody is left to be told; the log has it
+                server.stop()

@@ -1,0 +1,1 @@
+"""A client of any server of the protocol: the connection, and the prompt of `streamd cli`."""
