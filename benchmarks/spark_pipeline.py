@@ -144,8 +144,8 @@ def transfer(bench: Bench, schema: object) -> int:
         def read(self, partition: InputPartition) -> Iterator[object]:
             from streamd.spark.arrow.decode import EntryDecoder
             from streamd.spark.collector import collector_paused
-            from streamd.spark.source.options import SourceOptions
             from streamd.spark.source.ranges import read_range
+            from streamd.spark.source.read_options import SourceOptions
             from streamd.spark.source.schema import table_layout
 
             options = SourceOptions.parse(self.options)

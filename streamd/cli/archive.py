@@ -255,7 +255,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
     """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
     with errors_in_one_line():
         from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.log import archived_streams
+        from streamd.spark.archive.manifest_log import archived_streams
         from streamd.spark.archive.verify import verify_archive
 
         layout = Layout(path)
@@ -416,7 +416,7 @@ def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def parse_when(text: str, now_ms: int, *, is_end: bool) -> int:
-    from streamd.spark.source.options import Bound
+    from streamd.spark.source.read_options import Bound
 
     # What has the form of an ID is one; a bare number is a time in ms, which is the ID of its millisecond.
     try:

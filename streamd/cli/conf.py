@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.settings.manual import render_conf, render_markdown
+from streamd.settings.render import render_conf, render_markdown
 
 __all__ = ["render"]
 

@@ -82,15 +82,15 @@ def history(
 
 def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The entries, read in this process, without Spark."""
-    from streamd.spark.archive.history import end_read, plan_history, read_part
-    from streamd.spark.arrow.table import default_table
-    from streamd.spark.source.options import SourceOptions
+    from streamd.spark.archive.full_history import end_read, plan_history, read_part
+    from streamd.spark.arrow.entry_table import default_table
+    from streamd.spark.source.read_options import SourceOptions
     from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 
     source = SourceOptions.parse(options)
     table = default_table()
     if source.archive is None:
-        from streamd.spark.archive.server import read_entries
+        from streamd.spark.archive.live_stream import read_entries
 
         low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
         yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table)
@@ -211,7 +211,7 @@ def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
     """One file, which gets its name when it is complete."""
     import pyarrow.parquet as pq
 
-    from streamd.spark.arrow.table import default_schema
+    from streamd.spark.arrow.entry_table import default_schema
 
     first = next(batches, None)
     schema = default_schema() if first is None else first.schema

@@ -34,8 +34,8 @@ from streamd.persistence.aof.manifest import Manifest
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report
+from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
 from streamd.persistence.files import Files
-from streamd.persistence.lock import DirectoryInUseError, DirectoryLocks
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -28,7 +28,7 @@ __all__ = ["PushingStreamdDataSource", "StreamdDataSource"]
 
 
 class StreamdDataSource(DataSource):
-    """The data source `streamd`; its options are declared in `source/options.py` and `sink/options.py`."""
+    """The data source `streamd`; its options are declared in `source/read_options.py` and `sink/write_options.py`."""
 
     pushes_filters = False
 
@@ -45,13 +45,13 @@ class StreamdDataSource(DataSource):
         options = SourceOptions.parse(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         if options.archive is not None:
-            from streamd.spark.archive.reader import HistoryReader, PushingHistoryReader
+            from streamd.spark.archive.batch_reader import HistoryReader, PushingHistoryReader
 
             return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
         return (PushingRangesReader if pushes else RangesReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from streamd.spark.source.stream import StreamdStreamReader
+        from streamd.spark.source.streaming import StreamdStreamReader
 
         return StreamdStreamReader(schema, SourceOptions.parse(self.options))
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from streamd.spark.wire.connection import Connection, server_features
 from streamd.spark.wire.ids import format_entry_id, ms_of, parse_entry_id
-from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.replies import clock_ms, pairs
 
 __all__ = [

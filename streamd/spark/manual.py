@@ -6,8 +6,8 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from streamd.spark.sink.options import SinkOptions
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.sink.write_options import SinkOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.options import ConnectionOptions, option_rows
 
 __all__ = ["render"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamd.spark.wire.connection import Connection
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow

@@ -15,7 +15,7 @@ from support.wire import Wire
 
 import streamd.embedded
 from streamd.errors import StreamdError
-from streamd.persistence.lock import DirectoryInUseError, DirectoryLocks
+from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
 
 StartServer = Callable[..., Server]
 POINTS = "900 1"

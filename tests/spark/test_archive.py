@@ -42,11 +42,11 @@ from streamd.spark.archive.errors import (
     LockLostError,
     VerifyError,
 )
-from streamd.spark.archive.history import plan_history, read_part
+from streamd.spark.archive.full_history import plan_history, read_part
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary, release_lease, take_lease
 from streamd.spark.archive.lock import ArchiveLock, key_beside
-from streamd.spark.archive.log import ManifestLog
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.reading import read_archived
 from streamd.spark.archive.restore import restore
 from streamd.spark.archive.run import STEPS
@@ -55,7 +55,7 @@ from streamd.spark.archive.staging import LocalEngine
 from streamd.spark.archive.status import read_status
 from streamd.spark.archive.verify import file_faults, verify_archive
 from streamd.spark.archive.work import StreamWork
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.spark.wire.connection import connect, server_features
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, ms_of, pack_id, parse_entry_id
@@ -466,7 +466,7 @@ def archive_in_steps(store: redis.Redis, path: Path, options: Options, runs: int
 COUNTED_READ = """
 import sys
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.log import ManifestLog
+from streamd.spark.archive.manifest_log import ManifestLog
 layout = Layout(sys.argv[1])
 opened = []
 def see(event, args):

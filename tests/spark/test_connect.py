@@ -30,7 +30,7 @@ def options_of(server: Server | int, **more: str) -> ConnectionOptions:
 
 
 def decoder() -> EntryDecoder:
-    from streamd.spark.source.options import SourceOptions
+    from streamd.spark.source.read_options import SourceOptions
 
     layout = table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
     return EntryDecoder(layout, b"s")

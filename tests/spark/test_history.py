@@ -23,11 +23,11 @@ from support.spark import ON_BOTH
 
 from streamd.cli import program
 from streamd.spark.archive.disk import Disk
-from streamd.spark.archive.history import ColdPart, HotPart, end_read, pattern_of, plan_history, read_part
+from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, pattern_of, plan_history, read_part
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.lock import key_beside
 from streamd.spark.errors import DataLossError
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 from streamd.spark.wire.ids import MAX_ID
 

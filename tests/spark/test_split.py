@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
 from streamd.spark.errors import DataLossError, ServerError
 from streamd.spark.source.batch import RangesReader
 from streamd.spark.source.filters import narrow_by_filters
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.partitions import (
     MOST_SLICES,
     SplitForbiddenError,
@@ -38,6 +37,7 @@ from streamd.spark.source.partitions import (
     plan_partitions,
     ranges_between,
 )
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 from streamd.spark.wire.connection import SPLIT_COMMAND, Connection, Features, connect, server_features
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, pack_id

@@ -10,11 +10,11 @@ from typing import Any
 import redis
 
 from streamd.spark.archive.disk import Disk
-from streamd.spark.archive.history import plan_history, read_part
+from streamd.spark.archive.full_history import plan_history, read_part
 from streamd.spark.archive.lock import key_beside
 from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport
 from streamd.spark.archive.staging import Engine, LocalEngine
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, table_layout
 
 __all__ = [

@@ -16,8 +16,8 @@ pytest.importorskip("pyarrow")
 
 from streamd.cli import program
 from streamd.spark.manual import render
-from streamd.spark.sink.options import SinkOptions
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.sink.write_options import SinkOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.options import ConnectionOptions, option_rows
 
 ROOT = Path(__file__).parents[2]

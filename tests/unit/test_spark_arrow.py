@@ -41,7 +41,7 @@ from streamd.spark.arrow.decode import EntryDecoder  # noqa: E402
 from streamd.spark.arrow.encode import XAddEncoder  # noqa: E402
 from streamd.spark.arrow.recast import RowCaster  # noqa: E402
 from streamd.spark.errors import MalformedError, ServerError  # noqa: E402
-from streamd.spark.source.options import SourceOptions  # noqa: E402
+from streamd.spark.source.read_options import SourceOptions  # noqa: E402
 from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, table_layout  # noqa: E402
 
 Entry = tuple[tuple[int, int], list[tuple[bytes, bytes]]]

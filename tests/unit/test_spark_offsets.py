@@ -20,7 +20,7 @@ from streamd.spark.source.offsets import (
     inside_stream,
 )
 from streamd.spark.wire.ids import MAX_ID, pack_id
-from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.names import stream_key, stream_name
 
 ids = st.integers(0, MAX_ID)
 counts = st.none() | st.integers(0, 2**63)

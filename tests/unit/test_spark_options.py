@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamd.spark.errors import OptionError
-from streamd.spark.sink.options import SinkOptions
-from streamd.spark.source.options import Bound, SourceOptions
+from streamd.spark.sink.write_options import SinkOptions
+from streamd.spark.source.read_options import Bound, SourceOptions
 from streamd.spark.wire.ids import pack_id
 from streamd.spark.wire.options import Address, ConnectionOptions, option_rows
 

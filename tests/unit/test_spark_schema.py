@@ -20,10 +20,10 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from streamd.spark.arrow import table
-from streamd.spark.arrow.table import default_table
+from streamd.spark.arrow import entry_table
+from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.errors import OptionError
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA, arrow_schema, default_schema, table_layout
 
 
@@ -45,7 +45,7 @@ def test_the_default_schema() -> None:
 
 def test_the_default_table_without_spark_is_that_of_spark() -> None:
     assert default_table() == table_layout(DEFAULT_SCHEMA, SourceOptions.parse({"stream": "s"}))
-    assert table.default_schema().equals(arrow_schema(DEFAULT_SCHEMA), check_metadata=True)
+    assert entry_table.default_schema().equals(arrow_schema(DEFAULT_SCHEMA), check_metadata=True)
     some = type(DEFAULT_SCHEMA)([DEFAULT_SCHEMA["id"], DEFAULT_SCHEMA["fields"]])
     assert default_table("id", "fields") == table_layout(some, SourceOptions.parse({"stream": "s"}))
 

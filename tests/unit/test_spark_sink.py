@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 from streamd.spark.errors import DeliveryError, OptionError
 from streamd.spark.sink.keyed import key_capacity
 from streamd.spark.sink.marked import Marker
-from streamd.spark.sink.options import SinkOptions
-from streamd.spark.sink.rows import BatchRows, RowPlan
+from streamd.spark.sink.requests import BatchRows, RowPlan
 from streamd.spark.sink.trimming import parse_minid
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 

@@ -18,7 +18,7 @@ from streamd.data.streams.arguments cimport (
     DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, note_change, number_text,
     parse_bound, parse_delete, require_ids,
 )
-from streamd.data.streams.replies cimport write_range
+from streamd.data.streams.entry_replies cimport write_range
 from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
 from streamd.engine.rax cimport load_be64, rax_first

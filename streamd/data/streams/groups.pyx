@@ -15,7 +15,7 @@ from streamd.data.streams.arguments cimport (
     new_stream, note_change, parse_bound, parse_delete, parse_loose_id, propagate_consumer, propagate_pending,
     propagate_position, propagate_unowned, reach_consumer, require_ids, room_for_ids,
 )
-from streamd.data.streams.replies cimport write_entry
+from streamd.data.streams.entry_replies cimport write_entry
 from streamd.engine.delivery cimport (
     CLAIM_DROPPED, CLAIM_LEFT, CLAIM_MOVED, ClaimRule, Finder, claim_one, find_entry, finder_init, idle_of,
 )

@@ -29,7 +29,7 @@ from streamd.data.streams.arguments cimport (
     find_group, find_stream, hold_effects, id_text, ids_in, number_text, propagate_consumer, propagate_pending,
     propagate_position, reach_consumer, room_for_ids,
 )
-from streamd.data.streams.replies cimport write_entry, write_fields, write_range
+from streamd.data.streams.entry_replies cimport write_entry, write_fields, write_range
 from streamd.engine.database cimport EVENT_KEY_MISS
 from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.engine.group cimport Consumer, Group

@@ -9,7 +9,7 @@ from libc.stdint cimport UINT64_MAX, int64_t
 from streamd.core.args cimport is_word, require_int64
 from streamd.core.context cimport Context
 from streamd.data.streams.arguments cimport find_stream, get_group
-from streamd.data.streams.replies cimport write_found, write_range
+from streamd.data.streams.entry_replies cimport write_found, write_range
 from streamd.engine.delivery cimport lag_of
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from streamd.engine.database import Database
-from streamd.persistence.aof.commands import CommandWriter
+from streamd.persistence.aof.command_writer import CommandWriter
 from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
 from streamd.persistence.rdb.format import FORMS, WriteOptions
 from streamd.persistence.rdb.write import RdbWriter

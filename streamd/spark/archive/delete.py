@@ -30,15 +30,15 @@ from streamd.spark.archive.boundary import StreamState
 from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, IncarnationError
 from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
-from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import near, read_rows, without
-from streamd.spark.archive.server import find_entry_above, find_state
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 
 __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]

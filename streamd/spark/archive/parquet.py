@@ -25,7 +25,7 @@ from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
 from streamd.spark.archive.layout import date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
-from streamd.spark.arrow.table import default_table
+from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import last_id_of, ms_of, parse_entry_id
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from streamd.spark.archive.errors import MissingFileError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.log import LOOKS, ManifestLog
 from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest_log import LOOKS, ManifestLog
 from streamd.spark.archive.parquet import COLUMNS, read_rows
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import Any
 
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.log import ManifestLog
+from streamd.spark.archive.live_stream import find_state
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.reading import read_archived
-from streamd.spark.archive.server import find_state
 from streamd.spark.arrow.encode import XAddEncoder
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 
 __all__ = ["RestoreReport", "restore"]

@@ -48,19 +48,19 @@ from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
+from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
-from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.manifest import FileRecord, Manifest
-from streamd.spark.archive.server import find_entry_above, find_groups, find_state
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.errors import OptionError
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.partitions import find_streams
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, connect, server_features
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 from streamd.spark.wire.replies import server_ms
 

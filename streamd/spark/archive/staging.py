@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from streamd.spark.archive.disk import Disk
+from streamd.spark.archive.live_stream import read_entries
 from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, write_files
-from streamd.spark.archive.server import read_entries
-from streamd.spark.arrow.table import default_table
+from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.options import ConnectionOptions
 
 __all__ = ["Engine", "LocalEngine", "Progress"]

@@ -9,9 +9,9 @@ from typing import Any
 from streamd.spark.archive.boundary import holders
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
+from streamd.spark.archive.live_stream import find_groups, find_state
 from streamd.spark.archive.lock import holder_of, trimmed_to
-from streamd.spark.archive.log import ManifestLog, archived_streams
-from streamd.spark.archive.server import find_groups, find_state
+from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import format_entry_id, ms_of
 from streamd.spark.wire.options import ConnectionOptions

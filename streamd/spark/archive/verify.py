@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from streamd.spark.archive.errors import CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.log import LOOKS, ManifestLog
+from streamd.spark.archive.live_stream import read_entries
 from streamd.spark.archive.manifest import FileRecord, check_order
+from streamd.spark.archive.manifest_log import LOOKS, ManifestLog
 from streamd.spark.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
-from streamd.spark.archive.server import read_entries
-from streamd.spark.arrow.table import default_table
+from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 from streamd.spark.wire.options import ConnectionOptions
 

@@ -21,9 +21,10 @@ from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout, date_in
+from streamd.spark.archive.live_stream import find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock
-from streamd.spark.archive.log import ManifestLog
 from streamd.spark.archive.manifest import FileRecord, Manifest
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import (
     COLUMNS,
     ROWS_PER_FILE,
@@ -34,7 +35,6 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
-from streamd.spark.archive.server import find_state, has_entry
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.errors import UnreachableError
 from streamd.spark.wire.connection import Connection, Features, connect, server_features

@@ -1,6 +1,6 @@
 from typing import Any, final
 
-from streamd.spark.arrow.table import TableLayout
+from streamd.spark.arrow.entry_table import TableLayout
 
 __all__ = ["RowCaster"]
 

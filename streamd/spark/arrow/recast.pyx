@@ -4,7 +4,7 @@
     ids     "5-1"      "6-1"            a StringArray
     fields  [(a,20)]   [(a,21),(b,x)]   a ListArray of structs of BinaryArrays, whose strings are read in place
 
-Called for each record batch that archive/history.py reads from a file whose rows are to be cast. The types of the
+Called for each record batch that archive/full_history.py reads from a file whose rows are to be cast. The types of the
 arrays are checked here; their buffers are those that Arrow's Parquet reader has checked.
 """
 

@@ -36,7 +36,7 @@ from streamd.spark.report.profile import Profile, find_numeric_fields, read_prof
 from streamd.spark.tables import append_to_stream, write_parquet
 from streamd.spark.wire.connection import Connection, server_features
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, parse_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.replies import clock_ms, pairs
 
 __all__ = ["Report", "collect", "last_id", "publish", "render_json", "write_tables"]

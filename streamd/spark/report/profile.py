@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.spark.numbers import NUMBER_PATTERN, find_number
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.names import stream_key, stream_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

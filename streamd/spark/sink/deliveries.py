@@ -11,11 +11,11 @@ Identified     the row brings the entry's ID: what the server refuses because it
 
 from __future__ import annotations
 
-from streamd.spark.sink.delivery import Delivery, Plain, Task, WriterLink
+from streamd.spark.sink.chunks import Delivery, Plain, Task, WriterLink
 from streamd.spark.sink.identified import Identified
 from streamd.spark.sink.keyed import Keyed, KeyedByString
 from streamd.spark.sink.marked import Marked
-from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import server_features
 
 __all__ = ["open_delivery"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamd.spark.errors import OptionError, ServerError
-from streamd.spark.sink.delivery import Delivery, Rows, find_refused
+from streamd.spark.sink.chunks import Delivery, Rows, find_refused
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamd.spark.errors import DeliveryError, ServerError
-from streamd.spark.sink.delivery import MULTI, Delivery, Rows, Task, find_refused
-from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.chunks import MULTI, Delivery, Rows, Task, find_refused
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Link, Request, pack_command
 
 __all__ = ["Marked", "Marker"]

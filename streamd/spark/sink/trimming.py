@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from streamd.spark.errors import OptionError, ServerError
-from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Request, server_features
 from streamd.spark.wire.ids import first_id_of, format_entry_id, parse_entry_id, parse_timestamp_ms
 from streamd.spark.wire.replies import pairs

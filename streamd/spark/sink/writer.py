@@ -3,7 +3,7 @@
     StreamdWriter         a batch write
     StreamdStreamWriter   a streaming query
 
-What an entry is made of is decided in rows.py; how rows are written, and how often, in deliveries.py. A batch write without
+What an entry is made of is decided in requests.py; how rows are written, and how often, in deliveries.py. A batch write without
 `runId` gets a random one, which all of its tasks share, so that with `delivery=exactly-once` a repeated task duplicates
 nothing.
 """
@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from streamd.spark.collector import collector_paused
 from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.sink.chunks import Delivery, Task
 from streamd.spark.sink.deliveries import open_delivery
-from streamd.spark.sink.delivery import Delivery, Task
 from streamd.spark.sink.keyed import Keyed, key_capacity
-from streamd.spark.sink.options import SinkOptions
-from streamd.spark.sink.rows import BatchRows, RowPlan
+from streamd.spark.sink.requests import BatchRows, RowPlan
 from streamd.spark.sink.trimming import parse_minid
+from streamd.spark.sink.write_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow

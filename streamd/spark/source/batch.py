@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 
 from streamd.spark.errors import DataLossError
 from streamd.spark.source.filters import Narrowed, narrow_by_filters
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow

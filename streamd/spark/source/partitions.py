@@ -22,11 +22,11 @@ from typing import Any
 
 from streamd.spark.errors import ServerError
 from streamd.spark.source.density import Density, id_text
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.ranges import scan_range
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import SPLIT_COMMAND, Connection, Features, server_features
 from streamd.spark.wire.ids import MIN_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.names import stream_key, stream_name
 
 __all__ = [
     "Extent",

@@ -18,7 +18,7 @@ A poll that finds something asks XINFO about these streams in a second one.
 Order matters. XREAD comes before XINFO: when XINFO shows that nothing is lost up to now, the entry that XREAD saw is truly
 the next one. The batch ends at the last-generated-id that XINFO gave (all that comes later has a higher ID), or inside,
 where a limit was reached. Each part starts with an entry that was seen; whoever reads the part checks whether it is still
-there (stream.py).
+there (streaming.py).
 
 Where a batch is cut, and where it reaches a limit of entries, streamd reports (STREAMD.SPLIT, two round trips). With other
 servers, and for limits in bytes, the entries are scanned, except for a long backlog without limits.
@@ -44,12 +44,12 @@ from typing import Any
 
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
 from streamd.spark.source.offsets import Offset, Position, StreamInfo, end_of_stream, find_loss, inside_stream
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.partitions import SplitForbiddenError, ask_slices
 from streamd.spark.source.ranges import RangeScan, scan_range
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, Link, server_features
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key, stream_name
+from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.replies import pairs
 
 __all__ = ["ADVICE", "Planner"]

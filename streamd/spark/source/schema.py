@@ -1,4 +1,4 @@
-"""The schemas of Spark: that of the default table (arrow/table.py), and what a user's schema may ask for.
+"""The schemas of Spark: that of the default table (arrow/entry_table.py), and what a user's schema may ask for.
 
 A user's schema may have any column of the default table, in any order, some in another type (`ms decimal(20,0)`, `fields
 map<string,string>`); each other column is the value of the entry's field of that name, cast to the column's type. If several
@@ -31,9 +31,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamd.spark.arrow.table import METADATA_NAMES, Column, TableLayout
+from streamd.spark.arrow.entry_table import METADATA_NAMES, Column, TableLayout
 from streamd.spark.errors import OptionError
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow

@@ -2,9 +2,9 @@
 
 Each option is one field of a class, declared once with name, default, parser and meaning:
 
-    ConnectionOptions                   part of both others, as `.connection`
-    SourceOptions  (source/options.py)  what to read: batch and streaming
-    SinkOptions    (sink/options.py)    how to write: batch and streaming
+    ConnectionOptions                        part of both others, as `.connection`
+    SourceOptions  (source/read_options.py)  what to read: batch and streaming
+    SinkOptions    (sink/write_options.py)   how to write: batch and streaming
 
 `X.parse(mapping)` reads Spark's options, whose keys are case-insensitive; every error names its option (OptionError). The
 results are frozen, can be pickled, and never show a secret in `repr`. Passwords from `...Env` and `...File` are not even in

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from streamd.spark.archive.history import plan_history, read_part
+from streamd.spark.archive.full_history import plan_history, read_part
 from streamd.spark.source.filters import Narrowed, narrow_by_filters
-from streamd.spark.source.options import SourceOptions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import table_layout
 
 if TYPE_CHECKING:

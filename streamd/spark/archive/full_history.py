@@ -37,23 +37,23 @@ from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import release_lease, take_lease
-from streamd.spark.archive.lock import trimmed_to
-from streamd.spark.archive.log import ManifestLog, archived_streams
-from streamd.spark.archive.manifest import FileRecord
-from streamd.spark.archive.server import (
+from streamd.spark.archive.live_stream import (
     find_entry_above,
     find_state,
     has_entry,
     read_entries,
 )
-from streamd.spark.arrow.table import TableLayout
+from streamd.spark.archive.lock import trimmed_to
+from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
+from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.collector import made_paused
 from streamd.spark.errors import DataLossError, OptionError, ServerError
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.partitions import find_streams, plan_partitions
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.replies import server_ms
 
 if TYPE_CHECKING:

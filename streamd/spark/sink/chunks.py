@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from streamd.spark.errors import DeliveryError, OptionError, ServerError
-from streamd.spark.sink.options import SinkOptions
 from streamd.spark.sink.trimming import Trimming
+from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import TEMPORARY_CODES, Connection, Link, Request, pack_command
 from streamd.spark.wire.options import ConnectionOptions
 

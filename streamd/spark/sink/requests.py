@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 )
 
 from streamd.spark.errors import OptionError
-from streamd.spark.sink.options import SinkOptions
+from streamd.spark.sink.write_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow

@@ -34,13 +34,13 @@ from pyspark.sql.types import StructType
 
 from streamd.spark.errors import DataLossError, OptionError, ServerError
 from streamd.spark.source.offsets import VERSION, Offset, Part, StreamInfo
-from streamd.spark.source.options import SourceOptions
 from streamd.spark.source.planner import ADVICE, Planner
 from streamd.spark.source.ranges import read_range
+from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import table_layout
 from streamd.spark.wire.connection import run
 from streamd.spark.wire.ids import format_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import GroupState, StreamState
 from streamd.spark.arrow.decode import EntryDecoder
-from streamd.spark.arrow.table import TableLayout
+from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.errors import ServerError
 from streamd.spark.source.ranges import read_range
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
-from streamd.spark.wire.keys import stream_key
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 from streamd.spark.wire.replies import pairs
 
