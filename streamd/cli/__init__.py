@@ -15,7 +15,7 @@ __all__ = ["main", "program"]
 
 
 class RawCommand(click.Command):
-    """A command that gets its arguments as they are: `--name` belongs to another grammar."""
+    """A command that gets its arguments unparsed: `--name` belongs to another grammar."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["arguments"] = tuple(args)
@@ -59,7 +59,7 @@ def commands() -> None:
 @program.command("check-rdb")
 @click.argument("file", type=click.Path())
 def check_rdb(file: str) -> None:
-    """Look through a snapshot without loading it. Exit status: 0 it is in order, 1 it is not."""
+    """Check a snapshot without loading it. Exit status: 0 it is valid, 1 it is not."""
     from streamd.cli.check_rdb import check
 
     sys.exit(check(file))
@@ -67,14 +67,14 @@ def check_rdb(file: str) -> None:
 
 @program.command("check-aof")
 @click.argument("file", type=click.Path(), metavar="FILE|MANIFEST")
-@click.option("--fix", is_flag=True, help="Cut the last file off where it stops being in order, after a question.")
+@click.option("--fix", is_flag=True, help="Truncate the last file where it stops being valid, after asking.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--truncate-to-timestamp", "until_stamp", type=int, metavar="SECONDS",
-    help="Cut the last file off at the first change noted after this Unix time.",
+    help="Truncate the last file at the first command written after this Unix time.",
 )  # fmt: skip
 def check_aof(file: str, fix: bool, yes: bool, until_stamp: int | None) -> None:
-    """Look through an append-only file, or all files of a manifest. Exit status: 0 it is in order, 1 it is not."""
+    """Check an append-only file, or all files of a manifest. Exit status: 0 all is valid, 1 it is not."""
     from streamd.cli.check_aof import check
 
     sys.exit(check(file, fix=fix, yes=yes, until_stamp=until_stamp))
@@ -100,7 +100,7 @@ class Lazy(click.Command):
         return ctx.command.invoke(ctx)
 
 
-program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old entries to Parquet, and put them back."))
+program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old entries to Parquet, and restore them."))
 program.add_command(Lazy("history", "streamd.cli.history", "history", "Show archived and live entries as one."))
 program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about a stream and its groups."))
 

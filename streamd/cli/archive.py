@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def group() -> None:
-    """Move old entries to Parquet files, and put them back."""
+    """Move old entries to Parquet files, and restore them."""
 
 
 def duration(text: str) -> int:
@@ -163,7 +163,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
 
 
 WEIGHTS = {"recover": 0.02, "copy": 0.66, "verify": 0.2, "commit": 0.02, "trim": 0.08, "tidy": 0.02}
-"""What part of a stream's time each step takes, about."""
+"""The approximate share of a stream's time that each step takes."""
 
 
 def share(step: str, done: int, total: int) -> float:
@@ -204,7 +204,7 @@ def size_text(size: float) -> str:
 @group.command()
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
-@click.option("--offline", is_flag=True, help="Look at the archive only; ask no server.")
+@click.option("--offline", is_flag=True, help="Read only the archive; do not connect to a server.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_server_options
 def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **server: Any) -> None:
@@ -249,7 +249,7 @@ def print_status(found: list[Any]) -> None:
 @group.command()
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
-@click.option("--quick", is_flag=True, help="Look at manifests and sizes, not at every byte and ID.")
+@click.option("--quick", is_flag=True, help="Check manifests and sizes, not every byte and ID.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> None:
     """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
@@ -266,7 +266,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
     else:
         for each in verdicts:
             click.echo(
-                f"{each.stream}: {'in order' if each.is_whole else 'NOT in order'}; {each.rows:,} entries, "
+                f"{each.stream}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
                 f"{each.files} files, {size_text(each.bytes)}, {each.manifests} manifests"
             )
             for fault in each.faults:
@@ -336,7 +336,7 @@ def restore(
 @click.option("--archive-only", is_flag=True, help="Leave the server as it is; it may have lost the stream.")
 @click.option("--dry-run", is_flag=True, help="Only count the entries.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@duration_option("--wait", default="0s", help="How long to wait for an archiver that is at work.")
+@duration_option("--wait", default="0s", help="How long to wait for a running archiver.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; needs --yes or --dry-run.")
 @with_server_options
 def delete(
@@ -367,7 +367,7 @@ def delete(
         ranges = [parse_whole_id(each) for each in named]
         if since is not None or until is not None:
             ranges.append(parse_range(since, until))
-        # What is counted is what is deleted: not what comes in while the question waits for its answer.
+        # Exactly what was counted is deleted: not what arrives while the question waits for its answer.
         ranges = fixed_ranges(stream, options, ranges)
 
         def run(*, is_trial: bool) -> Any:
@@ -393,7 +393,7 @@ def delete(
 
 
 def parse_whole_id(text: str) -> tuple[int, int]:
-    """The range that is one ID, written whole."""
+    """The range of a single ID, written in full."""
     from streamd.spark.wire.ids import parse_entry_id
 
     try:
@@ -418,7 +418,7 @@ def parse_range(since: str | None, until: str | None) -> tuple[int, int]:
 def parse_when(text: str, now_ms: int, *, is_end: bool) -> int:
     from streamd.spark.source.read_options import Bound
 
-    # What has the form of an ID is one; a bare number is a time in ms, which is the ID of its millisecond.
+    # Anything in the form of an ID is one; a bare number is a time in ms, which is also the ID of its millisecond.
     try:
         return Bound("id", text).resolve(now_ms, is_end=is_end)
     except ValueError:

@@ -1,7 +1,7 @@
-"""`streamd check-aof`: look through an append-only file, or all files of a manifest, and cut off what is damaged at the end.
+"""`streamd check-aof`: check an append-only file, or all files of a manifest, and cut off what is damaged at the end.
 
 Nothing is changed without `--fix` or `--truncate-to-timestamp`, and then only the last file; what is cut off is kept beside
-it. Exit status, as of redis-check-aof: 0 everything is in order, or is so now; 1 it is not, or cannot be read.
+it. Exit status, like redis-check-aof: 0 everything is valid, or has been repaired; 1 it is not, or cannot be read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["check"]
 
 
 def check(path: str, *, fix: bool = False, yes: bool = False, until_stamp: int | None = None) -> int:
-    """Look through a file or the files of a manifest, print what was found; returns the exit status.
+    """Check a file or the files of a manifest, print what was found; return the exit status.
 
-    fix          cut the last file off where it stops being in order, after a question
+    fix          truncate the last file where it stops being valid, after asking
     yes          do not ask
-    until_stamp  cut the last file off at the first `#TS:` after this Unix time
+    until_stamp  truncate the last file at the first `#TS:` after this Unix time
     """
     try:
         files = files_of_manifest(path) if is_manifest(path) else [("file", path)]
@@ -45,12 +45,12 @@ def check(path: str, *, fix: bool = False, yes: bool = False, until_stamp: int |
     except OSError as error:
         click.echo(f"{error.filename or path}: {error.strerror}", err=True)
         is_fine = False
-    click.echo(f"{path}: {'in order' if is_fine else 'NOT in order'}", err=not is_fine)
+    click.echo(f"{path}: {'valid' if is_fine else 'NOT valid'}", err=not is_fine)
     return 0 if is_fine else 1
 
 
 def files_of_manifest(path: str) -> list[tuple[str, str]]:
-    """Kind and path of the files that a manifest lists, in order. Tells of others that lie beside them."""
+    """Kind and path of the files that a manifest lists, in order. Reports others in the same folder."""
     with open(path, "rb") as file:
         manifest = Manifest.parse(file.read(), path)
     folder, name = os.path.split(path)
@@ -62,14 +62,14 @@ def files_of_manifest(path: str) -> list[tuple[str, str]]:
 
 
 def look_through(path: str, until_stamp: int | None) -> Checked:
-    """Read all of a file, with a progress bar when somebody watches."""
+    """Read all of a file, with a progress bar on a terminal."""
     steps = check_file(path, until_stamp)
     with bar(path) as moved:
         return finish(steps, moved)
 
 
 def finish(steps: Generator[int, None, Checked], moved: Callable[[int], None]) -> Checked:
-    """Take all steps, telling of each; what they return."""
+    """Run all steps, reporting each to the progress bar; return their result."""
     while True:
         try:
             moved(next(steps))
@@ -80,7 +80,7 @@ def finish(steps: Generator[int, None, Checked], moved: Callable[[int], None]) -
 
 @contextmanager
 def bar(path: str) -> Iterator[Callable[[int], None]]:
-    """What is to be told how many bytes have been read: a progress bar on a terminal."""
+    """A callback for the number of bytes read: a progress bar on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done: None
@@ -94,7 +94,7 @@ def bar(path: str) -> Iterator[Callable[[int], None]]:
 
 
 def findings(kind: str, found: Checked) -> Iterator[str]:
-    """What is in a file, a line each."""
+    """What is in a file, line by line."""
     yield f"{kind:10} {found.path}"
     yield f"bytes      {found.size:,}"
     if found.rdb_keys is not None:
@@ -103,14 +103,14 @@ def findings(kind: str, found: Checked) -> Iterator[str]:
     if found.from_stamp >= 0:
         yield f"written    {moment(found.from_stamp)} to {moment(found.to_stamp)}"
     if kind == "base" and not found.size:
-        yield "note       an empty base: a server starts with it only if it is one of commands, and the first"
+        yield "note       an empty base: a server accepts it only if it consists of commands and comes first"
     fault = found.fault
     if fault is not None:
         yield f"at byte    {fault.offset:,} of {found.size:,}"
         yield f"expected   {fault.expected}"
         yield f"found      {what_is_there(fault.found)}"
         if found.can_be_cut:
-            yield f"in order   up to byte {found.valid:,}; {found.size - found.valid:,} bytes are behind it"
+            yield f"valid      up to byte {found.valid:,}; {found.size - found.valid:,} bytes follow"
 
 
 def what_is_there(found: bytes | str) -> str:
@@ -124,37 +124,35 @@ def moment(stamp: int) -> str:
 
 
 def settle(found: Checked, *, is_last: bool, fix: bool, yes: bool, until_stamp: int | None) -> bool:
-    """Cut the file off when that was asked for; whether it is in order then."""
+    """Truncate the file if requested; return whether it is valid then."""
     if found.late_at is not None:
-        click.echo(f"Commands after {moment(until_stamp or 0)} begin at byte {found.late_at:,}")
+        click.echo(f"Commands after {moment(until_stamp or 0)} start at byte {found.late_at:,}")
         if not found.late_at:
-            click.echo("Nothing is before that time: the file is left as it is", err=True)
+            click.echo("Nothing is older than that time: the file is not changed", err=True)
             return False
         return cut(found, found.late_at, is_last=is_last, yes=True)
     if found.fault is None:
         return True
     if not found.can_be_cut:
-        click.echo("A snapshot cannot be mended: only what follows one can be cut off", err=True)
+        click.echo("A snapshot cannot be repaired: only what follows it can be cut off", err=True)
         return False
     if not fix:
-        click.echo("Use --fix to cut the file off where it stops being in order", err=True)
+        click.echo("Use --fix to truncate the file where it stops being valid", err=True)
         return False
     return cut(found, found.valid, is_last=is_last, yes=yes)
 
 
 def cut(found: Checked, offset: int, *, is_last: bool, yes: bool) -> bool:
-    """Cut a file off; whether that was done."""
+    """Truncate a file; return whether that was done."""
     if not is_last:
-        click.echo(
-            "It is not the last file: without its end, the files after it make no sense. It is left as it is", err=True
-        )
+        click.echo("It is not the last file: without its end, later files are meaningless. It is not changed", err=True)
         return False
     lost = found.size - offset
     click.echo(f"This will shrink {found.path} from {found.size:,} bytes, by {lost:,} bytes, to {offset:,} bytes")
     if not yes:
         click.echo("Continue? [y/N]: ", nl=False)
         if not sys.stdin.readline().lower().startswith("y"):
-            click.echo("It is left as it is", err=True)
+            click.echo("The file is not changed", err=True)
             return False
     kept = cut_file(found.path, offset)
     click.echo(f"Cut off. The {lost:,} bytes are kept in {kept}")

@@ -1,6 +1,6 @@
-"""`streamd check-rdb`: look through a snapshot, byte for byte as a server would that loads it, and load nothing.
+"""`streamd check-rdb`: check a snapshot as strictly as a server that loads it, without keeping anything.
 
-Exit status, as of redis-check-rdb: 0 the file is in order, 1 it is not, or cannot be read.
+Exit status, like redis-check-rdb: 0 the file is valid, 1 it is not, or cannot be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["check"]
 
 
 def check(path: str) -> int:
-    """Look through the file and print what was found; returns the exit status."""
+    """Check the file and print what was found; return the exit status."""
     notes: list[str] = []
     options = LoadOptions(now_ms=time.time_ns() // 1_000_000, log=notes.append)
     try:
@@ -41,18 +41,18 @@ def check(path: str) -> int:
         click.echo(f"at byte    {error.offset:,} of {reader.size:,}" + where(reader))
         click.echo(f"expected   {error.expected}")
         click.echo(f"found      {error.found}")
-        click.echo(f"{path}: NOT in order", err=True)
+        click.echo(f"{path}: NOT valid", err=True)
         return 1
     for line in findings(reader):
         click.echo(line)
     for note in notes:
         click.echo(f"note       {note}")
-    click.echo(f"{path}: in order")
+    click.echo(f"{path}: valid")
     return 0
 
 
 def look_through(reader: RdbReader) -> None:
-    """Read all of it, with a progress bar when somebody watches."""
+    """Read all of it, with a progress bar on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         reader.load()
@@ -68,23 +68,23 @@ def look_through(reader: RdbReader) -> None:
 
 def where(reader: RdbReader) -> str:
     """Which key was being read."""
-    return "" if reader.key is None else f", at key '{one_line(reader.key)}' or behind it"
+    return "" if reader.key is None else f", at key '{one_line(reader.key)}' or after it"
 
 
 def findings(reader: RdbReader) -> Iterator[str]:
-    """What is in the file, as far as it was read."""
+    """What the file contains, as far as it was read."""
     if reader.version:
         yield f"format     RDB version {reader.version}"
     for name, value in reader.aux.items():
         yield f"{name:10} {one_line(value.encode('latin-1'))}"
     kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(reader.types.items()))
     yield f"keys       {sum(reader.types.values()):,}" + (f": {kinds}" if kinds else "")
-    yield f"expiries   {reader.keys_with_expiry:,}, {reader.keys_expired:,} of them over"
+    yield f"expiries   {reader.keys_with_expiry:,}, {reader.keys_expired:,} of them expired"
     foreign = sum(count for name, count in reader.types.items() if name not in ("stream", "string"))
     if foreign:
-        yield f"note       {foreign:,} keys hold what streamd does not have: loading needs rdb-skip-unsupported yes"
+        yield f"note       {foreign:,} keys have types that streamd does not support: loading requires rdb-skip-unsupported yes"
     if reader.checksum is not None:
         yield "checksum   " + {"ok": "right", "none": "none"}[reader.checksum]
     behind = reader.size - reader.end_offset
     if reader.end_offset >= 0 and behind:
-        yield f"note       {behind:,} bytes behind the end are no part of it"
+        yield f"note       {behind:,} bytes after the end do not belong to it"

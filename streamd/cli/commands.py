@@ -43,7 +43,7 @@ def manual(table: CommandTable) -> str:
         "# Commands",
         "",
         f"Made from the declarations by `streamd commands`. Names, arguments and versions are those of Redis {REDIS_VERSION};",
-        "*since* is the Redis version that brought the command. Those that begin with `STREAMD.` are our own.",
+        "*since* is the Redis version that introduced the command. Those that start with `STREAMD.` are our own.",
         "",
     ]
     for group, title in _groups(table).items():
@@ -84,7 +84,7 @@ def syntax(command: Command) -> str:
 
 
 def _shown(arg: Arg) -> str:
-    """One argument: brackets around what may be left out, angles around a choice that must be made."""
+    """One argument: square brackets around optional parts, angle brackets around a mandatory choice."""
     text = _repeated(arg)
     if arg.optional:
         return f"[{text}]"
@@ -106,7 +106,7 @@ def _repeated(arg: Arg) -> str:
 
 
 def _value(arg: Arg) -> str:
-    """What stands for the argument itself, without its token."""
+    """The argument itself, without its token."""
     if arg.type == "oneof":
         return " | ".join(_alternatives(arg))
     if arg.type == "block":
@@ -117,6 +117,6 @@ def _value(arg: Arg) -> str:
 
 
 def _alternatives(arg: Arg) -> Iterator[str]:
-    """The choices; that one may be left out says nothing where one is to be chosen."""
+    """The choices, shown without marking any of them as optional."""
     for choice in arg.arguments:
         yield _repeated(choice)

@@ -36,14 +36,14 @@ __all__ = ["history"]
 )
 @click.option(
     "--where", metavar="SQL",
-    help="Only what this condition of Spark SQL holds for: id, ms, seq, time, stream, fields (a map), columns of --schema.",
+    help="Only entries for which this Spark SQL condition holds: id, ms, seq, time, stream, fields (a map), columns of --schema.",
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="Columns, such as 'id string, celsius double': fields by their names.")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
 )
 @click.option("--out", type=click.Path(), help="File to write to.  [default: standard output; parquet needs one]")
-@click.option("--limit", type=click.IntRange(0), help="At most so many entries.")
+@click.option("--limit", type=click.IntRange(0), help="Maximum number of entries.")
 @with_spark_options
 @with_server_options
 def history(
@@ -111,7 +111,7 @@ def read_by_spark(
     confs: tuple[str, ...],
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The entries as Spark gives them, sorted by ID."""
+    """The entries as read by Spark, sorted by ID."""
     from pyspark.errors import PySparkException
 
     spark = make_session("streamd history", master, confs)
@@ -134,7 +134,7 @@ LAST_FIELD_COUNTS = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 
 @contextmanager
 def settings_of(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Settings of the session for as long as a block runs: in tests and notebooks others use it too."""
+    """Change settings of the session while a block runs: in tests and notebooks it is shared."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -159,7 +159,7 @@ def typed(reader: DataFrameReader, spark: SparkSession, where: str | None, schem
 
 
 def lossless(reader: DataFrameReader, where: str | None) -> DataFrame:
-    """The default table, sorted by ID. For conditions its fields are a map of texts; what comes out has all of them."""
+    """The default table, sorted by ID. For conditions its fields are a map of strings; the result has all of them."""
     pairs, names = "__pairs", ("id", "ms", "seq", "time", "stream")
     as_map = f"transform({pairs}, pair -> struct(string(pair.field) AS field, string(pair.value) AS value))"
     frame = reader.load().withColumnRenamed("fields", pairs)
@@ -208,7 +208,7 @@ def opened(out: str | None) -> Iterator[TextIO]:
 
 
 def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
-    """One file, which gets its name when it is complete."""
+    """One file, which appears when it is complete."""
     import pyarrow.parquet as pq
 
     from streamd.spark.arrow.entry_table import default_schema

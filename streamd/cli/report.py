@@ -1,6 +1,6 @@
 """`streamd report`: a page about one stream, with plots; or the same for programs, as JSON, Parquet or entries.
 
-Exit status: 0 it is written, 1 it could not be made, 2 the command line is wrong.
+Exit status: 0 it was written, 1 it could not be made, 2 the command line is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PREFIX = "__entry_"
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What is to be reported, and where to."""
+    """What to report, and where to write it."""
 
     stream: str
     options: Mapping[str, str]  # of the data source
@@ -106,10 +106,10 @@ def report(stream: str, form: str | None, watch: str, **given: Any) -> None:
 
 
 def make_report(request: ReportRequest, *, spark: SparkSession | None = None) -> None:
-    """Make the report and write it to all the places asked for.
+    """Make the report and write it to all requested places.
 
     spark  the session to use; without it one is made when the request needs one, and stopped again
-    Raises click.ClickException when it cannot be made.
+    Raises click.ClickException when that fails.
     """
     try:
         with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
@@ -134,7 +134,7 @@ def _collect(request: ReportRequest, connection: Connection, spark: SparkSession
     def profile(names: Sequence[str], last: int) -> Profile:
         return spark_profile(session, request, names, low, last)
 
-    source = "read by Spark" if request.archive is None else "read by Spark, with what is archived"
+    source = "read by Spark" if request.archive is None else "read by Spark, including the archive"
     try:
         return collect(
             connection, request.stream, profile=profile, source=source, low=low, high=high, fields=fields, groups=groups,
@@ -184,7 +184,7 @@ def _write(request: ReportRequest, connection: Connection, made: Report) -> None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that appears when it is whole."""
+    """Write a file that appears when it is complete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")

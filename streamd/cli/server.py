@@ -1,6 +1,6 @@
 """`streamd server`, and the program `streamd-server`: the command line of redis-server.
 
-Exit codes are redis-server's: 0 after a shutdown that was asked for, 1 when the server could not start.
+Exit codes are redis-server's: 0 after a requested shutdown, 1 when the server could not start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def serve(arguments: Sequence[str], *, program: str) -> int:
     """Run a server with the arguments of redis-server; return the exit code."""
     first = arguments[0] if arguments else ""
     if first in ("-v", "--version"):
-        # The line that tools look into when they have started a redis-server to ask for its version.
+        # The line that tools parse when they run redis-server to find out its version.
         print(
             f"Redis server v={REDIS_VERSION} sha=00000000:0 malloc=libc bits={8 * struct.calcsize('P')} build=streamd-{__version__}"
         )
@@ -59,7 +59,7 @@ def serve(arguments: Sequence[str], *, program: str) -> int:
         sys.stderr.write(f"{program} does not test memory.\n")
         return 1
     if "--sentinel" in arguments:
-        sys.stderr.write(f"{program} is no Sentinel: redis-sentinel is what watches over servers.\n")
+        sys.stderr.write(f"{program} has no Sentinel mode: use redis-sentinel to monitor servers.\n")
         return 1
     try:
         config = Config.from_arguments(arguments, sys.stdin.buffer)
@@ -97,7 +97,7 @@ def run(config: Config) -> int:
 
 
 def open_files(config: Config) -> None:
-    """Make room for maxclients, or lower it to what there is room for."""
+    """Raise the limit of open files for maxclients, or lower maxclients to what it allows."""
     allowed = allow_clients(config.maxclients)
     if allowed < config.maxclients:
         log.warning(

@@ -1,4 +1,4 @@
-"""Options that the subcommands which read streams as a client share: where the server is, and Spark's session."""
+"""Options shared by the subcommands that read streams as a client: where the server is, and Spark's session."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_spark_options(command: F) -> F:
 
 
 def named(pairs: tuple[str, ...], flag: str) -> dict[str, str]:
-    """NAME=VALUE pairs. Raises click.UsageError for what is none."""
+    """NAME=VALUE pairs. Raises click.UsageError for anything else."""
     found = {}
     for each in pairs:
         name, equals, value = each.partition("=")
@@ -62,7 +62,7 @@ def named(pairs: tuple[str, ...], flag: str) -> dict[str, str]:
 
 
 def collect_options(given: dict[str, Any]) -> dict[str, str]:
-    """Take the server's options out of a command's arguments; as format("streamd") takes them."""
+    """Extract the server's options from a command's arguments, in the form that format("streamd") accepts."""
     names = {
         "url": "url", "host": "host", "port": "port", "db": "db", "username": "username",
         "password_env": "passwordEnv", "password_file": "passwordFile",

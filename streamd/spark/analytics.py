@@ -1,8 +1,8 @@
 """Rates, gaps and windowed aggregates over event time, of batch and streaming frames alike.
 
-Takes any frame of `format("streamd")` (also of an archive with its stream): event time is its column `time`, or is made
-from `ms` or `id`, so that a frame with few columns does. Numeric fields are columns of the user's schema, or are taken out
-of the lossless `fields` by `with_numbers`.
+Takes any frame of `format("streamd")`, also one of an archive with its stream. Event time is its column `time`, or is
+derived from `ms` or `id`, so a frame with few columns is enough. Numeric fields are columns of the user's schema, or are
+extracted from the lossless `fields` by `with_numbers`.
 
     frame = spark.readStream.format("streamd").option("stream", "readings").load()
     by_minute = aggregates(with_numbers(frame, "celsius"), "celsius", window="1 minute", watermark="10 seconds")
@@ -10,8 +10,8 @@ of the lossless `fields` by `with_numbers`.
 
 A result has a row for each window that has entries, with plain columns (`window_start`, `window_end`, then those of `by`,
 then the figures), so that it can be written to a stream or to Parquet as it is. On a streaming frame give a watermark: how
-late entries may come. In output mode `append` a window comes out once, when the watermark has passed its end; on a batch
-frame the watermark means nothing.
+late entries may come. In output mode `append` a window is emitted once, when the watermark has passed its end; a batch
+frame ignores the watermark.
 
 What consumer groups do is in streamd.spark.groups, which needs no Spark; `tables.to_frame` makes frames of it.
 """
@@ -36,7 +36,7 @@ TIME = "time"
 def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame:
     """The frame with a column `time`, from `ms` or `id` when it has none, and with a watermark when one is given.
 
-    IDs whose milliseconds are no time that Spark can hold have null there, and fall out of all windows.
+    IDs whose milliseconds are beyond Spark's timestamps have null there, and belong to no window.
     Raises ValueError when the frame has none of the three.
     """
     if TIME not in frame.columns:
@@ -52,7 +52,7 @@ def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame
 
 
 def number(field: str, fields: str = "fields") -> Column:
-    """The value of a field of lossless entries as a double: of several with this name the last; null when it is no number.
+    """The value of a field of lossless entries as a double: the last of several with this name; null if it is not a number.
 
     fields  the column, array<struct<field:binary,value:binary>>
     """
@@ -83,7 +83,7 @@ def _windowed(
 
 
 def _quoted(name: str) -> Column:
-    """A column by a name that may have dots in it: names of fields are the user's."""
+    """A column by a name that may contain dots: field names are chosen by the user."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -119,8 +119,8 @@ def aggregates(
 ) -> DataFrame:
     """Figures of numeric columns in each window, in columns named `<column>_<figure>`; the rest as in `rates`.
 
-    figures  of FIGURES, or percentiles. Entries without a value, or with one that is no finite number, do not count.
-    Raises ValueError for a figure that there is not.
+    figures  of FIGURES, or percentiles. Entries without a finite number in the column do not count.
+    Raises ValueError for an unknown figure.
     """
     names = [columns] if isinstance(columns, str) else list(columns)
     wanted = [_figure(name, figure).alias(f"{name}_{figure}") for name in names for figure in figures]
@@ -129,7 +129,7 @@ def aggregates(
 
 def _figure(name: str, figure: str) -> Column:
     value = _quoted(name).cast("double")
-    # NaN and the infinities would swallow every mean they are part of; comparisons with NaN take it for the largest.
+    # NaN and the infinities would spoil every mean that they are part of; Spark sorts NaN above all numbers.
     value = F.when(F.abs(value) < float("inf"), value)
     if figure in FIGURES:
         made: Column = getattr(F, figure)(value)
@@ -139,7 +139,9 @@ def _figure(name: str, figure: str) -> Column:
     except ValueError:
         percent = -1.0
     if not 0 <= percent <= 100:
-        raise ValueError(f"{figure!r} is no figure; there are {', '.join(FIGURES)} and percentiles written p50, p99.9")
+        raise ValueError(
+            f"unknown figure {figure!r}; there are {', '.join(FIGURES)} and percentiles written p50, p99.9"
+        )
     return F.percentile_approx(value, percent / 100)
 
 
@@ -147,10 +149,10 @@ def gaps(frame: DataFrame, *, by: Sequence[str] = ("stream",)) -> DataFrame:
     """The frame with `gap_ms`: milliseconds since the entry before, null for the first. Batch frames only.
 
     by  columns that distinguish streams; those that the frame does not have are ignored
-    The entries of one stream are put in order in one task. Raises ValueError for a streaming frame or one without `ms`.
+    One task sorts all entries of a stream. Raises ValueError for a streaming frame or one without `ms`.
     """
     if frame.isStreaming:
-        raise ValueError("gaps are found between neighbours, which a streaming frame does not know; use a batch frame")
+        raise ValueError("gaps need neighbouring entries, which a streaming frame does not have; use a batch frame")
     missing = {"ms", "seq"} - set(frame.columns)
     if missing:
         raise ValueError(f"gaps need the columns ms and seq; there is no {' and no '.join(sorted(missing))}")

@@ -1,11 +1,11 @@
-"""Python's cyclic collector, kept out of the way of tasks.
+"""Pauses Python's cyclic collector for tasks.
 
-It would run in the middle of reading and writing, made to by thousands of short-lived objects of which none is part of a
-cycle: a third of the time. And PySpark's workers run a full collection after every task: some 15 ms of looking through what
+It would run during reading and writing, triggered by thousands of short-lived objects, none of them part of a cycle, and
+take a third of the time. And PySpark's workers run a full collection after every task: some 15 ms of traversing what
 PySpark and PyArrow have imported.
 
     with collector_paused():          no collections while the block runs
-    yield from made_paused(batches)   none while an item is made; whoever takes the items has the collector as it was
+    yield from made_paused(batches)   none while an item is produced; the consumer's code runs with the collector as it was
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 class CollectorPause:
-    """Pauses of this process's collector: it is off while there is one, however they nest and overlap, and afterwards as it
-    was before the first. Of use to several threads.
+    """Pauses of this process's collector: it is off during any of them, however they nest and overlap, and afterwards as it
+    was before the first. Thread-safe.
 
-    is_task  whether the process runs a task of Spark just now: then what it has by the first pause is also set aside for
-             good, garbage in cycles included, so that collections look at what came later
+    is_task  whether the process is running a task of Spark: then what exists at the first pause is also frozen for
+             good, cyclic garbage included, so that collections traverse only what was created later
     """
 
     def __init__(self, is_task: Callable[[], bool]) -> None:
         self._is_task = is_task
         self._lock = threading.Lock()
-        self._count = 0  # pauses that last
+        self._count = 0  # active pauses
         self._was_enabled = False  # before the first of them
-        self._is_frozen = False  # what the process had is set aside
+        self._is_frozen = False  # what the process had is frozen
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -58,7 +58,7 @@ class CollectorPause:
 
 
 def _is_spark_task() -> bool:
-    """Whether this is a worker of Spark that runs a task. Tasks have imported PySpark; others need not."""
+    """Whether this is a worker of Spark that runs a task. Tasks have imported PySpark; other processes may not have it."""
     module = sys.modules.get("pyspark.taskcontext")
     return module is not None and module.TaskContext.get() is not None
 
@@ -68,7 +68,7 @@ collector_paused = CollectorPause(_is_spark_task)
 
 
 def made_paused(items: Generator[T]) -> Generator[T]:
-    """The items of a generator, each made in a pause that ends before it is given out. Closes the generator."""
+    """The items of a generator, each produced in a pause that ends before it is yielded. Closes the generator."""
     with closing(items):
         while True:
             with collector_paused():

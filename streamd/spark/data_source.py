@@ -1,4 +1,4 @@
-"""`format("streamd")`: the data source that Spark is given.
+"""`format("streamd")`: the data source.
 
     StreamdDataSource           opens the readers and writers
     PushingStreamdDataSource    the same, whose batch readers take filters; `register(spark, pushdown=True)` chooses it
@@ -67,6 +67,6 @@ class StreamdDataSource(DataSource):
 
 
 class PushingStreamdDataSource(StreamdDataSource):
-    """The data source for sessions in which Spark hands filters to Python readers."""
+    """The data source for sessions in which Spark passes filters to Python readers."""
 
     pushes_filters = True

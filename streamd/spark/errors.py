@@ -4,16 +4,16 @@
      +- OptionError       an option that is not valid; names it
      +- ServerError       an error reply of the server; `code` is its first word
      +- UnreachableError  no server, or the connection is lost, after all attempts
-     +- DataLossError     entries that were to be read are gone, or are not the ones they were
+     +- DataLossError     entries that were to be read are gone, or belong to another stream
      +- DeliveryError     rows that cannot be written exactly once: they, or the marker, have changed
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
-     +- JavaMissingError  there is no Java that Spark can run with; says how to get one
+     +- JavaMissingError  there is no Java that Spark can use; says how to install one
      +- OffsetError       an offset in a checkpoint that this version does not understand (source/offsets.py)
      +- ArchiveError      see archive/errors.py
 
 SplitForbiddenError (source/partitions.py) is a ServerError.
 
-All of them survive pickling, since Spark carries them between processes, and none ever holds a password.
+All of them can be pickled, since Spark moves them between processes, and none contains a password.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class ServerError(StreamdError):
 
     @property
     def is_missing_key(self) -> bool:
-        """There is no such key."""
+        """The key does not exist."""
         return "no such key" in self.text.lower()
 
 
 class UnreachableError(StreamdError, ConnectionError):
-    """No server answers at the place given, or the connection broke off, after all attempts."""
+    """No server answers at the given address, or the connection broke, after all attempts."""
 
 
 class DataLossError(StreamdError):
-    """Entries that were to be read have been trimmed, or the stream is another one than it was."""
+    """Entries that were to be read have been trimmed, or the stream has been replaced by another."""
 
 
 class DeliveryError(StreamdError):
@@ -82,4 +82,4 @@ class MalformedError(StreamdError, ValueError):
 
 
 class JavaMissingError(StreamdError):
-    """There is no Java that Spark can run with."""
+    """There is no Java that Spark can use."""

@@ -1,12 +1,12 @@
 """What the consumer groups of a stream are doing, as far as a server reports it. Without Spark.
 
     look_at_groups(connection, stream)   one look: a GroupState for each group, with its pending entries
-    Watch(connection, stream)            look again and again: what was acknowledged in between, and how long it took
+    Watch(connection, stream)            repeated looks: what was acknowledged in between, and how long it took
     find_dead_letters(states, above)     pending entries that were delivered too often
 
-All that can be seen is XINFO, XPENDING and XRANGE. An acknowledgement leaves no trace but that the entry is pending no
-longer; so the processing times of a Watch lie between two bounds (its two looks), and an entry that comes and goes
-between two looks is not seen by itself, but only counted. All times are those of the server's clock (TIME), taken beside
+The sources are XINFO, XPENDING and XRANGE. An acknowledgement leaves no trace except that the entry is no longer
+pending; so the processing times of a Watch lie between two bounds (its two looks), and an entry that comes and goes
+between two looks is not seen individually, only counted. All times are the server's (TIME), taken together with
 what they belong to.
 
     entry ID's ms        first delivery    delivery (the last one)                acknowledged
@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 PAGE = 1000
-"""Pending entries that are asked for at a time."""
+"""Pending entries per request."""
 
 DEFAULT_PENDING_LIMIT = 100_000
 DEFAULT_COUNT_LIMIT = 100_000
 LONGEST_MS = 2**62
-"""Longer distances are not reported: the IDs are not times then."""
+"""Longer distances are not reported: such IDs are not times."""
 
 
 def _distance(later_ms: int, earlier_ms: int) -> int | None:
@@ -61,7 +61,7 @@ def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-# --- What is found: flat records, which become rows of a table as they are ------------------------------------------------
+# --- Results: flat records, each of which is a row of a table -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class GroupLag:
     pending: int  # entries delivered and not acknowledged
     entries_read: int | None  # None: the server does not know
     lag: int | None  # entries not delivered yet; None: too many to count
-    is_lag_counted: bool  # the server did not know, so they were counted
-    lag_s: float | None  # age of the oldest entry that is not delivered; 0: there is none
+    is_lag_counted: bool  # the server did not know it, so the entries were counted
+    lag_s: float | None  # age of the oldest undelivered entry; 0: there is none
     behind_s: float | None  # from the last delivered entry to the newest one, by their IDs
     oldest_pending_s: float | None  # age of the oldest pending entry, by its ID; None: nothing is pending
     last_delivered_id: str
@@ -120,7 +120,7 @@ class Ack:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A pending entry that was delivered more often than should be needed."""
+    """A pending entry that was delivered too often."""
 
     stream: str
     group: str
@@ -128,7 +128,7 @@ class DeadLetter:
     id: str
     deliveries: int
     idle_s: float
-    is_deleted: bool  # the stream does not hold it any more: nobody can ever process it
+    is_deleted: bool  # the stream no longer holds it: nobody can ever process it
     fields: tuple[tuple[bytes, bytes], ...]
 
 
@@ -159,15 +159,15 @@ def look_at_groups(
 ) -> list[GroupState]:
     """The state of the groups of a stream, by name.
 
-    groups         only these; those that there are not are left out
-    pending_limit  most pending entries of a group to look at, from the lowest ID on
-    count_limit    most entries to count for a group whose lag the server does not know
-    server         name and version, when known; otherwise asked for
+    groups         only these; unknown names are ignored
+    pending_limit  maximum number of pending entries of a group to look at, from the lowest ID on
+    count_limit    maximum number of entries to count for a group whose lag the server does not know
+    server         name and version, if known; otherwise the server is asked
     Raises ServerError: no such key, no stream, no permission. Some round trips, and one for each 1000 pending entries.
     """
     server = server or str(server_features(connection))
     key = stream_key(stream)
-    # Nothing is watched, so EXEC answers; together, so that the groups are those of this state of the stream.
+    # Nothing is watched, so EXEC cannot fail; a transaction, so that groups and stream are from the same moment.
     looked = connection.transaction([("TIME",), ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key)]) or []
     now_ms, info, found = clock_ms(looked[0]), pairs(looked[1]), [pairs(each) for each in looked[2]]
     wanted = None if groups is None else set(groups)
@@ -213,7 +213,7 @@ def _look(
             lag=lag,
             is_lag_counted=is_counted,
             lag_s=_seconds(waiting),
-            # A group at 0-0 has read nothing: the distance would be that to 1970.
+            # A group at 0-0 has read nothing: the distance would be counted from 1970.
             behind_s=_seconds(behind if last else waiting),
             oldest_pending_s=_seconds(oldest),
             last_delivered_id=format_entry_id(last),
@@ -224,7 +224,7 @@ def _look(
 
 
 def _count_after(connection: Connection, key: bytes, last: int, limit: int) -> int | None:
-    """How many entries lie behind an ID, or None when they are more than the limit."""
+    """How many entries come after an ID, or None when they are more than the limit."""
     count = 0
     while True:
         page = connection.command("XRANGE", key, f"({format_entry_id(last)}", "+", "COUNT", PAGE)
@@ -272,9 +272,9 @@ def _pending_entry(
 def find_dead_letters(
     connection: Connection, states: Iterable[GroupState], *, above: int, limit: int = 10_000
 ) -> list[DeadLetter]:
-    """Pending entries delivered more than `above` times, those delivered most often first, with what they hold.
+    """Pending entries delivered more than `above` times, those delivered most often first, with their fields.
 
-    limit  most of them; the entries are fetched, one request each, in one go
+    limit  maximum number; the entries are fetched in one pipeline
     """
     found = [each for state in states for each in state.pending if each.deliveries > above]
     found = sorted(found, key=lambda each: (-each.deliveries, parse_entry_id(each.id)))[:limit]
@@ -302,7 +302,7 @@ class Throughput:
     """What a group did between two looks.
 
     read, acked   entries delivered for the first time, entries that left the PEL or were never in it (NOACK)
-    processing_s  how long an entry stays pending on average, those not seen by themselves included: pending entries by
+    processing_s  how long an entry stays pending on average, including those not seen individually: pending entries by
                   acknowledgements per second (Little's law). None when nothing was acknowledged
     """
 
@@ -317,7 +317,7 @@ class Throughput:
 
 @dataclass
 class Watch:
-    """Looks at the groups of a stream repeatedly, and keeps what changed from look to look.
+    """Looks at the groups of a stream repeatedly, and keeps what changed between looks.
 
     Of each kind of record the newest `keep` are kept.
     """
@@ -359,7 +359,7 @@ def acks_between(before: GroupState, after: GroupState) -> list[Ack]:
     """
     still = {each.id: each for each in after.pending}
     reach = None if after.is_pending_complete else parse_entry_id(after.pending[-1].id) if after.pending else -1
-    # The pages of a PEL are read one after the other; no page of this look is younger than the last.
+    # The pages of a PEL are read one after the other; no page of this look is later than the last.
     seen_ms = max((each.observed_ms for each in after.pending), default=after.lag.observed_ms)
     found = []
     for each in before.pending:
@@ -407,5 +407,5 @@ def throughput_between(before: GroupLag, after: GroupLag) -> list[Throughput]:
 
 
 def _entries_read(lag: GroupLag) -> int | None:
-    """A group that stands before all entries has read none, whether the server says so or not."""
+    """A group positioned before all entries has read none, whether the server says so or not."""
     return 0 if lag.entries_read is None and lag.last_delivered_id == "0-0" else lag.entries_read

@@ -1,6 +1,6 @@
-"""What counts as a number in the value of a field, for all that computes with values, in Spark and without it.
+"""What counts as a number in the value of a field, for all computations, in Spark and without it.
 
-Decimal notation, with or without exponent. Not taken, though Python or Java would: `1_000`, `0x1p3`, `1.5d`, `inf`, `nan`.
+Decimal notation, with or without exponent. Not accepted, though Python or Java would: `1_000`, `0x1p3`, `1.5d`, `inf`, `nan`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 __all__ = ["NUMBER_PATTERN", "find_number"]
 
 NUMBER_PATTERN = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-"""As Python and Java both read it."""
+"""Read alike by Python and Java."""
 
 _NUMBER = re.compile(NUMBER_PATTERN.encode())
 
 
 def find_number(value: bytes) -> float | None:
-    """The number that a value is; None when it is none, or beyond what a double can hold."""
+    """The number that a value represents; None when it is not a number, or beyond what a double can hold."""
     if _NUMBER.fullmatch(value) is None:
         return None
     number = float(value)

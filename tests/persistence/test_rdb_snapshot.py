@@ -173,8 +173,8 @@ def test_check_of_a_file_in_order(check: Callable[[bytes], tuple[int, str]]) -> 
     status, said = check(save(make_databases(), WriteOptions(aux={"aof-base": 1})) + b"behind")
     assert status == 0
     for line in (
-        "format     RDB version 13", "aof-base   1", "keys       29: 5 stream, 24 string", "expiries   2, 1 of them over",
-        "checksum   right", "note       6 bytes behind the end are no part of it",
+        "format     RDB version 13", "aof-base   1", "keys       29: 5 stream, 24 string", "expiries   2, 1 of them expired",
+        "checksum   right", "note       6 bytes after the end do not belong to it",
     ):  # fmt: skip
         assert line in said.splitlines(), said
     assert said.endswith("x.rdb: in order\n")

@@ -43,7 +43,7 @@ def do_without(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def java() -> Path:
-    """The home of a Java that Spark can run with."""
+    """The home of a Java that Spark can use."""
     try:
         from streamd.spark import JavaMissingError, find_java
     except ImportError as error:

@@ -614,7 +614,7 @@ def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Option
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     fill(store, 4, start_ms=1_700_001_000_000, step_ms=1000)
     report = archive_once(tmp_path, source_options, merge_files=2).streams[0]
-    assert "its bytes are not those that were written" in str(report.error)
+    assert "its bytes are not what was written" in str(report.error)
     path.write_bytes(whole)
     assert verify_archive(Layout(tmp_path), KEY).is_whole
 

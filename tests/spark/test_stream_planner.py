@@ -517,7 +517,8 @@ def test_a_trimmed_backlog_is_told(store: redis.Redis, source_options: Options) 
     assert len(query.ids()) == 10
     store.xtrim("s", minid="25-0", approximate=False)
     with pytest.raises(
-        DataLossError, match="entries of stream s from 21-0 on are gone unread; the first one left is 25-0"
+        DataLossError,
+        match="entries of stream s from 21-0 on were removed before they were read; the first one left is 25-0",
     ):
         query.poll()
     careless = query.restarted(failOnDataLoss="false")

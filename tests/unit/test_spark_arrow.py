@@ -391,7 +391,7 @@ def test_columns_that_are_no_archived_rows_are_refused() -> None:
     for wrong in (batch.column("ms"), ids.slice(1), pa.array(["1-1", None, "2-2"])):
         with pytest.raises(TypeError):
             caster.cast(wrong, fields)
-    with pytest.raises(ValueError, match="x is no ID of an entry"):
+    with pytest.raises(ValueError, match="x is not an entry ID"):
         caster.cast(pa.array(["1-1", "x", "2-2"]), fields)
 
 

@@ -21,7 +21,7 @@ __all__ = ["HistoryReader", "PushingHistoryReader"]
 
 
 class HistoryReader(DataSourceReader):
-    """Reads for format("streamd") with the option `archive`. Made in Spark's processes; the constructor asks nobody."""
+    """Reads for format("streamd") with the option `archive`. Created in Spark's processes; the constructor does no I/O."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
@@ -39,7 +39,7 @@ class HistoryReader(DataSourceReader):
 
 
 class PushingHistoryReader(HistoryReader):
-    """The same for sessions in which Spark hands over filters: files and row groups that they leave out are not read."""
+    """The same for sessions in which Spark passes filters: files and row groups that they leave out are not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)

@@ -1,7 +1,7 @@
 """What may be archived, and what may be trimmed, decided from what the server says. Pure functions; no connection.
 
-IDs that are archived must be IDs at which nothing can be added any more. Those are the ones up to the stream's
-last-generated ID: a time that has passed does not do, since entries may be added with IDs of the past.
+Only IDs at which nothing can be added any more may be archived: those up to the stream's last-generated ID. That an
+ID's time has passed is not enough, since entries may be added with IDs of the past.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StreamState:
     last_generated: int
     first_entry: int | None  # ID of the first entry there is; None: the stream is empty
     entries_added: int | None
-    max_deleted: int | None  # highest ID taken out by XDEL; trimming does not change it
+    max_deleted: int | None  # highest ID removed by XDEL; trimming does not change it
 
     @classmethod
     def from_reply(cls, reply: list[Any]) -> StreamState:
@@ -44,7 +44,7 @@ class StreamState:
 
 @dataclass(frozen=True)
 class GroupState:
-    """One consumer group, as far as it decides what may go."""
+    """What of a consumer group decides how far its stream may be trimmed."""
 
     name: str
     last_delivered: int
@@ -103,7 +103,7 @@ def check_incarnation(
         )
     if next_is_there or allow_gaps or last.next_id is None:
         return
-    # XDEL notes the highest ID it took out, trimming does not: so below that the entry may have been deleted on purpose.
+    # XDEL records the highest ID it removed, trimming does not: so up to that ID the entry may have been deleted on purpose.
     if state.max_deleted is None or state.max_deleted < last.next_id:
         raise DataLossError(
             f"entry {format_entry_id(last.next_id)}, the first one that is not archived, has been trimmed, or the stream "
@@ -122,7 +122,7 @@ def trim_limit(
 
     boundary  up to which everything is archived (for long enough)
     leased    the lowest boundary that a reader holds
-    groups    those that must not lose anything; none for a server that sees to them itself (ACKED)
+    groups    those that must not lose anything; empty when the server takes care of them itself (ACKED)
     """
     held = [group.free_until for group in groups if group.name not in ignored]
     return min([boundary, *held, *([] if leased is None else [leased])])

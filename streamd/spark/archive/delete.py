@@ -9,9 +9,9 @@ Under the stream's lock, one step after the other:
     delete moving, moved  and have their final names
     delete pending
     delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
-    removed               the old ones are removed, and those that other rewrites have left lying
+    removed               the old ones are removed, and those that other rewrites have left behind
     next pending          when the first entry that is not archived, which the manifests note, is one of them, they
-    next committed        note the one that will be it
+    next committed        note the one that will be the first
     unserved              the entries that are still on the server are deleted there
 
 After a crash between any two of them, the same deletion again does the rest. Readers that have planned to read an old file
@@ -49,7 +49,7 @@ DELETE_STEPS = (
 )  # fmt: skip
 
 CHUNK = 1000
-"""Entries, or IDs of such, of one round trip to the server."""
+"""Entries, or entry IDs, per round trip to the server."""
 
 REPLACED_DELAY_MS = 900_000
 """How long other replaced files stay, when nothing is deleted after all: as long as a run leaves them by default."""
@@ -73,7 +73,7 @@ class DeleteReport:
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in order, those that touch made one; empty ones left out."""
+    """Ranges in order, adjacent and overlapping ones merged, empty ones dropped."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         if low > high:
@@ -86,14 +86,14 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def capped(ranges: Iterable[Range], state: StreamState | None) -> list[Range]:
-    """Ranges, joined, that reach no further than what the stream has had: what is added from now on is not meant."""
+    """Merged ranges, capped at the stream's last ID: what is added from now on is not included."""
     if state is None:
         return joined(ranges)
     return joined((low, min(high, state.last_generated)) for low, high in ranges)
 
 
 def fixed_ranges(stream: str, options: Mapping[str, str], ranges: Iterable[Range]) -> list[Range]:
-    """What the ranges mean now, for one who counts first and deletes later."""
+    """What the ranges mean now, for callers that count first and delete later."""
     with connect(ConnectionOptions.parse(options)) as connection:
         return capped(ranges, find_state(connection, stream))
 
@@ -113,12 +113,12 @@ def delete(
 ) -> DeleteReport:
     """Delete the entries of a stream whose IDs lie in any of the ranges [low, high].
 
-    A range that reaches above the stream's last ID ends there, whatever is added while this is at work.
+    A range that reaches above the stream's last ID ends there, whatever is added meanwhile.
 
     options       where the server is, as for format("streamd")
     archive_only  leave what is on the server as it is; entries that are not archived yet will be
     is_trial      only count
-    Raises LockedError while an archiver is at work, IncarnationError when the server's stream is not the one that was
+    Raises LockedError while an archiver is running, IncarnationError when the server's stream is not the one that was
     archived (or there is none, unless `archive_only`), and what reading the archive and the server raises. Then nothing
     was deleted.
     """
@@ -127,7 +127,7 @@ def delete(
     connection_options = ConnectionOptions.parse(options)
     report = DeleteReport(stream, is_trial=is_trial)
     with connect(connection_options) as connection:
-        # Before the lock, which is counted on the server; what an archiver does meanwhile may look like a gap.
+        # Before the lock is taken, which changes the server's counter; what an archiver does meanwhile may look like a gap.
         log, state = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
         wanted = capped(ranges, state)
         if is_trial:
@@ -153,7 +153,7 @@ def delete(
 def check_place(
     layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
 ) -> tuple[ManifestLog, StreamState | None]:
-    """The manifests and the state of the stream. Raises unless it was archived, and from this server, as far as that can be known.
+    """The manifests and the state of the stream. Raises if it was not archived, or evidently from another server.
 
     allow_gaps  entries may have been trimmed before they were archived
     """
@@ -165,7 +165,7 @@ def check_place(
         raise IncarnationError(
             f"the server has no stream {stream!r}: is it the right one? Without a stream, only the archive can be changed"
         )
-    # The counter of archivers distinguishes servers whose streams of one name look alike.
+    # The counter of archivers tells servers apart whose streams of the same name look alike.
     if state is not None and (counted := used_tokens(connection, stream)) < log.token:
         raise IncarnationError(
             f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
@@ -191,12 +191,12 @@ def holds(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> bool:
 
 
 def count_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> int:
-    """How many entries of the ranges a file holds."""
+    """How many entries in the ranges a file holds."""
     return sum(found - kept for found, kept in counts_in(layout, file, ranges))
 
 
 def counts_in(layout: Layout, file: FileRecord, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """For one batch of a file after the other, its rows, and those of them that are in none of the ranges.
+    """For each batch of a file: its rows, and those of them that are in none of the ranges.
 
     Of the row groups, only those that may hold such entries are read.
     """
@@ -234,7 +234,7 @@ def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteRepor
 
 
 def delete_ids(work: StreamWork, key: bytes, ids: Sequence[bytes | str]) -> int:
-    """Delete entries, of which some may be gone already; how many were there."""
+    """Delete entries, some of which may be gone already; return how many existed."""
     if work.features.has_acked_trim:
         (answer,) = work.lock.guarded([("XDELEX", key, "DELREF", "IDS", len(ids), *ids)])
         return sum(each == 1 for each in answer)
@@ -243,7 +243,7 @@ def delete_ids(work: StreamWork, key: bytes, ids: Sequence[bytes | str]) -> int:
 
 
 def separated(ranges: Sequence[Range]) -> tuple[list[str], list[Range]]:
-    """The IDs that are ranges of their own, of which a request takes many, and the other ranges."""
+    """The ranges of a single ID, many of which fit in one request, and the other ranges."""
     ones = [format_entry_id(low) for low, high in ranges if low == high]
     return ones, [(low, high) for low, high in ranges if low != high]
 

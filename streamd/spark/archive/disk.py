@@ -12,13 +12,13 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The operating system. Derive from it to make an operation fail.
+    """The operating system. Tests derive from it to make operations fail.
 
     Everything raises OSError. A name is on the disk only when its folder has been synced.
     """
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Write a file that must not be there yet (O_EXCL), and bring it to the disk."""
+        """Write a file that must not exist yet (O_EXCL), and sync it."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -26,7 +26,7 @@ class Disk:
             self.sync_fd(file.fileno())
 
     def publish(self, temporary: Path, final: Path) -> None:
-        """Give a file its final name at once, never in place of another. FileExistsError when the name is taken."""
+        """Give a file its final name atomically, never replacing another. FileExistsError when the name is taken."""
         try:
             self.link(temporary, final)
         except FileExistsError:
@@ -34,7 +34,7 @@ class Disk:
         except OSError:
             if not temporary.exists():
                 raise FileNotFoundError(str(temporary)) from None
-            # A file system without hard links. The lock, and that nobody else writes pending files of this run, must do.
+            # A file system without hard links: rely on the lock, and on nobody else writing this run's pending files.
             if final.exists():
                 raise FileExistsError(str(final)) from None
             os.rename(temporary, final)
@@ -56,7 +56,7 @@ class Disk:
             shutil.rmtree(path)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, and bring their names to the disk."""
+        """Make a folder and those above it, and sync their names."""
         missing = []
         while not path.is_dir():
             missing.append(path)

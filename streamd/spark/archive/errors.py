@@ -1,13 +1,13 @@
 """What can go wrong with an archive.
 
 StreamdError
- +- ArchiveError          the archive, or what was asked of it, is not in order
+ +- ArchiveError          the archive, or the request, is not valid
      +- LockedError       another archiver is working on this stream
      +- LockLostError     another archiver has taken over: this one must stop writing
      +- IncarnationError  the stream is not the one that was archived
      +- VerifyError       what was written is not what the server, or the files before, hold
-     +- CorruptArchiveError   manifests or files that are not what they must be
-         +- MissingFileError   a file that is not there, now; it may have been replaced
+     +- CorruptArchiveError   damaged manifests or files
+         +- MissingFileError   a file that is missing now; it may have been replaced
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class ArchiveError(StreamdError):
-    """The archive, or what was asked of it, is not in order."""
+    """The archive, or the request, is not valid."""
 
 
 class LockedError(ArchiveError):
@@ -46,7 +46,7 @@ class VerifyError(ArchiveError):
 
 
 class CorruptArchiveError(ArchiveError):
-    """Manifests or files of an archive that are not what they must be."""
+    """Damaged manifests or files of an archive."""
 
 
 class MissingFileError(CorruptArchiveError):

@@ -1,8 +1,8 @@
-"""Cold and hot as one table: what an archive holds of a stream, and what is only on the server, no entry twice and none missing.
+"""Cold and hot as one table: the archived part of a stream and what is only on the server, without gaps or duplicates.
 
 The manifests' boundary B separates them: at or below B exactly the files that manifests name, above B the server up to the
-last ID that it had when the read was planned. What the server still holds below B (entries that a group has not acknowledged, or
-that are not trimmed yet) is archived too, and is not read again.
+last ID that it had when the read was planned. What the server still holds below B (entries that a group has not
+acknowledged, or that are not trimmed yet) is archived too, and is not read again.
 
 An archiver that runs during a read may trim what the read planned to take from the server. Three things prevent that:
 
@@ -65,13 +65,13 @@ if TYPE_CHECKING:
 __all__ = ["ColdPart", "HotPart", "end_read", "plan_history", "read_part"]
 
 COLD_ROWS = 500_000
-"""Rows of a cold partition, about."""
+"""Approximate number of rows in a cold partition."""
 
 ATTEMPTS = 10
 """How often a read is planned again because an archiver trimmed meanwhile."""
 
 PLAIN = {"id": "string", "ms": "bigint", "seq": "bigint", "time": "timestamp", "fields": "pairs", "stream": "string"}
-"""Columns that come out of the files as they are, and their kinds."""
+"""Columns that are read from the files unchanged, and their kinds."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ColdPart:
 class HotPart:
     """Entries on the server with IDs in [low, high].
 
-    first_hot  the first entry above the boundary when the read was planned: as long as it is there, nobody has trimmed
+    first_hot  the first entry above the boundary when the read was planned: while it exists, nothing has been trimmed
     """
 
     stream: str
@@ -113,11 +113,11 @@ def plan_history(
 ) -> list[Part]:
     """The parts of a read, stream by stream and in the order of IDs; none for a stream without entries in the range.
 
-    reader    name of the lease (archiveLease) that this takes; the same name again takes its place
+    reader    name of the lease (archiveLease) that this takes; a later lease of that name replaces it
     narrowed  what a filter leaves, on top of what the options say
     """
     if options.archive is None:
-        raise OptionError("archive", "names no folder")
+        raise OptionError("archive", "must name a folder")
     layout = Layout(options.archive)
     layout.check()
     with connect(options.connection) as connection:
@@ -249,7 +249,7 @@ def plan_above(
 def narrow_by_texts(
     connection: Connection, stream: str, log: ManifestLog, narrowed: Narrowed, low: int, high: int
 ) -> tuple[int, int]:
-    """What conditions on `id` as text leave of a range: they need to know which IDs there are."""
+    """What conditions on `id` as text leave of a range; that depends on which IDs exist."""
     state = find_state(connection, stream) if narrowed.id_texts else None
     first = log.files[0].first if log.files else (state.first_entry if state else None)
     if state is None or first is None:
@@ -259,7 +259,7 @@ def narrow_by_texts(
 
 
 def trying(connection: Connection, change: Callable[[], None]) -> bool:
-    """Change a lease; False for a user who may not, or on a server that takes no writes."""
+    """Change a lease; False without permission, or on a server that refuses writes."""
     try:
         change()
     except ServerError as error:
@@ -309,7 +309,7 @@ def plan_hot(
 
 
 def read_part(options: SourceOptions, table: TableLayout, part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in order. Raises DataLossError after the last one when some have gone meanwhile."""
+    """The rows of a part, in order. Raises DataLossError after the last one if some were lost meanwhile."""
     if isinstance(part, ColdPart):
         yield from made_paused(read_cold(options, table, part))
         return
@@ -341,7 +341,7 @@ def check_for_loss(options: SourceOptions, part: HotPart) -> None:
     if state.last_generated < part.high:
         raise DataLossError(f"{where}: the stream was recreated while it was read")
     first = MAX_ID if state.first_entry is None else state.first_entry
-    # XDEL of the first entry moves it too, but notes the highest ID that it took out; trimming does not.
+    # XDEL of the first entry moves it too, but records the highest ID that it removed; trimming does not.
     was_deleted = state.max_deleted is not None and state.max_deleted >= part.first_hot
     if first > max(part.first_hot, part.low) and not was_deleted:
         raise DataLossError(f"{where}: the stream was trimmed while it was read")
@@ -369,7 +369,7 @@ def read_cold(options: SourceOptions, table: TableLayout, part: ColdPart) -> Gen
 
 
 def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Columns that are in the files as they are asked for; the others are not even read."""
+    """Columns that are stored as they were requested; the others are not even read."""
     import pyarrow as pa
 
     from streamd.spark.archive.reading import read_file
@@ -394,7 +394,7 @@ def read_plain(layout: Layout, table: TableLayout, part: ColdPart, batch_rows: i
 
 
 def cast(batches: Iterable[pa.RecordBatch], table: TableLayout, stream: str) -> Iterator[pa.RecordBatch]:
-    """The same rows in the columns of a user's schema, which mean what they mean for entries of a server."""
+    """The same rows in the columns of a user's schema, by the same rules as for entries of a server."""
     from streamd.spark.arrow.recast import RowCaster
 
     caster = RowCaster(table, stream_key(stream))

@@ -4,7 +4,7 @@
         archive.json                                       format of the archive
         data/stream=<name>/date=YYYY-MM-DD/<run>-<n>.parquet
         _manifest/<name>/<sequence>.json                   what is archived; written by rename, read by everyone
-        _manifest/<name>/<sequence>.checkpoint             what the manifests up to this one come to
+        _manifest/<name>/<sequence>.checkpoint             summary of the manifests up to this one
         _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
 
@@ -44,9 +44,9 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
 def quote_key(stream: str) -> str:
-    """A key as it stands in manifests and in the names of keys beside it; percent-encoded, never empty, no dot alone."""
+    """A key as it is written in manifests and in the names of companion keys; percent-encoded, never empty, no dot alone."""
     quoted = quote_from_bytes(stream.encode(errors="surrogateescape"), safe="")
-    # `~` separates the hash of long names, `.` and `..` are folders of their own, and nothing must not be a name.
+    # `~` separates the hash of long names, `.` and `..` have a meaning of their own, and a name must not be empty.
     return quoted.replace("~", "%7E").replace(".", "%2E") or "%"
 
 
@@ -63,7 +63,7 @@ def folder_name(stream: str) -> str:
 
 
 def date_of(ms: int) -> str:
-    """The folder's date of a millisecond."""
+    """The date of the folder for entries of this millisecond."""
     if ms > _LAST_DATED_MS:
         return NO_DATE
     return (date(1970, 1, 1) + timedelta(days=ms // 86_400_000)).isoformat()
@@ -103,7 +103,7 @@ class Layout:
             self.check()
             return
         if self.root.is_dir() and any(each.name not in ("_manifest", "_staging") for each in self.root.iterdir()):
-            raise ArchiveError(f"{self.root} holds files and is no archive; name an empty folder")
+            raise ArchiveError(f"{self.root} holds files but is not an archive; name an empty folder")
         disk.make_folder(self.root)
         text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"
         with suppress(FileExistsError):  # another run was faster
@@ -115,9 +115,9 @@ class Layout:
         try:
             found = json.loads(self.marker.read_bytes())
         except FileNotFoundError:
-            raise ArchiveError(f"{self.root} is no archive: it has no {self.marker.name}") from None
+            raise ArchiveError(f"{self.root} is not an archive: it has no {self.marker.name}") from None
         except ValueError:
-            # Cut off by a crash while the archive was being made: then it is younger than any manifest.
+            # Truncated by a crash while the archive was being created, before any manifest was written.
             found = {"format": FORMAT, "kind": "streamd-archive"} if not self.streams() else {}
         if not isinstance(found, dict) or found.get("kind") != "streamd-archive":
             raise ArchiveError(f"{self.marker} does not describe an archive")
@@ -151,7 +151,7 @@ class Layout:
             yield from sorted(folder.iterdir())
 
     def data_files(self, stream: str) -> Iterator[Path]:
-        """All files below a stream's data folder, whatever they are."""
+        """All files below a stream's data folder, of any kind."""
         folder = self.data(stream)
         if folder.is_dir():
             yield from sorted(each for each in folder.rglob("*") if each.is_file())
@@ -161,7 +161,7 @@ class Layout:
 
 
 def check_run(run: str) -> str:
-    """A run's name becomes part of file names: see that it cannot lead elsewhere."""
+    """A run's name becomes part of file names: ensure that it cannot lead out of the folder."""
     if not _RUN.fullmatch(run):
-        raise ArchiveError(f"{run!r} is no name of a run")
+        raise ArchiveError(f"{run!r} is not a valid name of a run")
     return run

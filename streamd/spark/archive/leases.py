@@ -2,7 +2,7 @@
 
 One string beside the stream holds all of them as JSON, `{"<reader>": ["<boundary>", <expires at, Unix ms>]}`, and expires
 with the last. Each reader's boundary is an ID above which nothing may be trimmed until then. A string, because every server
-has it; changed by WATCH and MULTI, so that no lease is lost. (One key for each lease would have to be looked for with SCAN.)
+has it; changed by WATCH and MULTI, so that no lease is lost. (With a key for each lease, finding them would take a SCAN.)
 
 The order keeps a reader safe against an archiver that has looked for leases just before:
 
@@ -56,7 +56,7 @@ def change(connection: Connection, stream: str, reader: str, boundary: str | Non
         request = ("SET", key, json.dumps(leases), "PX", longest_ms) if leases else ("DEL", key)
         if connection.transaction([request]) is not None:
             return
-    raise TimeoutError(f"{key} is changed by others all the time")
+    raise TimeoutError(f"{key} keeps being changed by others")
 
 
 def read_leases(value: bytes | None) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""What archiver and history reader ask of the server, over one connection."""
+"""What the archiver and the history reader ask of the server, over one connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def find_groups(connection: Connection, stream: str) -> list[GroupState]:
         except ServerError as error:
             if error.is_missing_key:
                 return []
-            if error.code == "NOGROUP":  # destroyed just now
+            if error.code == "NOGROUP":  # destroyed meanwhile
                 continue
             raise
         infos, *pending = done or []

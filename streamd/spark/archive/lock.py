@@ -3,7 +3,7 @@
     streamd:archive:lock:<key>      string, expires: who archives this stream; set with NX
     streamd:archive:token:<key>     string: a counter; each holder takes the next number, its fencing token
     streamd:archive:trimmed:<key>   string: up to which ID archivers have trimmed, or are about to
-    streamd:archive:leases:<key>    string, expires: readers that hold trimming back (see leases.py)
+    streamd:archive:leases:<key>    string, expires: readers that prevent trimming (see leases.py)
 
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.
@@ -43,7 +43,7 @@ def key_beside(kind: str, stream: str) -> str:
 
 
 def holder_of(connection: Connection, stream: str) -> dict[str, Any] | None:
-    """Who holds the lock of a stream: host, pid, run, archive; None when nobody does."""
+    """Who holds the lock of a stream: host, pid, run, archive; None when it is free."""
     return described(connection.command("GET", key_beside("lock", stream)))
 
 
@@ -113,7 +113,7 @@ class ArchiveLock:
         return lock
 
     def _take_from_dead_process(self, value: bytes) -> bool:
-        """Remove the lock of a process of this machine that is gone; whether that was done."""
+        """Remove the lock of a process of this machine that is gone; return whether that was done."""
         holder = described(value) or {}
         if holder.get("host") != host_identity() or not is_gone(holder.get("pid")):
             return False
@@ -140,7 +140,7 @@ class ArchiveLock:
     def _renew(self, options: ConnectionOptions) -> None:
         connection: Connection | None = None
         while not self._stop.wait(self.ttl_ms / 3000):
-            # A server that is away for a moment is no reason to stop: the run itself looks before it changes anything.
+            # A short outage of the server is no reason to stop: the run itself checks the lock before it changes anything.
             try:
                 connection = connection or connect(options)
                 if not extend(connection, self._key, self._value, self.ttl_ms):
@@ -176,7 +176,7 @@ class ArchiveLock:
             if value != self._value:
                 self.connection.command("UNWATCH")
                 raise self._lost()
-            # None: the lock was touched since WATCH. By this run's own renewal, or it has expired: look again.
+            # None: the lock was touched since WATCH, by this run's own renewal or because it expired: check again.
             done = self.connection.transaction([*requests, ("PEXPIRE", self._key, self.ttl_ms)])
             if done is not None:
                 return done[:-1]
@@ -189,7 +189,7 @@ class ArchiveLock:
 
 
 def extend(connection: Connection, key: str, value: bytes, ttl_ms: int) -> bool:
-    """Set the expiry of a lock that has this value; whether it had."""
+    """Set the expiry of a lock that has this value; return whether it had."""
     while True:
         _, found = connection.pipeline([("WATCH", key), ("GET", key)])
         if found != value:
@@ -201,14 +201,14 @@ def extend(connection: Connection, key: str, value: bytes, ttl_ms: int) -> bool:
 
 
 def host_identity() -> str:
-    """This machine, or this container: process numbers mean the same where this is the same."""
+    """This machine, or this container: process IDs are comparable where this is equal."""
     with suppress(OSError):
         return f"{platform.node()}/{os.readlink('/proc/self/ns/pid')}"
     return platform.node()
 
 
 def is_gone(pid: object) -> bool:
-    """No process of this machine has this number."""
+    """No process of this machine has this PID."""
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Manifests: what is archived of a stream. They alone say so; files that none names do not count.
+"""Manifests: what is archived of a stream. Only they decide; files that none of them names do not count.
 
 The manifests of a stream are numbered from 1 without a gap. Each takes over where the one before ended:
 
@@ -71,7 +71,7 @@ class FileRecord:
     first: int  # ID of the first row
     last: int  # ID of the last row
     row_groups: tuple[RowGroup, ...]
-    sha256: str  # of the whole file; empty when it was not asked for
+    sha256: str  # of the whole file; empty when it was not computed
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -148,7 +148,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, stream: str) -> Manifest:
-        """Read a manifest back. Raises ValueError, KeyError or TypeError when it is none of this stream."""
+        """Read a manifest back. Raises ValueError, KeyError or TypeError when it is not one of this stream."""
         return cls.from_json(json.loads(data), stream)
 
     @classmethod
@@ -178,7 +178,7 @@ class Manifest:
         )
 
     def check(self, previous: Manifest | None) -> None:
-        """Raise ValueError unless this manifest is whole in itself and follows `previous`."""
+        """Raise ValueError unless this manifest is consistent and follows `previous`."""
         sequence, boundary = (0, NOTHING) if previous is None else (previous.sequence, previous.high)
         if self.sequence != sequence + 1:
             raise ValueError(f"it has number {self.sequence}; {sequence + 1} is next")
@@ -195,9 +195,9 @@ class Manifest:
                 f"its fencing token {self.token} is not above {previous.token}, which another run has used"
             )
         if self.high < self.low or (self.kind == "rewrite" and self.high != self.low):
-            raise ValueError(f"it ends at {format_entry_id(self.high)}, which cannot be")
+            raise ValueError(f"it ends at {format_entry_id(self.high)}, which is impossible")
         if self.rows != sum(each.rows for each in self.files):
-            raise ValueError("its number of rows is not that of its files")
+            raise ValueError("its number of rows differs from that of its files")
         if self.kind == "archive":
             check_order(self.files, self.low, self.high)
 
@@ -207,9 +207,9 @@ def check_order(files: Iterable[FileRecord], low: int, high: int) -> None:
     last = low
     for file in files:
         if file.rows < 1 or file.rows != sum(group.rows for group in file.row_groups):
-            raise ValueError(f"{file.path}: its rows are not those of its row groups")
+            raise ValueError(f"{file.path}: its number of rows differs from that of its row groups")
         if (file.first, file.last) != (file.row_groups[0].first, file.row_groups[-1].last):
-            raise ValueError(f"{file.path}: its bounds are not those of its row groups")
+            raise ValueError(f"{file.path}: its bounds differ from those of its row groups")
         for group in file.row_groups:
             if not last < group.first <= group.last <= high or (group.rows == 1) != (group.first == group.last):
                 raise ValueError(f"{file.path}: a row group is out of order")
@@ -223,9 +223,7 @@ class Checkpoint:
     last: Manifest  # the one of that number, without its files
     files: tuple[FileRecord, ...]  # those that count, in the order of their IDs
     replaced: tuple[tuple[str, int], ...]  # paths of files that counted once and may still lie there, and since when
-    boundaries: tuple[
-        tuple[int, int], ...
-    ]  # when manifests were written, and their boundaries; fewer the older they are
+    boundaries: tuple[tuple[int, int], ...]  # when manifests were written, and their boundaries; the older, the fewer
     token: int  # the highest of all
 
     def to_bytes(self) -> bytes:
@@ -242,7 +240,7 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, data: bytes, stream: str) -> Checkpoint:
-        """Read a checkpoint back. Raises ValueError, KeyError or TypeError when it is none of this stream."""
+        """Read a checkpoint back. Raises ValueError, KeyError or TypeError when it is not one of this stream."""
         found = json.loads(data)
         if (found["format"], found["kind"]) != (FORMAT, "checkpoint"):
             raise ValueError(f"it is a {found['kind']!r} of format {found['format']!r}")

@@ -25,14 +25,14 @@ _CHECKPOINT = re.compile(r"(\d{12})\.checkpoint")
 _PENDING = re.compile(r"\d{12}\.[A-Za-z0-9-]+\.pending")
 
 LOOKS = 5
-"""How often a folder is looked at again when a file in it was removed since."""
+"""How often a folder is listed again when a file of it was removed meanwhile."""
 
 
 @dataclass
 class ManifestLog:
     """The manifests of one stream in an archive, as they were when they were read.
 
-    base       the checkpoint that was read instead of those up to its number, if there was one
+    base       the checkpoint that was read instead of the manifests up to its number, if there was one
     manifests  those above it, in order
     """
 
@@ -41,11 +41,11 @@ class ManifestLog:
     base: Checkpoint | None = None
     manifests: list[Manifest] = field(default_factory=list)
     _files: dict[str, FileRecord] = field(default_factory=dict, repr=False)  # those that count, by path
-    _replaced: dict[str, int] = field(default_factory=dict, repr=False)  # those that do not any more, and since when
+    _replaced: dict[str, int] = field(default_factory=dict, repr=False)  # those that no longer count, and since when
 
     @classmethod
     def read(cls, layout: Layout, stream: str, *, known: ManifestLog | None = None) -> ManifestLog:
-        """Read the manifests of a stream, and see that they follow each other. Raises CorruptArchiveError.
+        """Read the manifests of a stream, and check that they follow each other. Raises CorruptArchiveError.
 
         known  what was read earlier: manifests never change, so only new ones are read
         """
@@ -60,7 +60,7 @@ class ManifestLog:
                     log = cls.from_checkpoint(layout, stream, newest) if newest else cls(layout, stream)
                 log.read_on(max(numbers, default=0))
             except FileNotFoundError as error:
-                # Removed since the folder was looked at, for the sake of a checkpoint that is there now; or lost.
+                # Removed since the folder was listed, because there is a newer checkpoint now; or lost.
                 if look + 1 == LOOKS:
                     number = int(Path(error.filename).name.partition(".")[0])
                     raise CorruptArchiveError(f"{folder}: manifest {number} is missing") from error
@@ -88,7 +88,7 @@ class ManifestLog:
             if base.last.sequence != number:
                 raise ValueError(f"it has number {base.last.sequence}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptArchiveError(f"{path} is not a checkpoint that can be here: {error}") from error
+            raise CorruptArchiveError(f"{path} is not a valid checkpoint here: {error}") from error
         return cls(layout, stream, base, [], {file.path: file for file in base.files}, dict(base.replaced))
 
     def copy(self) -> ManifestLog:
@@ -103,10 +103,10 @@ class ManifestLog:
                 manifest.check(self.last)
                 self._add(manifest)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CorruptArchiveError(f"{path} is not a manifest that can be here: {error}") from error
+                raise CorruptArchiveError(f"{path} is not a valid manifest here: {error}") from error
 
     def _add(self, manifest: Manifest) -> None:
-        """Let a manifest count. Raises ValueError when it replaces what is not there."""
+        """Add a manifest. Raises ValueError when it replaces files that do not count."""
         if unknown := [path for path in manifest.replaced if path not in self._files]:
             raise ValueError(f"it replaces {unknown[0]}, which does not count")
         for path in manifest.replaced:
@@ -161,13 +161,13 @@ class ManifestLog:
         return [*earlier, *((each.created_ms, each.high) for each in self.manifests)]
 
     def boundary_at(self, created_until_ms: int) -> int:
-        """The boundary of the manifests that are at least as old as this moment; lower for one that is long ago."""
+        """The boundary of the manifests that are at least as old as this moment; for one long ago, possibly a lower one."""
         return max((high for moment, high in self.boundaries if moment <= created_until_ms), default=NOTHING)
 
     # --- Writing; only the holder of the lock does
 
     def remove_pending(self, disk: Disk) -> list[Path]:
-        """Take away every manifest that is not committed, whoever writes it: it can be committed no more."""
+        """Remove every uncommitted manifest, whoever wrote it, so that it can no longer be committed."""
         folder = self.layout.manifests(self.stream)
         found = [each for each in folder.iterdir() if _PENDING.fullmatch(each.name)] if folder.is_dir() else []
         for path in found:
@@ -186,7 +186,7 @@ class ManifestLog:
         return path
 
     def commit(self, manifest: Manifest, pending: Path, disk: Disk) -> None:
-        """The commit point: the pending manifest becomes the next one. Raises LockLostError when another one is it."""
+        """The commit point: the pending manifest becomes the next one. Raises LockLostError if another run has one."""
         final = self.path(manifest.sequence)
         try:
             disk.publish(pending, final)
@@ -196,13 +196,13 @@ class ManifestLog:
         self._add(manifest)
 
     def checkpoint(self) -> Checkpoint:
-        """What the manifests so far come to. Raises IndexError when there are none."""
+        """The summary of the manifests so far. Raises IndexError when there are none."""
         if self.last is None:
             raise IndexError("there are no manifests")
         return Checkpoint(
             last=replace(self.last, files=(), rows=0, replaced=()),
             files=tuple(self.files),
-            # Those that have been removed meanwhile can be forgotten.
+            # Those that have been removed meanwhile can be left out.
             replaced=tuple(each for each in self._replaced.items() if (self.layout.root / each[0]).exists()),
             boundaries=thinned(self.boundaries),
             token=self.token,
@@ -253,7 +253,7 @@ def archived_streams(layout: Layout) -> list[str]:
     """The keys of all streams that have manifests."""
     found = []
     for name in layout.streams():
-        if "~" in name:  # a long key: any manifest or checkpoint has it whole
+        if "~" in name:  # a long key: any manifest or checkpoint has it in full
             key = whole_key(layout.root / "_manifest" / name)
             found += [key] if key is not None else []
         else:
@@ -269,7 +269,7 @@ def whole_key(folder: Path) -> str | None:
                     return unquote_key(json.loads(path.read_bytes())["stream"])
                 if _CHECKPOINT.fullmatch(path.name):
                     return unquote_key(json.loads(path.read_bytes())["last"]["stream"])
-        except FileNotFoundError:  # removed since the folder was looked at
+        except FileNotFoundError:  # removed since the folder was listed
             if look + 1 == LOOKS:
                 raise
         else:

@@ -2,9 +2,9 @@
 
 Columns: `id` (string), `ms`, `seq` (bigint, null above 2^63-1), `time` (timestamp), `fields` (array of field and value, as
 binaries, in order and with duplicates): the default table of the data source, less the stream, which the folder names.
-zstd; row groups of at most ROW_GROUP rows with statistics, so that readers skip what they do not ask for.
+zstd; row groups of at most ROW_GROUP rows with statistics, so that readers skip what they do not need.
 
-Used in Spark's tasks as well as without Spark, so this module knows of neither.
+Used in Spark's tasks as well as without Spark, so this module depends on neither.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def file_schema() -> pa.Schema:
 
 @dataclass(frozen=True)
 class DatedFile:
-    """A file that has been written, and the date that it belongs to. Its path is absolute until it gets its place."""
+    """A file that has been written, and the date that it belongs to. Its path is absolute until it is moved into place."""
 
     day: str
     record: FileRecord
@@ -64,13 +64,13 @@ class DatedFile:
 
 @dataclass
 class FileWriter:
-    """Writes one file: rows of one date, with rising IDs."""
+    """Writes one file: rows of one date, in ascending order of IDs."""
 
     path: Path
     day: str
     schema: pa.Schema
     groups: list[RowGroup] = field(default_factory=list)
-    rows: int = 0  # written, and waiting to be
+    rows: int = 0  # written and buffered
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _waiting_rows: int = 0
     _writer: Any = None
@@ -109,7 +109,7 @@ class FileWriter:
         self._waiting, self._waiting_rows = [], 0
 
     def close(self, disk: Disk) -> DatedFile:
-        """Finish the file and bring it to the disk."""
+        """Finish the file and sync it."""
         if self._waiting:
             self._write_group()
         self._writer.close()
@@ -129,10 +129,10 @@ class FileWriter:
 def write_files(
     batches: Iterable[pa.RecordBatch], folder: Path, prefix: str, disk: Disk, *, rows_per_file: int = ROWS_PER_FILE
 ) -> Iterator[DatedFile]:
-    """Write batches, whose IDs rise, to files in a folder; give each file when it is complete and on the disk.
+    """Write batches, in ascending order of IDs, to files in a folder; yield each file when it is complete and synced.
 
     prefix  of the files' names; nobody else may use it
-    Raises ArchiveError when the IDs do not rise.
+    Raises ArchiveError when the IDs are not ascending.
     """
     disk.make_folder(folder)
     schema = file_schema()
@@ -142,7 +142,7 @@ def write_files(
         for day, batch in by_day(conformed(whole, schema)):
             ids = batch.column("id")
             if parse_entry_id(ids[0].as_py()) <= last or first_disorder(batch) is not None:
-                raise ArchiveError(f"the source gave entries out of order, near {ids[0].as_py()}")
+                raise ArchiveError(f"the source returned entries out of order, near {ids[0].as_py()}")
             last = parse_entry_id(ids[-1].as_py())
             if writer is not None and (writer.day != day or writer.rows >= rows_per_file):
                 yield writer.close(disk)
@@ -157,7 +157,7 @@ def write_files(
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of the file schema, without what Spark adds to types on the way (nullability)."""
+    """The columns of the file schema, without what Spark adds to types (nullability)."""
     arrays = []
     for wanted in schema:
         array = batch.column(batch.schema.get_field_index(wanted.name))
@@ -172,7 +172,7 @@ def by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     while start < batch.num_rows:
         ms = ms_of(parse_entry_id(ids[start].as_py()))
         day = date_of(ms)
-        # The first row of a later date, by bisection: most batches have none, and end after the first look.
+        # The first row of a later date, by bisection: most batches have none, and are done after one comparison.
         stop = batch.num_rows
         if date_of(ms_of(parse_entry_id(ids[stop - 1].as_py()))) != day:
             end = last_id_of(ms // DAY_MS * DAY_MS + DAY_MS - 1)
@@ -193,7 +193,7 @@ def first_disorder(batch: pa.RecordBatch) -> int | None:
     if batch.num_rows < 2:
         return None
     ms, seq = batch.column("ms"), batch.column("seq")
-    if ms.null_count or seq.null_count:  # IDs that do not fit: look at their texts
+    if ms.null_count or seq.null_count:  # IDs that do not fit: compare their texts
         ids = ids_of(batch.column("id"))
         return next((row for row in range(1, len(ids)) if ids[row] <= ids[row - 1]), None)
     rises = pc.or_(pc.greater(ms[1:], ms[:-1]), pc.and_(pc.equal(ms[1:], ms[:-1]), pc.greater(seq[1:], seq[:-1])))
@@ -212,7 +212,7 @@ def hash_of(path: Path) -> str:
 
 
 def open_file(root: Path, record: FileRecord) -> pq.ParquetFile:
-    """Open a file of the archive; raises CorruptArchiveError when it is missing or is not the one of the manifest."""
+    """Open a file of the archive; raises CorruptArchiveError when it is missing or differs from its manifest."""
     path = root / record.path
     try:
         if path.stat().st_size != record.size:
@@ -285,13 +285,13 @@ def bounds_within(ids: pa.Array | pa.ChunkedArray, low: int, high: int) -> tuple
 
 
 def near(ranges: Sequence[tuple[int, int]], low: int, high: int) -> Sequence[tuple[int, int]]:
-    """Those of the ranges [low, high], which rise and do not overlap, that have IDs in [low, high]."""
+    """Those of the ranges, ascending and disjoint, that have IDs in [low, high]."""
     first = bisect_left(ranges, low, key=lambda each: each[1])
     return ranges[first : bisect_right(ranges, high, lo=first, key=lambda each: each[0])]
 
 
 def without(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    """Batches, whose IDs rise, less the rows with IDs in any of the ranges [low, high], which rise and do not overlap."""
+    """Batches in ascending order of IDs, without the rows with IDs in any of the ranges, ascending and disjoint."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -307,5 +307,5 @@ def without(batches: Iterable[pa.RecordBatch], ranges: Sequence[tuple[int, int]]
 
 
 def placed(file: DatedFile, path: str) -> FileRecord:
-    """The record of a file that has got its place."""
+    """The record of a file that has been moved into place."""
     return dataclasses.replace(file.record, path=path)

@@ -1,4 +1,4 @@
-"""Reads what is archived, also while an archiver replaces files beside it (merged ones, and those that entries are left out of)."""
+"""Reads what is archived, also while an archiver replaces files (to merge them, or to delete entries)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_archived(
     Raises CorruptArchiveError for a file that is not there although the newest manifests name it.
     """
     log = log or ManifestLog.read(layout, stream)
-    looks = 0  # in vain, one after the other
+    looks = 0  # consecutive failures
     while True:
         try:
             for file in log.files:
@@ -61,7 +61,7 @@ def read_file(
     groups: tuple[int, int],
     batch_rows: int = 10_000,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with IDs in [low, high] of the row groups [first, stop) of a file; from what took its place, if it is gone."""
+    """The rows with IDs in [low, high] of the row groups [first, stop) of a file; from its replacement, if it is gone."""
     columns = list(columns)
     try:
         yield from read_rows(layout.root, file, low, high, columns, groups=groups, batch_rows=batch_rows)

@@ -1,8 +1,8 @@
 """Puts what is archived back into a stream, with its IDs.
 
 A stream only grows at its end: the IDs that come back must be above all that the target has ever had. So the target is
-usually a new key. A restore that was interrupted is taken up again with `resume`: the target's own last ID says how far it
-came, whatever was acknowledged or not.
+usually a new key. An interrupted restore continues with `resume`: the target's own last ID says how far it
+got, whatever was acknowledged or not.
 
 The source is the archive alone. What is above its boundary is on a server, and is not copied.
 """
@@ -32,7 +32,7 @@ CHUNK = 1000
 
 @dataclass
 class RestoreReport:
-    """What a restore did. IDs as text; None: there was nothing to put back."""
+    """What a restore did. IDs as text; None: there was nothing to restore."""
 
     stream: str
     into: str
@@ -59,8 +59,8 @@ def restore(
     """Append the archived entries of `stream` with IDs in [low, high] to the stream `into`, with their IDs.
 
     options   where the server is, as for format("streamd")
-    resume    go on behind the target's last ID; otherwise the target must be empty of anything at or above the first ID
-    progress  called with the rows put back, and those there are
+    resume    continue after the target's last ID; otherwise the target's last ID must be below the first ID to restore
+    progress  called with the rows restored so far, and their total
     Raises ArchiveError when the target's IDs are in the way, and what reading the archive and the server raises. The
     entries before the failure stay: restore again with `resume`.
     """
@@ -95,8 +95,8 @@ def restore(
 def check_target(into: str, last_generated: int, first: int) -> None:
     if last_generated >= first:
         raise ArchiveError(
-            f"stream {into!r} has had the ID {format_entry_id(last_generated)}, and takes only higher ones: "
-            f"{format_entry_id(first)} cannot be put back there. Name another key, or resume a restore that was cut short"
+            f"stream {into!r} has had the ID {format_entry_id(last_generated)}, and accepts only higher ones: "
+            f"{format_entry_id(first)} cannot be put back there. Name another key, or resume an interrupted restore"
         )
 
 

@@ -17,9 +17,9 @@ For each stream, under its lock, one step after the other; the next run recovers
     trimmed     all of it is
     merge ...   staged, verified, moving, moved, pending, committed: small files have been merged (see work.py)
     checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
-    released    the lock is given back
+    released    the lock is released
 
-`hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is given back;
+`hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is released;
 after anything else that ends a run it expires, or is taken from the dead process.
 
 What is trimmed is only what manifests older than `trim_delay` name, so that readers that planned with an older manifest
@@ -76,7 +76,7 @@ STEPS = (
 )  # fmt: skip
 
 Progress = Callable[[str, str, int, int], None]
-"""Called with stream, step, what is done of it, what there is to do."""
+"""Called with stream, step, work done in it, and work in all."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class ArchiveSettings:
 
     hot_window_ms: int = 86_400_000  # what is younger stays on the server only
     trim: bool = True  # whether to trim at all
-    trim_delay_ms: int = 900_000  # what a manifest names is trimmed when the manifest is so old
+    trim_delay_ms: int = 900_000  # how old a manifest must be before what it names is trimmed
     ignored_groups: frozenset[str] = frozenset()  # groups that need not have seen what is trimmed
-    allow_gaps: bool = False  # go on although entries were trimmed before they were archived
+    allow_gaps: bool = False  # continue although entries were trimmed before they were archived
     depth: Depth = "ids"  # how thoroughly files are compared with the server before a commit
-    lock_ttl_ms: int = 60_000  # after so long without a sign of life another archiver may take over
+    lock_ttl_ms: int = 60_000  # after this time without a renewal another archiver may take over
     lock_wait_ms: int = 0  # how long to wait for another archiver
-    merge_files: int = 32  # so many small files of a date become one
-    checkpoint_every: int = 64  # after so many manifests it is written down what they come to
+    merge_files: int = 32  # this number of small files of a date are merged
+    checkpoint_every: int = 64  # a checkpoint is written after this number of manifests
 
 
 @dataclass
@@ -106,13 +106,13 @@ class StreamReport:
     rows: int = 0  # archived by this run
     files: int = 0
     bytes: int = 0
-    deleted_meanwhile: int = 0  # of those rows, gone from the server before they were compared with it
-    trimmed: int = 0  # entries taken off the server
+    deleted_meanwhile: int = 0  # of those rows, removed from the server before they were compared
+    trimmed: int = 0  # entries removed from the server
     trimmed_to: str | None = None
     held_by: dict[str, str] = field(
         default_factory=dict
-    )  # groups that still need archived entries, and up to where not
-    held_by_readers: str | None = None  # the boundary that readers hold
+    )  # groups that still need archived entries, and up to which ID they do not
+    held_by_readers: str | None = None  # the boundary that readers lease
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
@@ -153,7 +153,7 @@ def archive(
 
     options  those of format("streamd"): where the server is, and stream, streams or streamPattern
     spark    the session whose tasks read and write; None: this process does, without Spark
-    A stream that cannot be archived does not keep the others from it: its report says why (`is_success` is False then).
+    A stream that cannot be archived does not stop the others: its report says why (`is_success` is False then).
     Raises what concerns all of them: OptionError, UnreachableError, ArchiveError.
     """
     disk = Disk()
@@ -171,7 +171,7 @@ SELECTION = frozenset({"stream", "streams", "streampattern", "archive"})
 
 
 def engine_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without those that select streams: the engine gets each of them."""
+    """The options without those that select streams: the engine is given one stream at a time."""
     return {name: value for name, value in options.items() if name.lower() not in SELECTION}
 
 
@@ -186,7 +186,7 @@ def no_progress(stream: str, step: str, done: int, total: int) -> None:
 
 
 class Archiver:
-    """One run. What it needs of the world is handed in."""
+    """One run. All its dependencies are passed in."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Archiver:
         return report
 
     def archive_stream(self, stream: str) -> StreamReport:
-        """Archive one stream; what goes wrong with it is in the report."""
+        """Archive one stream; failures are in the report."""
         report = StreamReport(stream)
         started = time.monotonic()
         try:
@@ -268,7 +268,7 @@ class StreamRun(StreamWork):
         seen = self.log.sequence
         self.recover(self.settings.trim_delay_ms)
         self.hook("recovered")
-        if self.log.sequence != seen:  # one that was taken over from has committed until then
+        if self.log.sequence != seen:  # the previous holder of the lock has committed meanwhile
             state = self.check()
         self.step("trim")
         self.trim(state)
@@ -309,7 +309,7 @@ class StreamRun(StreamWork):
         self.hook("staged")
         self.refresh()
         if not files:
-            # The range is empty. No manifest, then: runs of idle streams would pile them up.
+            # The range is empty. No manifest, then: they would pile up for idle streams.
             self.disk.remove_tree(staging)
             return
         self.step("verify")
@@ -370,14 +370,14 @@ class StreamRun(StreamWork):
         groups = find_groups(self.connection, self.stream)
         ignored = self.settings.ignored_groups
         self.note_holders(groups, boundary, leased)
-        # ACKED knows every entry that a group needs; but it cannot leave a group out.
+        # ACKED keeps every entry that a group needs, but cannot ignore a group.
         by_server = self.features.has_acked_trim and not any(group.name in ignored for group in groups)
         limit = trim_limit(boundary, leased=leased, groups=() if by_server else groups, ignored=ignored)
         if limit == 0 or state.first_entry is None or state.first_entry > limit:
             return
         noted = self.trimmed_to()
         for cut in self.cuts(max(state.first_entry - 1, noted), limit):
-            # Noted before anything is gone, and in one go with it: readers look at the note after they have read.
+            # Noted before anything is trimmed, in the same transaction: readers look at the note after they have read.
             threshold = format_entry_id(min(cut + 1, MAX_ID))
             policy = ("ACKED",) if by_server else ()
             _, trimmed = self.lock.guarded(
@@ -395,7 +395,7 @@ class StreamRun(StreamWork):
         return 0 if noted is None else parse_entry_id(noted)
 
     def cuts(self, done: int, limit: int) -> Iterator[int]:
-        """Where to trim to, one after the other: a row group at a time, so that the server is not kept from others."""
+        """The IDs to trim to, in order: a row group at a time, so that other clients of the server do not wait."""
         if done < limit:
             last_manifests = (file for file in self.log.files if file.last > done)
             for cut in (group.last for file in last_manifests for group in file.row_groups):

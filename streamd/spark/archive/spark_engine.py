@@ -106,7 +106,7 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
         done.set()
         watcher.join()
         for name, value in before.items():
-            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None takes it away
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
 
 
 # --- The data source that the tasks write through -------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class StagingSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> StagingWriter:
         if overwrite:
-            raise ArchiveError("files of an archive are not written over")
+            raise ArchiveError("files of an archive are not overwritten")
         return StagingWriter(str(self.options["folder"]), int(self.options.get("rowsPerFile", ROWS_PER_FILE)))
 
 
@@ -142,7 +142,7 @@ class StagingWriter(DataSourceArrowWriter):
 
         folder = Path(self.folder)
         written = []
-        prefix = uuid.uuid4().hex  # of this attempt; others of the same task may be at work
+        prefix = uuid.uuid4().hex  # of this attempt; others of the same task may be running
         for file in write_files(iterator, folder, prefix, Disk(), rows_per_file=self.rows_per_file):
             record = dataclasses.replace(file.record, path=Path(file.record.path).name)
             written.append((file.day, record.to_json()))

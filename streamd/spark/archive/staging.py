@@ -1,4 +1,4 @@
-"""How an archiver gets entries of a stream into files: an engine copies a range to a staging folder.
+"""How an archiver writes entries of a stream to files: an engine copies a range to a staging folder.
 
 LocalEngine   in this process: for machines without Java, and for small streams
 SparkEngine   by a Spark job (spark_engine.py)
@@ -19,7 +19,7 @@ from streamd.spark.wire.options import ConnectionOptions
 __all__ = ["Engine", "LocalEngine", "Progress"]
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is, in parts of equal weight."""
+"""Called with the parts done and the number of parts; all parts take about equally long."""
 
 
 class Engine(Protocol):

@@ -1,4 +1,4 @@
-"""How far the streams of an archive are archived, and what holds trimming back."""
+"""How far the streams of an archive are archived, and what prevents trimming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StreamStatus:
     trimmed_to: str | None = None
     held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
     held_by_readers: str | None = None
-    locked_by: dict[str, Any] | None = None  # the run that is at work
+    locked_by: dict[str, Any] | None = None  # the run that holds the lock
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

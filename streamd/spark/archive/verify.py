@@ -48,7 +48,7 @@ def compare_with_server(
 
 
 def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch], where: str = "on the server") -> int:
-    """Walk through both, which rise by ID. Returns how many are in `written` only; raises VerifyError for any in `held`
+    """Walk through both, in ascending order of IDs. Returns how many are in `written` only; raises VerifyError for any in `held`
     only, or with other fields.
 
     where  what `held` is, for the error's text
@@ -73,13 +73,13 @@ def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch]
         theirs.skip(at)
         our_id, their_id = left.column(0)[at].as_py(), right.column(0)[at].as_py()
         if parse_entry_id(our_id) > parse_entry_id(their_id):
-            raise VerifyError(f"entry {their_id} is {where}, and not in what was written")
-        # All of ours before theirs are gone; by bisection, for the case that a whole range was trimmed meanwhile.
+            raise VerifyError(f"entry {their_id} is {where}, but not in what was written")
+        # All of ours before theirs are gone; skipped by bisection, because a whole range may have been trimmed.
         below, _ = bounds_within(left.column(0), parse_entry_id(their_id), MAX_ID)
         ours.skip(below - at)
         gone += below - at
     if theirs.count:
-        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is {where}, and not in what was written")
+        raise VerifyError(f"entry {theirs.peek(1).column(0)[0].as_py()} is {where}, but not in what was written")
     return gone
 
 
@@ -88,7 +88,7 @@ def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
 
 
 class Walk:
-    """A walk through batches, a few rows at a time. `count`: rows that can be looked at now; 0 at the end."""
+    """A walk through batches, a few rows at a time. `count`: rows available now; 0 at the end."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches: Iterator[pa.RecordBatch] = iter(batches)
@@ -106,7 +106,7 @@ class Walk:
 
     def peek(self, count: int) -> pa.RecordBatch:
         if self._batch is None:
-            raise IndexError("the walk is at its end")
+            raise IndexError("the walk has ended")
         return self._batch.slice(self._at, count)
 
     def skip(self, count: int) -> None:
@@ -116,7 +116,7 @@ class Walk:
             self._next()
 
     def skip_all(self) -> int:
-        """Go to the end; how many rows there were."""
+        """Skip to the end; return how many rows there were."""
         skipped = 0
         while self.count:
             skipped += self.count
@@ -173,7 +173,7 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
 
 
 def checkpoint_faults(log: ManifestLog) -> list[str]:
-    """Does the checkpoint say what the manifests below it come to, as far as those are still there?"""
+    """Does the checkpoint agree with the manifests below it, as far as those still exist?"""
     for _ in range(LOOKS):
         base = log.base
         if base is None:
@@ -182,7 +182,7 @@ def checkpoint_faults(log: ManifestLog) -> list[str]:
         try:
             earlier = ManifestLog.read_up_to(log.layout, log.stream, number)
         except CorruptArchiveError as error:
-            # Unless an archiver has removed them meanwhile, for the sake of a later checkpoint.
+            # Unless an archiver has removed them meanwhile, because there is a later checkpoint.
             log = ManifestLog.read(log.layout, log.stream)
             if log.base is not None and log.base.last.sequence > number:
                 continue
@@ -190,7 +190,7 @@ def checkpoint_faults(log: ManifestLog) -> list[str]:
         if earlier.files == list(base.files) and earlier.boundary == base.last.high:
             return []
         break
-    return [f"checkpoint {number} is not what the manifests up to it come to"]
+    return [f"checkpoint {number} does not agree with the manifests up to it"]
 
 
 def file_faults(log: ManifestLog, *, quick: bool) -> Iterator[str]:
@@ -203,7 +203,7 @@ def file_faults(log: ManifestLog, *, quick: bool) -> Iterator[str]:
         try:
             verify_file(log.layout, file, quick=quick)
         except (CorruptArchiveError, OSError, pa.ArrowException) as error:
-            # Only what still counts is asked for: a checkpoint forgets what was replaced once that is gone.
+            # Only files that still count are checked: a checkpoint forgets replaced files once they are removed.
             log = ManifestLog.read(log.layout, log.stream, known=log)
             if any(each.path == file.path for each in log.files):
                 yield str(error)
@@ -214,7 +214,7 @@ def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
     if quick:
         return
     if file.sha256 and hash_of(layout.root / file.path) != file.sha256:
-        raise CorruptArchiveError(f"{file.path}: its bytes are not those that were written")
+        raise CorruptArchiveError(f"{file.path}: its bytes are not what was written")
     for at, group in enumerate(file.row_groups):
         batches = read_rows(
             layout.root, file, group.first, group.last, ("id", "ms", "seq"), groups=(at, at + 1), batch_rows=group.rows
@@ -228,4 +228,4 @@ def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
             or parse_entry_id(ids[-1].as_py()) != group.last
             or first_disorder(found[0]) is not None
         ):
-            raise CorruptArchiveError(f"{file.path}: the IDs of row group {at} are not those of its manifest")
+            raise CorruptArchiveError(f"{file.path}: the IDs of row group {at} differ from its manifest")

@@ -3,7 +3,7 @@
     held(...)      the lock, for as long as a block runs
     StreamWork     the steps that runs (run.py) and deletions (delete.py) share
 
-Files are rewritten to be merged, since runs that are short after each other leave many small ones, and to leave entries out.
+Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries.
 A rewrite is committed like everything else: new files are staged, compared with those that they replace, moved, and named by
 a manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
 readers that have planned to read them.
@@ -48,23 +48,23 @@ if TYPE_CHECKING:
 __all__ = ["Hook", "StreamWork", "files_to_merge", "find_own_stream", "held", "no_hook"]
 
 Hook = Callable[[str], None]
-"""Called with the name of each step that is reached; tests kill the process there."""
+"""Called with the name of each step as it is reached; tests kill the process there."""
 
 Range = tuple[int, int]
 """IDs [low, high]."""
 
 
 def no_hook(step: str) -> None:
-    """Work that nobody disturbs."""
+    """No hook: work that no test interrupts."""
 
 
 @contextmanager
 def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]:
-    """Renew a lock while a block runs, and give it back after that; not when the process ends (see lock.py).
+    """Renew a lock while a block runs, and release it after that; not when the process ends (see lock.py).
 
     The lock's connection may be another one at the end (see StreamWork.refresh), which is closed here.
-    Raises LockLostError for what goes wrong in the block because another has taken over: that one removes what this one has
-    written, or is about to replace.
+    Raises LockLostError for failures in the block that happen because another archiver has taken over, which removes or
+    replaces the files of this one.
     """
     given = lock.connection
     try:
@@ -80,7 +80,7 @@ def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]
         lock.release()
         raise
     except BaseException:
-        # The end of the process: nothing is tidied up, as nothing would be after a SIGKILL.
+        # The end of the process: nothing is cleaned up, as nothing would be after a SIGKILL.
         lock.stop_renewing()
         raise
     finally:
@@ -93,8 +93,8 @@ def find_own_stream(
 ) -> tuple[StreamState | None, bool]:
     """What the server says of the stream, and whether the first entry that was not archived is still there.
 
-    Raises what check_incarnation does when it is not the stream of the manifests: another server, or a recreated stream.
-    Then nothing may be removed, for the lock that the real archiver holds may be another one too.
+    Raises as check_incarnation does when it is not the stream of the manifests: another server, or a recreated stream.
+    Then nothing may be removed: the real archiver may hold its lock on another server.
     """
     last, state = log.last, find_state(connection, log.stream)
     if state is None and may_be_gone:
@@ -106,7 +106,7 @@ def find_own_stream(
 
 
 class StreamWork:
-    """One stream, its manifests, and what may be done to them by the holder of the lock."""
+    """One stream, its manifests, and what the holder of the lock may do to them."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class StreamWork:
         self.hook = hook
         self.features: Features = server_features(connection)
         self.log = ManifestLog(layout, self.stream)
-        self._placed = 0  # files that have got their place
+        self._placed = 0  # files that have been moved into place
 
     def refresh(self) -> None:
         """After work that may have taken hours: reconnect if the connection was closed meanwhile."""
         try:
             self.connection.command("PING")
-        except UnreachableError:  # by which it is closed on this side, too
+        except UnreachableError:  # which closes it on this side, too
             self.connection = self.lock.connection = connect(self.connection.options)
 
     # --- Recovering
@@ -140,8 +140,8 @@ class StreamWork:
     def recover(self, replaced_delay_ms: int) -> None:
         """Clean up after a run that ended midway. The order matters: see manifest.py.
 
-        What is asked of the server must be the archive's own stream: see `find_own_stream` before.
-        replaced_delay_ms  files that have been replaced so long ago are removed
+        The server's stream must be the one that was archived: call `find_own_stream` before.
+        replaced_delay_ms  files that were replaced at least this long ago are removed
         """
         lying = list(self.layout.data_files(self.stream))
         staging = list(self.layout.staging_folders(self.stream))
@@ -160,7 +160,7 @@ class StreamWork:
         self.lock.raise_token(self.log.token)
 
     def remove_replaced(self, delay_ms: int) -> None:
-        """Remove the files that were replaced so long ago that nobody reads them any more."""
+        """Remove the files that were replaced long enough ago."""
         now_ms = server_ms(self.connection)
         for path, moment in self.log.replaced.items():
             if moment <= now_ms - delay_ms and (lying := self.layout.root / path).exists():
@@ -169,9 +169,9 @@ class StreamWork:
     # --- Committing
 
     def move(self, files: Iterable[DatedFile], prefix: str = "") -> list[FileRecord]:
-        """Give files their final names, and bring those to the disk.
+        """Give files their final names, and sync those.
 
-        prefix  before the names of the steps that the hook is called with
+        prefix  put before the names of the steps that the hook is called with
         """
         self.lock.check()
         records, folders = [], set()
@@ -200,11 +200,11 @@ class StreamWork:
     # --- Rewriting
 
     def rewrite(self, groups: Sequence[Sequence[FileRecord]], leave_out: Sequence[Range] = (), *, prefix: str) -> int:
-        """Replace files, each group of them by one, and leave entries with these IDs out. Returns how many those were.
+        """Replace each group of files by one file, without the entries with these IDs. Returns how many those were.
 
         groups     neighbours among the files that count, in order
-        leave_out  ranges of IDs in order, which do not overlap
-        prefix     before the names of the steps that the hook is called with
+        leave_out  ranges of IDs, ascending and disjoint
+        prefix     put before the names of the steps that the hook is called with
         """
         last, files = self.log.last, [file for group in groups for file in group]
         if last is None or not files:
@@ -226,7 +226,7 @@ class StreamWork:
         return sum(each.rows for each in files) - manifest.rows
 
     def rewritten(self, last: Manifest, files: Iterable[FileRecord] = (), replaced: Iterable[str] = ()) -> Manifest:
-        """The manifest after the last one, by which files take the place of others."""
+        """The next manifest, by which files replace others."""
         files = tuple(files)
         return replace(
             last,
@@ -243,10 +243,10 @@ class StreamWork:
         )
 
     def check_bytes(self, files: Iterable[FileRecord]) -> None:
-        """Raise CorruptArchiveError for a file that is not as it was written."""
+        """Raise CorruptArchiveError for a file that differs from what was written."""
         for file in files:
             if file.sha256 and hash_of(self.layout.root / file.path) != file.sha256:
-                raise CorruptArchiveError(f"{file.path}: its bytes are not those that were written")
+                raise CorruptArchiveError(f"{file.path}: its bytes are not what was written")
 
     def rows_of(self, files: Iterable[FileRecord], columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """What files hold, in order."""
@@ -254,14 +254,14 @@ class StreamWork:
             yield from read_rows(self.layout.root, file, 0, MAX_ID, columns)
 
     def compare(self, old: Sequence[FileRecord], leave_out: Sequence[Range], new: Sequence[FileRecord]) -> None:
-        """Raise VerifyError unless new files hold what the old ones do, less what is left out: entry by entry."""
+        """Raise VerifyError unless new files hold what the old ones do, except what is left out: entry by entry."""
         columns = ("id", "fields")
         wanted = without(self.rows_of(old, columns), leave_out)
         if count_gone(self.rows_of(new, columns), wanted, "in the files before"):
-            raise VerifyError("the rewritten files hold entries that those before do not")
+            raise VerifyError("the rewritten files hold entries that the old ones do not")
 
     def merge(self, at_least: int) -> bool:
-        """Merge small files of one date if there are so many of them; whether there were."""
+        """Merge small files of one date if there are enough of them; return whether there were."""
         groups = files_to_merge(self.log.files, at_least, lambda file: date_in(file.path))
         if not groups:
             return False
@@ -271,7 +271,7 @@ class StreamWork:
     # --- Checkpoints
 
     def checkpoint(self, every: int) -> bool:
-        """Write a checkpoint if there have been so many manifests since the last one; whether it was written."""
+        """Write a checkpoint if there have been enough manifests since the last one; return whether it was written."""
         if len(self.log.manifests) < every:
             return False
         pending = self.log.write_pending_checkpoint(self.run_name, self.disk)
@@ -287,7 +287,7 @@ class StreamWork:
 def files_to_merge(
     files: Iterable[FileRecord], at_least: int, date_of: Callable[[FileRecord], str], *, max_rows: int = ROWS_PER_FILE
 ) -> list[list[FileRecord]]:
-    """Files, in order, of which each group is to become one file: neighbours of one date.
+    """Groups of neighbouring files of one date, in order, each of which is to become one file.
 
     The last ones of a date, back to one that has no more rows than those after it together. So a row is copied a few times
     only (about log2 of the number of files), however many small files come one after the other.

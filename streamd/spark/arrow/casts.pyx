@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Texts to values: integers, floating-point numbers, booleans, decimals, dates and timestamps.
 
-Each function reads the whole text, white space around it aside (a date has none), and is false when it is no such
-value. The short ones that other modules call for every entry are in casts.pxd.
+Each function reads the whole text, ignoring white space around it (except for dates), and is false when it is not such
+a value. The short ones that other modules call for every entry are in casts.pxd.
 """
 
 from libc.math cimport INFINITY, NAN
@@ -29,7 +29,7 @@ cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_
     if not read_unsigned(p, n, &size):
         return False
     if is_negative:
-        # low is negative: -(low + 1) + 1 is its size without overflow.
+        # low is negative: -(low + 1) + 1 is its magnitude, without overflow.
         if size > <uint64_t>(-(low + 1)) + 1:
             return False
         out[0] = <int64_t>(0 - size)
@@ -41,7 +41,7 @@ cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_
 
 
 cdef int matches(const char *p, size_t n, const char *word, size_t word_length) noexcept nogil:
-    """Whether the text is the (lower-case) word, in whatever case."""
+    """Whether the text is the (lower-case) word, ignoring case."""
     cdef size_t i
     if n != word_length:
         return False
@@ -52,7 +52,7 @@ cdef int matches(const char *p, size_t n, const char *word, size_t word_length) 
 
 
 cdef int read_exponent(const char *p, const char *end, int *out) noexcept nogil:
-    """Nothing, or `e` and a whole number, up to `end`. Beyond 100000 the value is only large."""
+    """Nothing, or `e` and a whole number, up to `end`. Values beyond 100000 are capped."""
     cdef int value = 0, is_negative = False
     out[0] = 0
     if p == end:
@@ -143,7 +143,7 @@ cdef int slow_double(const char *p, size_t n, double *out) noexcept nogil:
     copy[n] = 0
     with gil:
         try:
-            out[0] = PyOS_string_to_double(copy, NULL, NULL)     # above the greatest: infinity
+            out[0] = PyOS_string_to_double(copy, NULL, NULL)     # above the largest: infinity
         except ValueError:
             return False
     return True

@@ -2,7 +2,7 @@
 """The columns of a record batch while they are filled: one Builder each, the buffers of one Arrow array.
 
 A Builder has values, or offsets with bytes, and a bitmap of what is not null from the first null on. `take_column`
-hands its blocks over to Python objects, which free them when Arrow releases them; `start_builder` starts new ones. A
+transfers its blocks to Python objects, which free them when Arrow releases them; `start_builder` starts new ones. A
 Builder can drop its last row, for rows that turn out not to fit.
 
 Always: offsets have one element more than rows.
@@ -42,7 +42,7 @@ cdef int start_builder(Builder *b) noexcept nogil:
 
 
 cdef int width_of(Kind kind) noexcept nogil:
-    """Bytes of a value; 0 for a kind whose values do not all have the same whole number of bytes."""
+    """Bytes of a value; 0 for kinds without a fixed whole number of bytes."""
     if kind == INT8:
         return 1
     if kind == INT16:
@@ -57,7 +57,7 @@ cdef int width_of(Kind kind) noexcept nogil:
 
 
 cdef int set_bit(Bytes *bitmap, Py_ssize_t at, int value) noexcept nogil:
-    """Set a bit at the end of a bitmap, or one before it."""
+    """Set a bit of a bitmap, at its end or before it."""
     cdef size_t byte = <size_t>at >> 3
     cdef uint8_t mask = <uint8_t>(1 << (at & 7))
     if byte >= bitmap.length:
@@ -118,7 +118,7 @@ cdef void drop_row(Builder *b) noexcept nogil:
 
 
 cdef int append_cast(Builder *b, const char *p, size_t n) noexcept nogil:
-    """Append a text as a value of the column's type: DONE, MORE when it is none (nothing is appended), or a failure."""
+    """Append a text as a value of this type: DONE, MORE if it is not one (nothing is appended), or a failure."""
     cdef int64_t number = 0
     cdef double real = 0
     cdef float short_real
@@ -169,7 +169,7 @@ cdef int append_cast(Builder *b, const char *p, size_t n) noexcept nogil:
 
 
 cdef object take_column(object pyarrow, Builder *b, object kind):
-    """The rows of a column as an Arrow array of this type. The Builder is to be started again."""
+    """The rows of a column as an Arrow array of this type. The Builder must be started again."""
     valid = None
     nulls, rows = b.nulls, b.rows
     if nulls:

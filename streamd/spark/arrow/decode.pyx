@@ -5,8 +5,8 @@
       *2\\r\\n  $3\\r\\n5-1\\r\\n  *2\\r\\n  $1\\r\\na\\r\\n  $2\\r\\n20\\r\\n    an entry: ID, then fields and values
       *2\\r\\n ...
 
-The contract: receive into `space()`, report with `advance(n)` how many bytes came, until it returns True: the reply
-is complete. `take()` gives the rows so far as a batch; between two replies, or in the middle of one. Entries are
+The contract: receive into `space()`, and report with `advance(n)` how many bytes came, until it returns True: the reply
+is complete. `take()` returns the rows so far as a batch, between two replies or in the middle of one. Entries are
 decoded as they become complete, however the bytes are cut; state is kept only for the entry that is not complete:
 
     input         pos                 pos + cursor          size                     room
@@ -15,12 +15,12 @@ decoded as they become complete, however the bytes are cut; state is kept only f
                        spans: where the entry's strings are, counted from pos
 
 so time is linear in the bytes, and memory is bounded by the longest entry, a receive buffer, and the rows not taken.
-What becomes of an entry is decided in rows.pyx.
+rows.pyx decides how an entry becomes a row.
 
 Always: pos <= pos + cursor <= size <= room.
 
-Trust: the bytes come from a server that the user named, but are checked as if they did not: lengths against what is
-there, counts against nothing, since they reserve nothing.
+Trust: the bytes come from a server that the user named, but are checked as if they did not. Lengths are compared with
+what is there; counts need no check, since nothing is reserved by them.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ from streamd.spark.errors import ServerError
 __all__ = ["EntryDecoder"]
 
 cdef enum:
-    RECEIVE_BYTES = 256 * 1024      # room that space() gives at least
+    RECEIVE_BYTES = 256 * 1024      # least room that space() returns
     MAX_ERROR_LINE = 64 * 1024
 
 
@@ -47,7 +47,7 @@ cdef enum:
 cdef inline int read_header(
     const char *p, const char *end, char marker, int64_t *out, const char **after
 ) noexcept nogil:
-    """Read `<marker><number>\\r\\n`; DONE with what stands behind it, MORE, or BAD_BYTES."""
+    """Read `<marker><number>\\r\\n`; DONE with a pointer behind it, MORE, or BAD_BYTES."""
     cdef const char *q = p + 1
     cdef int64_t value = 0
     cdef int is_negative = False
@@ -124,7 +124,7 @@ cdef class EntryDecoder:
         cdef char *moved
         cdef size_t needed
         if self.pos > 0:
-            # What is left is less than an entry; it goes to the front.
+            # What is left is less than an entry; it moves to the front.
             memmove(self.input, self.input + self.pos, self.size - self.pos)
             self.size -= self.pos
             self.pos = 0
@@ -140,7 +140,7 @@ cdef class EntryDecoder:
     def advance(self, Py_ssize_t received):
         cdef int outcome
         if received < 0 or <size_t>received > self.room - self.size:
-            raise ValueError("more than there was room for")
+            raise ValueError("more bytes than there was room for")
         self.size += received
         if self.reply_length < 0 or self.reply_entries == self.reply_length:
             outcome = self.start_reply()
@@ -161,7 +161,7 @@ cdef class EntryDecoder:
         if outcome >= 0:
             return outcome == DONE
         if outcome == BAD_BYTES:
-            raise ProtocolError("the server's answer is no reply to XRANGE")
+            raise ProtocolError("the server's answer is not a reply to XRANGE")
         if self.builder is None or outcome == NO_MEMORY:
             raise MemoryError
         raise self.builder.failure(outcome, &self.entry)
@@ -209,7 +209,7 @@ cdef class EntryDecoder:
         return DONE
 
     cdef int skim(self) noexcept nogil:
-        """Find the strings of the entry at pos, going on where it stopped. DONE, MORE, BAD_BYTES or NO_MEMORY."""
+        """Find the strings of the entry at pos, continuing where it stopped. DONE, MORE, BAD_BYTES or NO_MEMORY."""
         cdef const char *start = self.input + self.pos
         cdef const char *end = self.input + self.size
         cdef const char *p = start + self.cursor
@@ -307,7 +307,7 @@ cdef class EntryDecoder:
             and add_bytes(&self.noted, <const char *>&self.total_bytes, 8)
         )
 
-    # --- Giving out -------------------------------------------------------------------------------------------------
+    # --- Results ---------------------------------------------------------------------------------------------------
 
     def take(self):
         self.row_bytes = 0

@@ -58,7 +58,7 @@ cdef enum:
     MAX_HEADER = 24         # `$`, 20 digits, CR LF
     MAX_PREFIX = 256        # headers of one request without those of its fields
 
-# What writing a row says. Negative: why it failed.
+# Results of writing a row. Negative: why it failed.
 cdef enum Outcome:
     NO_FIELDS = -6
     NULL_NAME = -5
@@ -102,9 +102,9 @@ cdef const uint8_t *bitmap_of(ArrowArray *array) noexcept nogil:
 
 
 cdef int look_at(View *view, ArrowSchema *schema, ArrowArray *array, int64_t offset) except -1:
-    """View an array of strings. Raises TypeError when it is none.
+    """View an array of strings. Raises TypeError for any other array.
 
-    offset  of the struct around it, which counts on top of its own
+    offset  of the struct around it, which is added to its own
     """
     kind = schema.format
     if schema.dictionary is not NULL or kind not in (b"u", b"z", b"U", b"Z"):
@@ -151,7 +151,7 @@ cdef inline int64_t list_start(ListView *view, int64_t row) noexcept nogil:
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 cdef inline char *put_number(char *p, char marker, int64_t value) noexcept nogil:
-    """Write `<marker><value>\\r\\n`; return what stands behind it."""
+    """Write `<marker><value>\\r\\n`; return the position behind it."""
     cdef char[20] digits
     cdef int n = 0
     p[0] = marker
@@ -329,7 +329,7 @@ cdef class XAddEncoder:
         }[outcome])
 
     cdef inline int reserve(self, size_t more) noexcept nogil:
-        """Make room behind what is written. May move. False when there is no memory."""
+        """Make room behind what is written. May move. False when out of memory."""
         cdef size_t room
         cdef char *moved
         if self.length + more <= self.room:
@@ -434,7 +434,7 @@ cdef class XAddEncoder:
 cdef inline char *put_cell(char *p, View *view, int64_t row) noexcept nogil:
     """Write a string of a column; nothing for a null."""
     cdef int64_t at = start_of(view, row)
-    # What lies below a null is no one's concern.
+    # The bytes below a null are undefined.
     return put_string(p, view.data + at, 0 if is_null(view, row) else start_of(view, row + 1) - at)
 
 

@@ -1,10 +1,10 @@
-"""The tables that entries become, as the compiled decoders fill them. Knows Arrow, and nothing of Spark.
+"""The tables that entries become, as the compiled decoders fill them. Depends on Arrow, not on Spark.
 
     Column, TableLayout   what fills each column of a record batch
     default_table()       the default table, or some of its columns
     default_schema()      its Arrow schema
 
-The default table, which loses nothing of an entry:
+The default table, which keeps everything of an entry:
 
     id      string      `ms-seq`, canonical
     ms      int64       null above 2^63-1, as are the next two when they cannot hold the value; `id` holds everything
@@ -33,7 +33,7 @@ DEFAULT_KINDS = {
     "stream": "string",
     "fields": "pairs",
 }
-"""How the columns of the default table are made."""
+"""How the columns of the default table are built."""
 
 
 @dataclass(frozen=True)

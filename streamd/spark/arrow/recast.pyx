@@ -4,7 +4,7 @@
     ids     "5-1"      "6-1"            a StringArray
     fields  [(a,20)]   [(a,21),(b,x)]   a ListArray of structs of BinaryArrays, whose strings are read in place
 
-Called for each record batch that archive/full_history.py reads from a file whose rows are to be cast. The types of the
+Called for each record batch that archive/full_history.py reads from a file when rows must be cast. The types of the
 arrays are checked here; their buffers are those that Arrow's Parquet reader has checked.
 """
 
@@ -83,7 +83,7 @@ cdef class RowCaster:
                 if outcome != DONE:
                     break
         if outcome == BAD_BYTES:
-            raise ValueError(f"{ids[row]} is no ID of an entry")
+            raise ValueError(f"{ids[row]} is not an entry ID")
         if outcome != DONE:
             raise self.builder.failure(outcome, &entry)
         return self.builder.take()
@@ -120,7 +120,7 @@ cdef class RowCaster:
 
 
 cdef int set_id(Entry *entry, Strings *ids, Py_ssize_t row) noexcept nogil:
-    """Give an entry the ID of a row. False when it is none."""
+    """Give an entry the ID of a row. False when that is not an ID."""
     cdef Span span = span_of(ids, row)
     cdef const char *p = ids.data + span.at
     cdef const char *dash = <const char *>memchr(p, c'-', span.length)

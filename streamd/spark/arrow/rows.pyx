@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Entries as rows of a table: wherever the strings of an entry are, they get into the columns here.
+"""Entries as rows of a table: wherever the strings of an entry come from, they are put into columns here.
 
     EntryDecoder (decode.pyx)   replies of a server   --+
                                                         +-->  Entry  -->  RowBuilder  -->  record batch
@@ -171,7 +171,7 @@ cdef class RowBuilder:
     cdef void find_fields(self, const Entry *entry) noexcept nogil:
         """Fill `found`: for each column the value of its field, the last one when there are several.
 
-        Entries look alike: `guesses` has, for each place in an entry, the column that its field filled last time.
+        Entries are alike: `guesses` has, for each position in an entry, the column that its field filled last.
         """
         cdef const char *name
         cdef size_t k, length
@@ -213,7 +213,7 @@ cdef class RowBuilder:
         for i in range(self.width):
             if self.columns[i].source != FROM_FIELD or self.found[i].length == <size_t>-1:
                 continue
-            # On a builder of its own, so that the real one stays as it is.
+            # On a separate builder, so that the real one is not changed.
             memset(&trial, 0, sizeof(Builder))
             trial.kind = self.builders[i].kind
             trial.precision = self.builders[i].precision
@@ -225,7 +225,7 @@ cdef class RowBuilder:
                 return MalformedError(
                     f"entry {entry.id[:entry.id_length].decode()} of stream "
                     f"{self.stream.decode(errors='backslashreplace')}: "
-                    f"field {self.names[i].decode()} is no {self.types[i]}: {value[:100]!r}"
+                    f"field {self.names[i].decode()} is not of type {self.types[i]}: {value[:100]!r}"
                 )
         return MalformedError("an entry does not fit the schema")
 
@@ -261,7 +261,7 @@ cdef int append_pairs(Builder *b, const Entry *entry) noexcept nogil:
 
 
 cdef int append_fault(Builder *b, const Entry *entry) noexcept nogil:
-    """The fields as a JSON object, in order and with duplicates; bytes that are no UTF-8 as `\\xff`."""
+    """The fields as a JSON object, in order and with duplicates; bytes that are not UTF-8 as `\\xff`."""
     cdef size_t k
     with gil:
         try:

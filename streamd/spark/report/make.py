@@ -1,12 +1,12 @@
-"""What a report finds out about a stream, and how it is given to programs.
+"""What a report finds out about a stream, and its forms for programs.
 
-    collect(connection, stream, ...)   look, and keep looking for a while: a Report
+    collect(connection, stream, ...)   look at the stream, and watch its groups for a while: a Report
     render_json(report)                all of it as JSON
     write_tables(report, folder)       the same as Parquet files
     publish(connection, report, key)   the state of the groups, as entries of a stream
 
-The shape of the stream (rate, gaps, numbers) may come from Spark instead (`profile`); what groups do is asked of the server in
-any case, and is small.
+The shape of the stream (rate, gaps, numbers) may come from Spark instead (`profile`); the server is asked about groups in
+any case, which is cheap.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class BinRow:
 
 @dataclass(frozen=True)
 class Report(Findings):
-    """Findings that a notebook shows as a page."""
+    """Findings that a notebook displays as a page."""
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page, in a frame of its own, since its style is for a whole page."""
+        """For notebooks: the page in an iframe, since its style is for a whole page."""
         page = html.escape(render_html(self), quote=True)
         return f'<iframe srcdoc="{page}" sandbox="" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
@@ -67,7 +67,7 @@ class Report(Findings):
 
 
 def last_id(connection: Connection, stream: str) -> int:
-    """The greatest ID that the stream has given out: what comes later is beyond it. Raises ServerError without a stream."""
+    """The last ID of the stream: later entries have higher ones. Raises ServerError without a stream."""
     info = connection.command("XINFO", "STREAM", stream_key(stream))
     return parse_entry_id(pairs(info)[b"last-generated-id"])
 
@@ -88,7 +88,7 @@ def collect(
     above: int = 5,
     pending_limit: int = 100_000,
 ) -> Report:
-    """Find out about a stream. Takes `watch_s` when it has groups, and what reading its entries takes.
+    """Find out about a stream. Takes `watch_s` if it has groups, plus the time to read its entries.
 
     profile   how to get the shape of the stream: called with the names of numeric fields and the last ID. The default reads
               the newest `limit` entries from `low` to `high`
@@ -96,7 +96,7 @@ def collect(
     groups    only these
     watch_s   how long to watch the groups, looking every `every_s`; 0: one look
     above     deliveries beyond which a pending entry is a dead letter
-    Raises ServerError, without such a stream among others.
+    Raises ServerError, for example when there is no such stream.
     """
     server = str(server_features(connection))
     high = min(high, last_id(connection, stream))
@@ -172,7 +172,7 @@ def publish(connection: Connection, report: Report, key: str, *, maxlen: int | N
 
 
 def render_json(report: Report) -> str:
-    """All of the report; bytes as text, what is no UTF-8 in them replaced."""
+    """All of the report; bytes as text, with a replacement character for what is not UTF-8."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -181,7 +181,7 @@ def render_json(report: Report) -> str:
             return [plain(each) for each in value]
         if isinstance(value, bytes):
             return value.decode(errors="replace")
-        # Lone surrogates stand for bytes that are no UTF-8; a file of JSON cannot hold them.
+        # Lone surrogates represent bytes that are not UTF-8; JSON files cannot hold them.
         return value.encode(errors="surrogateescape").decode(errors="replace") if isinstance(value, str) else value
 
     return json.dumps(plain(report), ensure_ascii=False, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The contents of a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Findings:
     server: str
     made_ms: int  # Unix time of the server
     length: int  # entries that the server holds
-    source: str  # in words, how the entries were read
+    source: str  # how the entries were read, in words
     profile: Profile
     states: tuple[GroupState, ...]  # at the last look
     lags: tuple[GroupLag, ...]  # at every look

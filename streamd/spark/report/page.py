@@ -1,4 +1,4 @@
-"""A report as a page of HTML: plots and tables, with everything that they need inside."""
+"""A report as a self-contained HTML page: plots and tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ dt { color: var(--dim); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; 
 
 
 def render_html(report: Findings) -> str:
-    """The report as a page: plots and tables, with everything that they need inside. Nothing is loaded, nothing is run."""
+    """The report as a self-contained page: it loads nothing and runs no script."""
     profile = report.profile
     sections = [
         _heading(report),
@@ -127,7 +127,7 @@ def _shape(profile: Profile) -> list[str]:
 def _covered_ms(profile: Profile, start_ms: int) -> int:
     """How much of a bin lies between the first and the last entry: less than all of it at both ends."""
     covered = min(start_ms + profile.bin_ms, profile.last_ms + 1) - max(start_ms, profile.first_ms)
-    # A sliver says nothing about the rate.
+    # A short remainder says nothing about the rate.
     return max(covered, profile.bin_ms // 2, 1)
 
 
@@ -217,7 +217,7 @@ def _histogram(title: str, caption: str, times_s: dict[str, list[float]], unit: 
     for name, found in times_s.items():
         counts = [0] * len(GAP_EDGES_MS)
         for each in found:
-            # Clocks that differ, and IDs that their makers chose, make negative times.
+            # Clocks that differ, and IDs chosen by clients, lead to negative times.
             counts[bisect_right(GAP_EDGES_MS, max(0.0, each * 1000)) - 1] += 1
         stacks[name] = counts
     together = [sum(column) for column in zip(*stacks.values(), strict=True)]
@@ -289,8 +289,8 @@ def _processing(report: Findings) -> list[str]:
         )  # fmt: skip
     return [
         "<h2>Processing, while watching</h2>",
-        "<p>An acknowledgement is seen as an entry that is pending no longer: its time is the middle of what it can be. "
-        "Entries that came and went between two looks are in the means of the table only.</p>",
+        "<p>An acknowledgement is seen as an entry that is no longer pending: its time is the middle of the possible range. "
+        "Entries that came and went between two looks are only in the means of the table.</p>",
         _histogram(
             "processing latency", "Processing: from delivery to acknowledgement",
             _by_group(report, report.acks, lambda each: each.processing_s), "entries",
@@ -316,6 +316,6 @@ def _dead_letters(report: Findings) -> list[str]:
     )
     return [
         f'<h2 class="bad">Dead letters: delivered more than {report.above} times</h2>',
-        f"<p>{len(report.dead_letters):,} pending entries that no consumer gets done with.{more}</p>",
+        f"<p>{len(report.dead_letters):,} pending entries that no consumer finishes.{more}</p>",
         _table(("group", "consumer", "entry", "holds", "deliveries", "idle"), lines, text_columns=4),
     ]

@@ -1,7 +1,7 @@
-"""Plots as SVG text: lines and bands over time, upright bars, lying bars.
+"""Plots as SVG text: lines and bands over time, vertical and horizontal bars.
 
 Colours are the page's (`STYLE` names them, for light and dark), so that a plot is a few kilobytes and needs nothing else: no
-library, no font, no script. Every mark has a `<title>`, which browsers show under the pointer and readers aloud read.
+library, no font, no script. Every mark has a `<title>`, which browsers show as a tooltip and screen readers read.
 Labels may be anything: they are escaped here, and nowhere else.
 """
 
@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 COLOURS = 6
 WIDEST_BAR = 90
 NUMBERED_BARS = 24
-"""As many bars have their value written above them, which may be too small to be seen beside another."""
+"""Up to this number of bars have their value written above them, since a bar may be too small to be seen."""
 LAST_DATE_MS = 253_402_300_799_999
 
 STYLE = """
@@ -51,7 +51,7 @@ class Series:
 
 
 def figure(value: float) -> str:
-    """A number for an axis: short, and no more exact than it needs to be."""
+    """A number for an axis: short, with as many digits as needed."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -62,7 +62,7 @@ def figure(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the unit that suits it."""
+    """A length of time in a suitable unit."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     for length, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def when(ms: int, step_ms: int = 1) -> str:
-    """A moment, in UTC, as exact as the step between moments."""
+    """A moment, in UTC, with the precision of the step between moments."""
     if not 0 <= ms <= LAST_DATE_MS:
         return f"{ms} ms"
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
@@ -116,7 +116,7 @@ def time_ticks(low: int, high: int, parts: int = 6) -> tuple[list[int], int]:
 
 
 def escape(text: str) -> str:
-    """Text that may stand anywhere in a page. What no page may hold becomes a box: control characters, halves of others."""
+    """Text escaped for any place in a page. Control characters and lone surrogates, which HTML forbids, become a box."""
     return html.escape("".join(each if each.isprintable() or each == " " else "\u25a1" for each in text))
 
 
@@ -237,7 +237,7 @@ def _lines(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) 
         for at in run:
             value = one.values[at] or 0.0
             title_text = escape(f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}")
-            # Seen only where a line is a single point; found by the pointer everywhere.
+            # Visible only where a line is a single point; has a tooltip everywhere.
             opacity = 1 if len(run) == 1 else 0
             yield (
                 f'<circle cx="{xs[at]:.1f}" cy="{frame.y(value):.1f}" r="3" '
@@ -254,10 +254,10 @@ def bars(
     details: Sequence[str] | None = None,
     is_bad: Sequence[bool] | None = None,
 ) -> str:
-    """Upright bars, those of several names on top of each other; nothing when all are 0.
+    """Vertical bars, stacked when there are several names; nothing when all are 0.
 
-    details  what to say of each bar instead of its label
-    is_bad   bars that are drawn in the colour of alarm
+    details  tooltip of each bar instead of its label
+    is_bad   bars that are drawn in the alarm colour
     """
     totals = [sum(values[at] for values in stacks.values()) for at in range(len(labels))]
     if not any(totals):
@@ -291,9 +291,9 @@ def bars(
 
 
 def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequence[str]) -> str:
-    """Lying bars, one below the other, each with its name before it and its value in words behind it.
+    """Horizontal bars, one below the other, each with its name to the left and its value in words to the right.
 
-    Bars have the length of their value's square root, so that a small one beside a large one is still seen.
+    Bars have the length of their value's square root, so that a small one beside a large one can still be seen.
     """
     line, left, spare = 26, 190, 170
     frame = _Frame(0, 1, height=TOP + BOTTOM + line * len(labels), left=left)

@@ -1,7 +1,7 @@
 """The shape of a stream over time: entries, gaps and numbers, in a hundred or so bins. With Spark and without it.
 
     read_profile(connection, stream, ...)   reads the entries itself, newest first, up to a limit; some 3 us each
-    frame_profile(frame, ...)               the same of a batch frame, of whatever size: Spark counts, a few rows come back
+    frame_profile(frame, ...)               the same of a batch frame, of whatever size: Spark counts and returns a few rows
 
 Both give the same Profile for the same entries. A gap is the time between two neighbours, and belongs to the bin of the
 later one.
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 PAGE = 2000
-"""Entries asked for at a time: more hold up other clients of the server, fewer cost round trips."""
+"""Entries per request: more make other clients of the server wait, fewer cost round trips."""
 
 BINS = 120
 LONGEST_GAPS = 5
@@ -48,7 +48,7 @@ GAP_EDGES_MS = (
     0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000,
     1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000,
 )  # fmt: skip
-"""Where the classes of gaps start; each ends where the next one starts, the last one is open."""
+"""Where the classes of gaps start; each ends where the next one starts, the last one has no end."""
 
 WIDTHS_MS = (
     *(part * scale for scale in (1, 10, 100) for part in (1, 2, 5)),
@@ -57,7 +57,7 @@ WIDTHS_MS = (
     *(part * 3_600_000 for part in (1, 2, 3, 6, 12)),
     *(part * 86_400_000 for part in (1, 2, 7, 14, 28)),
 )
-"""Lengths of bins that read well on an axis."""
+"""Bin lengths that look round on an axis."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def bin_width(first_ms: int, last_ms: int, bins: int = BINS) -> int:
     for width in WIDTHS_MS:
         if last_ms // width - first_ms // width < bins:
             return width
-    # Beyond ten years. One bin more than the quotient, for where the first one starts.
+    # Beyond ten years. The first bin may start before the first entry, hence one bin less.
     return math.ceil(span / max(1, bins - 1) / 86_400_000) * 86_400_000
 
 
@@ -276,11 +276,11 @@ def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = B
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    # Names of fields may hold dots, and be those of columns made here: each becomes a column named by its place.
+    # Field names may contain dots, or equal those of columns made here: each becomes a column named by its position.
     columns = [F.col("`" + name.replace("`", "``") + "`") for name in fields]
     order_columns = [F.col(prefix + "ms").alias("ms"), F.col(prefix + "seq").alias("seq")]
     plain = frame.select(*order_columns, *(_number_of(frame, each).alias(f"n{at}") for at, each in enumerate(columns)))
-    plain = plain.where("ms is not null")  # beyond what a bigint can hold: no times
+    plain = plain.where("ms is not null")  # beyond what a bigint can hold: not times
     bounds = plain.agg(F.min("ms"), F.max("ms")).first()
     if bounds is None or bounds[0] is None:
         return empty_profile(tuple(fields))
@@ -300,7 +300,7 @@ def frame_profile(frame: DataFrame, *, fields: Sequence[str] = (), bins: int = B
 
 
 def _number_of(frame: DataFrame, column: Column) -> Column:
-    """A column as finite doubles; text that is no number is null."""
+    """A column as finite doubles; text that is not a number is null."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import NumericType
 
@@ -322,7 +322,7 @@ def _gap_class(name: str) -> Column:
 
 
 def _joined(rows: dict[int, Any], first_ms: int, last_ms: int, width: int, fields: tuple[str, ...]) -> Profile:
-    """The profile out of a row for each bin: place, entries, first, last, longest gap and its end, numbers, gap classes."""
+    """The profile from a row for each bin: place, entries, first, last, longest gap and its end, numbers, gap classes."""
     gaps: Counter[int] = Counter()
     found, previous_ms = [], None
     for place in range(first_ms // width, last_ms // width + 1):

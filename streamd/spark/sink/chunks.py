@@ -1,13 +1,13 @@
 """What all deliveries have in common: rows are written chunk by chunk, each chunk in a transaction.
 
 A chunk is written whole or not at all, except for rows that the server refuses while it executes (no stream at that key,
-an ID that is not above the last one). Each chunk takes one round trip: what the next one needs is sent behind its EXEC.
+an ID that is not above the last one). Each chunk takes one round trip: what the next one needs is sent right after its EXEC.
 
     WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC, WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC ...
-     answers are looked at     ---->|                             answers are looked at     ---->|
+     replies are checked       ---->|                             replies are checked       ---->|
 
-That MULTI has been accepted is known before the first row is sent: otherwise a server that refuses only MULTI would write
-rows outside of a transaction. If EXEC is lost with its connection, the marker shows whether it was executed.
+Rows are sent only after MULTI has been accepted: otherwise a server that refuses only MULTI would write rows outside of a
+transaction. If EXEC is lost with its connection, the marker shows whether it was executed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Delivery", "Plain", "Rows", "Task", "WriterLink", "find_refused"]
 T = TypeVar("T")
 
 RETRIED_CODES = TEMPORARY_CODES | {"OOM", "NOREPLICAS", "MISCONF"}
-"""Refusals that may pass: those of `connect`, and of writes alone (no memory, too few replicas, no disk)."""
+"""Errors that may be temporary: those of `connect`, and those of writes (no memory, too few replicas, no disk)."""
 
 MULTI, EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 
@@ -48,12 +48,12 @@ class Rows(Protocol):
         """The stream of a row."""
 
     def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
-        """ID, and fields and values in turn, as they are sent."""
+        """ID, then alternating fields and values, as they are sent."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a task writes, whichever attempt of it this is.
+    """Identifies what a task writes; the same for every attempt.
 
     query      ID of the streaming query, or name of the batch write
     batch      number of the micro-batch; 0 in a batch write
@@ -66,24 +66,24 @@ class Task:
 
 
 class WriterLink(Link):
-    """A connection to write by: the refusals of writes alone are waited out too, and what remains is explained."""
+    """A connection for writing: it also retries after temporary errors of writes, and explains the final error."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         super().__init__(options, RETRIED_CODES)
 
     def ask(self, action: Callable[[Connection], T]) -> T:
-        """As Link.ask. The action finds out itself how far it had come."""
+        """As Link.ask. The action itself finds out how far it got before."""
         try:
             return super().ask(action)
         except ServerError as error:
             raise self._explained(error) from None
 
     def _explained(self, error: ServerError) -> Exception:
-        """The error, in the words of the options when one of them is its cause."""
+        """The error; as an OptionError when an option is its cause."""
         if error.code in ("NOAUTH", "WRONGPASS"):
-            return OptionError("password", f"{self.options.place} does not let us in: {error}")
+            return OptionError("password", f"{self.options.place} refuses the login:  {error}")
         if error.code == "NOPERM":
-            return OptionError("username", f"the user may not do this at {self.options.place}: {error}")
+            return OptionError("username", f"the user lacks permission at {self.options.place}: {error}")
         if error.code == "OOM":
             return ServerError(f"{error} (at {self.options.place}; maxLen or minId keep streams short)")
         return error
@@ -104,7 +104,7 @@ class Delivery:
         self._settled: Connection | None = None
         """The connection whose server has been asked what it can do."""
         self.stream_rows: dict[bytes, int] = {}
-        """How many rows this task has had for each stream."""
+        """Number of rows of this task for each stream."""
 
     def deliver(self, rows: Rows, start: int, stop: int) -> int:
         """Write the first of the rows [start, stop), at least one of them; return the first that is not written."""
@@ -113,27 +113,27 @@ class Delivery:
         for stream, count in streams.items():
             self.stream_rows[stream] = self.stream_rows.get(stream, 0) + count
         if self._trimming.is_replaced:
-            # Apart from the writing: when it fails, it must not make the rows be written again.
+            # Separate from the writing: if it fails, the rows must not be written again.
             self._link.ask(lambda connection: self._trim(connection, [*streams], stop - start))
         return stop
 
     def finish(self) -> None:
-        """All rows are written. Raises DeliveryError when they are not those of an earlier attempt."""
+        """Finish when all rows are written. Raises DeliveryError when they differ from those of an earlier attempt."""
 
     def close(self) -> None:
         self._link.close()
 
-    # Of the single kinds of delivery.
+    # Defined by each kind of delivery.
 
     def _settle(self, connection: Connection) -> None:
-        """Look at a server before anything is written to it."""
+        """Examine a server before anything is written to it."""
         self._trimming.settle(connection)
 
     def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
-        """`deliver`, on one connection, after `_settle`; may be called again when it was cut off."""
+        """`deliver`, on one connection, after `_settle`; may be called again after a failure."""
         raise NotImplementedError
 
-    # Common to them.
+    # Common to all.
 
     def _settle_and_write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
         if self._settled is not connection:
@@ -146,7 +146,7 @@ class Delivery:
         self._trimming.trim_acknowledged(connection, streams, rows)
 
     def _arm(self, connection: Connection) -> None:
-        """Open a transaction, unless the one before has done so."""
+        """Open a transaction, unless that happened at the end of the previous one."""
         if self._armed is not connection:
             connection.socket_send(self._arming)
             self._take_arming(connection, connection.replies(self._arming_count))
@@ -162,13 +162,13 @@ class Delivery:
             connection.command("DISCARD")
 
     def _transact(self, connection: Connection, data: bytes, count: int, extra: Sequence[Request]) -> list[Any] | None:
-        """Execute `count` encoded requests and `extra` ones, in the transaction that is open, and open the next.
+        """Execute `count` encoded requests and `extra` ones in the open transaction, and open the next one.
 
         Returns the replies, with errors among them; None when a watched key was touched. Raises ServerError when nothing
         was executed.
         """
         self._armed = None
-        connection.socket_send(data)  # apart from the rest, because joining would copy it
+        connection.socket_send(data)  # sent separately, because joining would copy it
         connection.socket_send(b"".join([*map(pack_command, extra), EXEC, self._arming]))
         total = count + len(extra)
         replies = connection.replies(total + 1 + self._arming_count, raise_errors=False)
@@ -183,10 +183,10 @@ class Delivery:
         return cast("list[Any] | None", done)
 
     def _refuse(self, rows: Rows, numbers: Sequence[int], replies: list[Any], refused: Sequence[int]) -> None:
-        """Raise for the first refused row, and for what went wrong with what came behind the rows.
+        """Raise for the first refused row, and for errors of the requests after the rows.
 
         numbers  of the rows that `replies` starts with
-        refused  which replies are no IDs, and matter
+        refused  which replies are not IDs, and matter
         """
         if refused:
             at = refused[0]
@@ -200,9 +200,9 @@ class Delivery:
         more = f" (and {count - 1} more rows)" if count > 1 else ""
         where = "streamColumn" if self._options.stream is None else "stream"
         if reply is None:
-            return OptionError("createStream", f"there is no stream {name}, and it is not to be made{more}")
+            return OptionError("createStream", f"there is no stream {name}, and it must not be created{more}")
         if reply.code == "WRONGTYPE":
-            return OptionError(where, f"what {name} holds is no stream{more}")
+            return OptionError(where, f"{name} does not hold a stream{more}")
         if "ID" in reply.text and self._options.id_column is not None:
             return OptionError("idColumn", f"stream {name}: {reply}{more}")
         return DeliveryError(f"stream {name}: {reply}{more}")
@@ -212,7 +212,7 @@ class Delivery:
 
 
 def find_refused(replies: list[Any], count: int) -> list[int]:
-    """Which of the first replies are no IDs."""
+    """Which of the first replies are not IDs."""
     return [at for at, reply in enumerate(replies[:count]) if type(reply) is not bytes]
 
 

@@ -1,11 +1,11 @@
-"""The five deliveries: how the rows of one task get into streams.
+"""The five deliveries: how the rows of one task are written to streams.
 
 Plain          at least once: a chunk whose reply is lost is written again, a repeated task writes all of its rows again
 Marked         exactly once: the transaction of a chunk also moves a marker, a string beside the streams, that says how
                many rows of which batch are written. A repeated task skips that many rows (marked.py)
 Keyed          exactly once by a key of each row (XADD IDMP): the server remembers the keys, repeated rows do nothing
 KeyedByString  the same on servers without IDMP: a string, which expires, for each key (keyed.py, both)
-Identified     the row brings the entry's ID: what the server refuses because it has that entry is already there
+Identified     the row has the entry's ID: an entry that the server refuses because it has it already is skipped
                (identified.py)
 """
 
@@ -22,7 +22,7 @@ __all__ = ["open_delivery"]
 
 
 def open_delivery(options: SinkOptions, task: Task, *, marker_ttl_ms: int | None = None) -> Delivery:
-    """The delivery that the options ask for. Connects only when it has to know the server, or to write."""
+    """The delivery that the options ask for. Connects only when it must know the server, or write."""
     link = WriterLink(options.connection)
     if options.idempotency_key is not None:
         has_idmp = link.ask(server_features).has_idmp

@@ -1,4 +1,4 @@
-"""Exactly once by IDs that the rows bring."""
+"""Exactly once by the rows' own IDs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WHOLE_ID = re.compile(rb"\d+-\d+")
 
 
 class Identified(Delivery):
-    """The rows bring the IDs. A row that is refused is left out when the stream has that very entry already, or when it
-    would have been trimmed at once; otherwise the rows were out of order, which is an error."""
+    """The rows have the IDs. A refused row is skipped when the stream already has exactly that entry, or when it
+    would have been trimmed immediately; otherwise the rows were out of order, which is an error."""
 
     def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
         if self._options.delivery == "exactly-once":
@@ -47,7 +47,7 @@ class Identified(Delivery):
                 )
 
     def _find_entries(self, connection: Connection, rows: Rows, numbers: Mapping[int, int]) -> set[int]:
-        """Which refused rows need not be written; `numbers` are those of the rows, by any names."""
+        """Which refused rows need not be written; `numbers` identify the rows."""
         asked = {name: (rows.key_of(row), *rows.entry_of(row)) for name, row in numbers.items()}
         asked = {name: each for name, each in asked.items() if WHOLE_ID.fullmatch(each[1])}
         found = connection.pipeline([("XRANGE", stream, entry_id, entry_id) for stream, entry_id, _ in asked.values()])
@@ -59,7 +59,7 @@ class Identified(Delivery):
             if same:
                 needless = same[0][1] == fields
             else:
-                # What is below the first entry would be trimmed again at once.
+                # What is below the first entry would be trimmed again immediately.
                 needless = self._trimming.is_wanted and parse_entry_id(entry_id) < first_of.get(stream, MAX_ID)
             if needless:
                 is_there.add(name)

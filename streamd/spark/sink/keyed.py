@@ -19,7 +19,7 @@ MOST_IDMP_SIZE = 10_000
 
 
 def key_capacity(maxsize: int, producers: int) -> int:
-    """How many keys are remembered for certain, when they are spread by a hash over so many producers."""
+    """How many keys are certainly remembered when a hash spreads them over this number of producers."""
     # Four standard deviations below what fits, since the fullest producer is the one that forgets.
     return max(maxsize, int(producers * (maxsize - 4 * math.sqrt(maxsize)))) if producers > 1 else maxsize
 
@@ -28,14 +28,14 @@ class Keyed(Delivery):
     """Exactly once by XADD IDMP.
 
     Each stream remembers the newest keys of each producer, up to a number and an age. The producer ID is the query and the
-    key's hash, so a row has the same one wherever it comes in a repeated batch, and the keys that are remembered are
+    key's hash, so a row has the same one wherever it is in a repeated batch, and the keys that are remembered are
     bounded for the whole query. Rows that cannot all be remembered are refused.
     """
 
     def __init__(self, options: SinkOptions, task: Task, link: Link) -> None:
         super().__init__(options, task, link)
         self._producer_id = f"{task.query}".encode()
-        self._capacities: dict[bytes, int] = {}  # of the streams that have been looked at
+        self._capacities: dict[bytes, int] = {}  # of the streams examined so far
 
     def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
         for stream, count in rows.streams(start, stop).items():
@@ -57,7 +57,7 @@ class Keyed(Delivery):
         return stop
 
     def _prepare(self, connection: Connection, stream: bytes) -> int:
-        """Let a stream remember enough, while that forgets nothing; return how many keys it does."""
+        """Make a stream remember enough, unless that forgets something; return how many keys it remembers."""
         while True:
             maxsize = self._try_prepare(connection, stream)
             if maxsize is not None:
@@ -95,7 +95,7 @@ class Keyed(Delivery):
             raise OptionError(
                 name,
                 f"stream {stream.decode(errors='backslashreplace')} remembers keys for {have[0]} s and {have[1]} of a "
-                "producer, and would forget them all by a change. Leave the option off, or do it at a quiet time: XCFGSET "
+                "producer, and a change would forget them all. Leave the option off, or do it at a quiet time: XCFGSET "
                 f"IDMP-DURATION {wanted[0]} IDMP-MAXSIZE {wanted[1]}",
             )
         making.append(("XCFGSET", stream, "IDMP-DURATION", wanted[0], "IDMP-MAXSIZE", wanted[1]))
@@ -112,7 +112,7 @@ class KeyedByString(Delivery):
         self._expiry_s = options.idmp_duration_s or MOST_IDMP_DURATION_S
 
     def _take_arming(self, connection: Connection, replies: list[Any]) -> None:
-        """What is watched differs from chunk to chunk, so there is nothing to do ahead."""
+        """What is watched differs from chunk to chunk, so nothing can be done in advance."""
 
     def _write(self, connection: Connection, rows: Rows, start: int, stop: int) -> int:
         names = [self._name(rows.key_of(start + at), key) for at, key in enumerate(rows.keys(start, stop))]
@@ -130,7 +130,7 @@ class KeyedByString(Delivery):
                 continue
             refused = find_refused(replies, len(new))
             if refused:
-                # What was refused is not there, whatever its string says.
+                # Refused rows were not written, whatever their strings say.
                 connection.command("DEL", *(names[new[at] - start] for at in refused))
             self._refuse(rows, new, replies, refused)
             return stop

@@ -28,7 +28,7 @@ __all__ = ["Marked", "Marker"]
 
 @dataclass(frozen=True)
 class Marker:
-    """How far the rows of a partition are written; its text is at the head of the file."""
+    """How far the rows of a partition are written; its text form is at the head of the file."""
 
     batch: int
     rows: int = 0
@@ -41,13 +41,13 @@ class Marker:
 
     @classmethod
     def parse(cls, key: bytes, raw: bytes | None) -> Marker:
-        """Raises DeliveryError when it is not of our making."""
+        """Raises DeliveryError for a value that was not written by this module."""
         if raw is None:
             return cls(-1)
         found = re.fullmatch(rb"(\d+) (\d+) ([0-9a-f]{8})(?: ([\d,]+))?", raw)
         if found is None:
             raise DeliveryError(
-                f"key {key.decode(errors='backslashreplace')} should hold a marker, and holds something else"
+                f"key {key.decode(errors='backslashreplace')} should hold a marker, but holds something else"
             )
         missing = tuple(map(int, found[4].split(b","))) if found[4] else ()
         return cls(int(found[1]), int(found[2]), int(found[3], 16), missing)
@@ -62,7 +62,7 @@ class Marked(Delivery):
         self._ttl = () if marker_ttl_ms is None else ("PX", marker_ttl_ms)
         self._arming = pack_command(("WATCH", self._key)) + pack_command(("GET", self._key)) + MULTI
         self._arming_count = 3
-        self._marker = Marker(-1)  # as the server has it
+        self._marker = Marker(-1)  # the server's state
         self._row = 0  # rows of the partition that are written, by this attempt or another
         self._crc = 0  # of their requests
         self._refused: set[int] = set()  # rows that the marker counts, though they were refused
@@ -97,12 +97,12 @@ class Marked(Delivery):
         if marker.batch > batch:
             raise DeliveryError(
                 f"partition {self._task.partition} of batch {batch} is overtaken: marker {self._name} is of batch "
-                f"{marker.batch}. When the checkpoint was put back on purpose, delete the markers of the query"
+                f"{marker.batch}. If the checkpoint was restored on purpose, delete the markers of the query"
             )
         if marker.batch < batch:
             marker = Marker(batch)
         if marker.rows < self._row:
-            raise DeliveryError(f"marker {self._name} is gone or was set back while rows were written")
+            raise DeliveryError(f"marker {self._name} is gone or was reset while rows were written")
         return marker
 
     def _append(
@@ -121,7 +121,7 @@ class Marked(Delivery):
         return True
 
     def _pass_over(self, connection: Connection, rows: Rows, start: int, stop: int, crc: int, marker: Marker) -> bool:
-        """Rows that the marker covers: write only what was refused of them before; False when the marker has moved."""
+        """Skip rows that the marker covers, but write those refused before; False when the marker has moved."""
         reached = self._row + stop - start
         if self._options.verify_replay and reached == marker.rows and crc != marker.crc:
             raise self._mismatch()
@@ -141,7 +141,7 @@ class Marked(Delivery):
         return True
 
     def _note_missing(self, connection: Connection) -> None:
-        """Put rows that were refused into the marker, whoever has moved it by now."""
+        """Record refused rows in the marker, whoever has moved it meanwhile."""
         while self._refused:
             self._arm(connection)
             missing = tuple(sorted({*self._marker.missing, *self._refused}))
@@ -153,7 +153,7 @@ class Marked(Delivery):
         return ("SET", self._key, marker.to_bytes(), *self._ttl)
 
     def _check_streams(self, connection: Connection, streams: Sequence[bytes]) -> None:
-        """Raise for keys that would refuse rows, before anything is written: what a transaction has done stays done."""
+        """Raise for keys that would refuse rows, before anything is written: transactions are not rolled back."""
         new = [stream for stream in streams if stream not in self._checked]
         if not new:
             return

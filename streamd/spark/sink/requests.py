@@ -49,7 +49,7 @@ VALUE_TYPES = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZTy
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Which column of a table plays which part; names of columns, or None."""
+    """Which column of a table has which role; names of columns, or None."""
 
     options: SinkOptions
     stream: str | None
@@ -60,7 +60,7 @@ class RowPlan:
 
     @classmethod
     def of(cls, schema: StructType, options: SinkOptions) -> RowPlan:
-        """Read a schema. Raises OptionError naming the option whose column is missing, or is of no use."""
+        """Read a schema. Raises OptionError naming the option whose column is missing or unsuitable."""
         kinds = {each.name: each.dataType for each in schema.fields}
         if len(kinds) != len(schema.fields):
             raise OptionError("fieldsColumn", "two columns have the same name")
@@ -88,7 +88,7 @@ class RowPlan:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are needed, each once."""
+        """The required columns, each once."""
         named = (self.stream, self.entry_id, self.key, self.pairs, *self.fields)
         return list(dict.fromkeys(name for name in named if name is not None))
 
@@ -117,7 +117,7 @@ class RowPlan:
         return [] if self.options.create else [b"NOMKSTREAM"]
 
     def prepare(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-        """The columns that are needed, as text. Raises OptionError for a null where there must be none."""
+        """The required columns, as text. Raises OptionError for a null where none is allowed."""
         import pyarrow
 
         names = self.columns
@@ -176,7 +176,7 @@ def _as_text(column: pyarrow.Array) -> pyarrow.Array:
     if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
         return column
     if types.is_timestamp(kind):
-        # Seconds come with the digits of the unit behind them.
+        # Seconds include their fraction, with the digits of the unit.
         made = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.timestamp("us"))
         return pyarrow.compute.strftime(made, "%Y-%m-%dT%H:%M:%SZ" if kind.tz is not None else "%Y-%m-%dT%H:%M:%S")
     return column.cast(pyarrow.string())
@@ -208,7 +208,7 @@ def _is_text(kind: pyarrow.DataType) -> bool:
 
 
 class BatchRows:
-    """Rows of a prepared record batch, as a Delivery wants them."""
+    """Rows of a prepared record batch, in the form that a Delivery needs."""
 
     def __init__(self, plan: RowPlan, encoder: Any, batch: pyarrow.RecordBatch) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Trimming behind each chunk that is written, with and without the server's ACKED."""
+"""Trimming after each chunk that is written, with and without the server's ACKED."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamd.spark.wire.replies import pairs
 __all__ = ["Trimming", "parse_minid"]
 
 LEAST_TRIM_LIMIT = 10_000
-"""Entries that one approximate trim may take out, when the options do not say; more when a chunk adds more."""
+"""Entries that one approximate trim may remove by default; more when a chunk adds more."""
 
 
 def parse_minid(text: str, now_ms: int) -> int:
@@ -26,7 +26,7 @@ def parse_minid(text: str, now_ms: int) -> int:
 
 
 class Trimming:
-    """What is trimmed behind each chunk: one XTRIM for each stream in it, instead of arguments to each XADD. The stream
+    """What is trimmed after each chunk: one XTRIM for each stream in it, instead of arguments to each XADD. The stream
     is as short after each chunk as it would be, and the requests of rows stay the same from one attempt to the next."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -45,10 +45,10 @@ class Trimming:
         self._policy = [policy] if features.has_acked_trim else []
         self.is_replaced = policy == "ACKED" and not features.has_acked_trim
         if policy == "DELREF" and not features.has_acked_trim:
-            raise OptionError("trimPolicy", f"{features} has no DELREF; leave it off, or take ACKED")
+            raise OptionError("trimPolicy", f"{features} has no DELREF; leave it off, or use ACKED")
 
     def requests(self, streams: Sequence[bytes], rows: int) -> list[Request]:
-        """To be sent in the transaction of a chunk."""
+        """Requests to send in the transaction of a chunk."""
         if not self.is_wanted or self.is_replaced:
             return []
         words = self._words(rows, None)
@@ -79,13 +79,13 @@ class Trimming:
                 connection.command("XTRIM", stream, *self._words(rows, end))
 
     def _wanted_end(self, connection: Connection, stream: bytes, rows: int) -> int:
-        """The lowest ID that may stay, for the groups' part; 0 when nothing is to go."""
+        """The lowest ID that groups allow to remain; 0 when nothing may be trimmed."""
         if self._options.maxlen is None:
             return self.min_id()
         excess = connection.command("XLEN", stream) - self._options.maxlen
         if excess <= 0:
             return 0
-        # Only a part of a long excess at a time: the IDs have to be read.
+        # Only part of a large excess at a time: the IDs have to be read.
         oldest = connection.command("XRANGE", stream, "-", "+", "COUNT", min(excess, max(LEAST_TRIM_LIMIT, 2 * rows)))
         return parse_entry_id(oldest[-1][0]) + 1 if oldest else 0
 

@@ -50,7 +50,7 @@ class SinkOptions:
         "nullValues",
         choice("omit", "empty", "fail"),
         "omit",
-        "what a null becomes: no field, an empty value, or an error",
+        "how a null is written: as no field, as an empty value, or as an error",
     )
     maxlen: int | None = option(
         "maxLen", whole_number(0), None, "trim the stream to this number of entries while writing"

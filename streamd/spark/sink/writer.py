@@ -3,7 +3,7 @@
     StreamdWriter         a batch write
     StreamdStreamWriter   a streaming query
 
-What an entry is made of is decided in requests.py; how rows are written, and how often, in deliveries.py. A batch write without
+requests.py decides what an entry consists of; deliveries.py how rows are written, and how often. A batch write without
 `runId` gets a random one, which all of its tasks share, so that with `delivery=exactly-once` a repeated task duplicates
 nothing.
 """
@@ -37,10 +37,10 @@ __all__ = ["StreamdStreamWriter", "StreamdWriter", "Written", "write_rows"]
 log = logging.getLogger(__name__)
 
 MAX_CHUNK_BYTES = 4 * 1024 * 1024
-"""Most bytes of rows, as Arrow holds them, in a transaction: the server keeps it all until EXEC."""
+"""Maximum size of a transaction's rows in Arrow's form: the server keeps them all until EXEC."""
 
 GENERATED_MARKER_TTL_MS = 86_400_000
-"""How long the markers of a write without a name are kept: nobody asks for them when its tasks are over."""
+"""How long the markers of a write without a name are kept: they are not needed once its tasks have ended."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Written(WriterCommitMessage):
 def write_rows(
     plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], *, marker_ttl_ms: int | None = None
 ) -> dict[bytes, int]:
-    """Write the rows of a task; return how many there were for each stream. Without rows nothing is asked of the server."""
+    """Write the rows of a task; return how many there were for each stream. Without rows the server is not contacted."""
     delivery: Delivery | None = None
     try:
         for batch in batches:
@@ -84,7 +84,7 @@ def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows, batch: pyarrow.
 
 
 class _Writer:
-    """What both writers have in common."""
+    """The common part of both writers."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self.options = options
@@ -100,7 +100,7 @@ class _Writer:
             return Written(write_rows(self.plan, task, batches, marker_ttl_ms=marker_ttl_ms))
 
     def _check_capacity(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say so when all tasks together have written more keys to a stream than it remembers."""
+        """Warn when all tasks together have written more keys to a stream than it remembers."""
         options = self.options
         if options.idempotency_key is None:
             return
@@ -114,7 +114,7 @@ class _Writer:
             if count > capacity:
                 log.warning(
                     "option idempotencyProducers: %d rows were written to stream %s, which remembers about %d keys; had the "
-                    "batch been repeated, some would be there twice",
+                    "batch been repeated, some rows would have been written twice",
                     count,
                     stream.decode(errors="backslashreplace"),
                     capacity,
@@ -128,7 +128,7 @@ class StreamdWriter(_Writer, DataSourceArrowWriter):
         super().__init__(schema, options)
         if overwrite:
             raise OptionError(
-                "mode", "streams are only appended to; use mode append, and DEL to start with an empty stream"
+                "mode", "streams can only be appended to; use mode append, and DEL to start with an empty stream"
             )
         self._run = self.options.run_id or uuid.uuid4().hex
         self._ttl_ms = self.options.marker_ttl_ms
@@ -144,11 +144,11 @@ class StreamdWriter(_Writer, DataSourceArrowWriter):
         self._check_capacity(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What is written stays: streams cannot take back what a reader may have seen. The same runId completes it."""
+        """What is written stays: streams cannot retract entries. A write with the same runId completes it."""
 
 
 class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The sink of a streaming query. A batch is there when its tasks are through; `commit` has nothing to add.
+    """The sink of a streaming query. A batch is complete when its tasks are; `commit` has nothing to do.
 
     overwrite  output mode complete: as in other sinks that only append, each batch adds the whole result
     """
@@ -170,4 +170,4 @@ class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._check_capacity(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What is written stays, and is passed over when the batch is repeated."""
+        """What is written stays, and is skipped when the batch is repeated."""

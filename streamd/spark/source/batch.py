@@ -83,14 +83,14 @@ class RangesReader(DataSourceReader):
             fetch_size=self.options.fetch_size,
             batch_rows=self.options.batch_size,
         )
-        # When all that were counted have come, nothing needs to be asked.
+        # When all counted entries have come, no check is needed.
         if self.options.fail_on_data_loss and decoder.total_entries != part.count:
             self._check_for_loss(part)
 
     def _check_for_loss(self, part: StreamRange) -> None:
         """Raise DataLossError when the stream starts later than it did when the partition was planned.
 
-        Trimming removes entries from the start, so a stream that starts where it did has lost none of them.
+        Trimming removes entries from the start, so a stream that still starts at the same entry has lost none.
         """
         from streamd.spark.wire.connection import run
 
@@ -102,13 +102,13 @@ class RangesReader(DataSourceReader):
         if first > max(part.start, part.first):
             now = f"starts at {format_entry_id(first)}" if entries else "is empty"
             raise DataLossError(
-                f"stream {part.stream} {now} now: entries from {format_entry_id(part.start)} on went while they were read; "
-                "set failOnDataLoss=false to take what is there"
+                f"stream {part.stream} {now} now: entries from {format_entry_id(part.start)} on were removed while they were read; "
+                "set failOnDataLoss=false to accept what is there"
             )
 
 
 class PushingRangesReader(RangesReader):
-    """The same for sessions in which Spark hands over filters."""
+    """The same for sessions in which Spark passes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self.narrowed = narrow_by_filters(filters, self.options.metadata_prefix)

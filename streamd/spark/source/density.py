@@ -1,4 +1,4 @@
-"""How the entries of a range are distributed, estimated by probes: for servers that cannot tell the ID of the n-th entry.
+"""How the entries of a range are distributed, estimated by probes: for servers that cannot report the ID of the n-th entry.
 
 A probe asks for the entries next to an ID. A piece of the range is known by the first few entries in it, its head, and by
 the last few, its tail:
@@ -32,7 +32,7 @@ EDGE = PROBE_COUNT // 2
 """This many of them are ignored when the density next to the unknown part is measured."""
 
 MAX_PROBES = 1_500
-"""After this number the rest remains an estimate. A probe takes about 0.1 ms, half of it in this process."""
+"""Beyond this number the rest remains an estimate. A probe takes about 0.1 ms, half of it in this process."""
 
 PIECES_AT_A_TIME = 24
 CUTS = 3
@@ -48,7 +48,7 @@ def id_text(number: int) -> str:
 
 @dataclass
 class Piece:
-    """A part of the range, with entries at both ends of what is not known of it.
+    """A part of the range, with entries at both ends of its unknown part.
 
     start, end  inclusive
     head, tail  its first and last entries, up to PROBE_COUNT each, in order; the same list when these are all
@@ -68,7 +68,7 @@ class Piece:
 
     @property
     def known(self) -> list[int]:
-        """Its entries, when it is known; else the first and the last ones."""
+        """All its entries if it is known; otherwise the first and the last ones."""
         return sorted({*self.head, *self.tail})
 
     @property
@@ -88,7 +88,7 @@ class Piece:
 
     @property
     def width(self) -> int:
-        """Distance of what is not known, in sequence numbers or milliseconds."""
+        """Width of the unknown part, in sequence numbers or milliseconds."""
         low, high = self.head[-1], self.tail[0]
         return high - low if self.is_within_a_ms else max(1, ms_of(high) - ms_of(low))
 
@@ -101,14 +101,14 @@ class Piece:
 
     @property
     def doubt(self) -> float:
-        """By how much the estimate may be wrong: if all of it were as dense as one end or the other, and a share of it in any case."""
+        """By how much the estimate may be wrong: if all of it were as dense as either end, and a share of it in any case."""
         if self.is_known:
             return 0.0
         low, high = self.rates()
         return (abs(high - low) / 2 + min(low, high) / 8) * self.width
 
     def places(self, count: int) -> list[int]:
-        """IDs that cut what is not known into pieces of equal width."""
+        """IDs that cut the unknown part into pieces of equal width."""
         low, high = self.head[-1], self.tail[0]
         if self.is_within_a_ms:
             found = {low + (high - low) * at // count for at in range(1, count)}
@@ -139,7 +139,7 @@ class Density:
         self.pieces = self._pieces([(first, [], last)])
 
     def refine(self, parts: int, at_most: int) -> None:
-        """Look closer until no piece is in doubt by more than a fraction of a part, or the probes are used up.
+        """Look closer until no piece is in doubt by more than a fraction of a part, or no probes are left.
 
         at_most  what the range can hold: the length of the stream
         """
@@ -149,7 +149,7 @@ class Density:
             chosen = {id(each) for each in sorted(self.pieces, key=lambda piece: -piece.doubt)[:PIECES_AT_A_TIME]}
             chosen &= {id(piece) for piece in self.pieces if piece.doubt > fraction}
             if at_most - estimated > fraction * 4:
-                # A burst is hidden between ends that are thin: somewhere, so the widest pieces come first.
+                # A burst may hide between sparse ends, anywhere, so the widest pieces come first.
                 unknown = [
                     piece for piece in self.pieces if not piece.is_known and ms_of(piece.end) > ms_of(piece.start)
                 ]

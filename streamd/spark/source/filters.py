@@ -1,4 +1,4 @@
-"""What the filters that Spark hands to a reader leave of the streams and of the range of IDs."""
+"""How the filters that Spark passes to a reader narrow the streams and the range of IDs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Narrowed", "narrow_by_filters"]
 
 
 class Narrowed:
-    """What filters leave of streams and IDs: never less than they accept, so that Spark may apply them once more.
+    """What filters leave of streams and IDs: never less than they accept, so that Spark can apply them again.
 
     low, high      inclusive IDs
     streams        the only streams that are wanted, or None
@@ -73,7 +73,7 @@ class Narrowed:
 
 
 def narrow_by_filters(filters: Iterable[Filter], prefix: str) -> Narrowed:
-    """What can be read off filters on the metadata columns; other filters say nothing."""
+    """Narrow by filters on the metadata columns; other filters are ignored."""
     narrowed = Narrowed()
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -135,7 +135,7 @@ def _narrow_by_id(narrowed: Narrowed, each: Filter) -> None:
         try:
             numbers = [parse_entry_id(value) for value in values if value is not None]
         except ValueError:
-            return  # no ID is written like that; Spark finds nothing by itself
+            return  # no ID is written like that; Spark itself will find nothing
         if numbers:
             narrowed.narrow(min(numbers), max(numbers))
     elif isinstance(each, GreaterThan | GreaterThanOrEqual):

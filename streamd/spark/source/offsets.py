@@ -18,7 +18,7 @@ then; what the batch reads was written down before that. A stream of which the b
 
 Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
 
-    the key is gone, last-generated-id or entries-added is lower    another stream by the same name
+    the key is gone, last-generated-id or entries-added is lower    another stream of the same name
     there was a `next` entry, and it and all before it are gone     trimmed before it was read
     there was none, and since then more was added than is there     the same
 
@@ -57,7 +57,7 @@ class StreamInfo:
     last         last-generated-id
     first        ID of the first entry; 0 when there is none
     added        entries-added; None on servers before Redis 7.0
-    max_deleted  max-deleted-entry-id: highest ID that XDEL took away; None likewise
+    max_deleted  max-deleted-entry-id: highest ID that XDEL removed; None likewise
     """
 
     length: int
@@ -85,7 +85,7 @@ class StreamInfo:
         )
 
     def has_none_up_to(self, point: int) -> bool:
-        """No entry at or below an ID is left."""
+        """Whether no entry at or below an ID is left."""
         return self.length == 0 or self.first > point
 
 
@@ -110,7 +110,7 @@ class Part:
 class Position:
     """How far a stream has been read; see the head of the file.
 
-    at     all entries up to this ID have been read, or are not to be read
+    at     all entries up to this ID have been read, or are excluded
     last   last-generated-id when the stream was looked at; 0: there was no stream, or nothing in it yet
     added  entries-added at that time; None: the server does not count
     read   entries-added as of `at`; None: not known
@@ -127,12 +127,12 @@ class Position:
 
     @property
     def is_blank(self) -> bool:
-        """There was no stream when it was looked at, or one to which nothing had been added."""
+        """There was no stream then, or one to which nothing had ever been added."""
         return self.last == 0 and not self.added and self.next is None
 
     @property
     def is_caught_up(self) -> bool:
-        """Nothing was left to be read when the stream was looked at, and all that comes is to be read."""
+        """Nothing was left to read when the stream was looked at, and everything later is to be read."""
         return self.next is None and self.at <= self.last
 
     @property
@@ -194,7 +194,7 @@ class Offset:
     positions: Mapping[str, Position] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Canonical: equal offsets give equal texts, since keys are sorted and what follows from the rest is left out."""
+        """Canonical: equal offsets give equal texts, since keys are sorted and derivable values left out."""
         streams = {name: self.positions[name].to_json() for name in sorted(self.positions)}
         return {"streams": streams, "version": VERSION}
 
@@ -213,12 +213,12 @@ class Offset:
         return [part for name in sorted(self.positions) for part in self.positions[name].parts(name)]
 
     def advanced(self, changed: Mapping[str, Position]) -> Offset:
-        """The offset at the end of a batch that moves these positions, and no others."""
+        """The offset at the end of a batch that moves only these positions."""
         return Offset({**{name: each.rested() for name, each in self.positions.items()}, **changed})
 
 
 def end_of_stream(info: StreamInfo, cuts: tuple[tuple[int, int | None], ...] = ()) -> Position:
-    """The position after all that a stream has."""
+    """The position at the end of a stream."""
     return Position(at=info.last, last=info.last, added=info.added, read=info.added, next=None, cuts=cuts)
 
 
@@ -239,7 +239,7 @@ def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | N
     if info.added is None or made.count is None:
         return None
     if info.has_none_up_to(before.at):
-        # All there is, is above the old position: what is above the new one is what the batch leaves.
+        # All entries are above the old position; those above the new one are what the batch leaves.
         return info.added - (info.length - made.count)
     if before.read is not None and info.max_deleted is not None and info.max_deleted <= before.at:
         return before.read + made.count
@@ -251,7 +251,7 @@ def _entries_read(before: Position, info: StreamInfo, made: Position) -> int | N
 
 @dataclass(frozen=True)
 class Loss:
-    """Entries that were to be read and are gone.
+    """Entries that were to be read but are gone.
 
     is_other_stream  the stream has been deleted or recreated: the position means nothing in it
     text             what happened, as a sentence
@@ -262,25 +262,25 @@ class Loss:
 
 
 def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss | None:
-    """Whether entries behind a position are gone, by what the server says now.
+    """Whether entries after a position are gone, judging by what the server reports now.
 
     info  None: there is no such key
     """
     if info is None and position.is_blank:
         return None
     if info is None:
-        return Loss(True, f"stream {stream} has been deleted, after it was read up to {format_entry_id(position.at)}")
+        return Loss(True, f"stream {stream} has been deleted after it was read up to {format_entry_id(position.at)}")
     if info.last < position.last:
         return Loss(
             True,
             f"stream {stream} was recreated, or its server has gone back to an earlier state: its last ID is "
-            f"{format_entry_id(info.last)}, and was {format_entry_id(position.last)}",
+            f"{format_entry_id(info.last)}, but was {format_entry_id(position.last)}",
         )
     if info.added is not None and position.added is not None and info.added < position.added:
         return Loss(
             True,
             f"stream {stream} was recreated: {info.added} entries were ever added to it, "
-            f"and {position.added} when it was last looked at",
+            f"but {position.added} when it was last looked at",
         )
     if position.next is not None:
         return _loss_of_next(stream, position.next, info)
@@ -288,11 +288,12 @@ def find_loss(stream: str, position: Position, info: StreamInfo | None) -> Loss 
 
 
 def _loss_of_next(stream: str, following: int, info: StreamInfo) -> Loss | None:
-    """There was an entry above the position; it is there, or it was deleted alone, or it is lost."""
+    """There was an entry above the position; it still exists, or was deleted individually, or is lost."""
     if not info.has_none_up_to(following):
         return None
     return Loss(
-        False, f"entries of stream {stream} from {format_entry_id(following)} on are gone unread; {_left(info)}"
+        False,
+        f"entries of stream {stream} from {format_entry_id(following)} on were removed before they were read; {_left(info)}",
     )
 
 
@@ -313,7 +314,7 @@ def _loss_by_count(stream: str, position: Position, info: StreamInfo) -> Loss | 
         )
     return Loss(
         False,
-        f"{missing} entries of stream {stream} after {format_entry_id(position.at)} are gone unread; {_left(info)}",
+        f"{missing} entries of stream {stream} after {format_entry_id(position.at)} were removed before they were read; {_left(info)}",
     )
 
 

@@ -3,13 +3,13 @@
     find_streams     the streams that options name, or that match their pattern
     find_extents     first and last entry of ranges, and lengths of streams: one round trip for all
     plan_partitions  the partitions of a batch read
-    ask_slices       parts of ranges, by a server that cuts them and a user who may ask for it
+    ask_slices       parts of ranges, by a server that can cut them, for a user who has permission
     find_cuts        IDs that cut one range into parts of about equal size, on any server
 
 streamd cuts a range into parts of equal length (STREAMD.SPLIT): exactly, and at almost no cost. No other server reports the
 ID of the n-th entry. Then there are two ways:
 
-    scan      read the range once and keep every n-th ID: exact; used when a partition has a greatest size
+    scan      read the range once and keep every n-th ID: exact; used when partitions have a maximum size
     probes    look at a few entries in many places, look closer where the density changes, and add up: see density.py
 """
 
@@ -45,10 +45,10 @@ ENTRIES_PER_PARTITION = 20_000
 """Smaller partitions cost more to start than to read."""
 
 MOST_ENTRIES = 2_000_000
-"""Partitions are not much larger than this, so that a failed task does not have to repeat too much."""
+"""Partitions are not much larger than this, so that a failed task does not repeat too much."""
 
 MOST_SLICES = 1_000
-"""How many parts STREAMD.SPLIT may cut a range into at once; and all requests of one round trip together."""
+"""Maximum number of parts of one STREAMD.SPLIT, and of all those in one round trip."""
 
 SCAN_COUNT = 1_000
 """COUNT of SCAN."""
@@ -75,7 +75,7 @@ class StreamRange:
 
 @dataclass(frozen=True)
 class Extent:
-    """A range of a stream as it is now: its first and last entry, and the length of the whole stream."""
+    """The current extent of a range: its first and last entry, and the length of the whole stream."""
 
     stream: str
     first: int
@@ -141,7 +141,7 @@ def plan_partitions(
     """The partitions of a batch read of ranges (stream, start, end): in the order of streams, then of IDs.
 
     The ends are fixed here, at the last entries that there are now: what is added later belongs to a later read.
-    parallelism  how many tasks run at a time, for when the options name no number of partitions
+    parallelism  how many tasks run at a time: the default number of partitions
     """
     wanted = [(stream, max(start, MIN_ID), end) for stream, start, end in wanted if start <= end]
     if wanted and server_features(connection).has_streamd_helpers:
@@ -169,7 +169,7 @@ def plan_partitions(
             if options.min_partitions is not None:
                 parts = _share(extent.length, total, options.min_partitions)
             else:
-                # More than run at a time, so that uneven parts even out.
+                # More than run at a time, so that uneven parts average out.
                 parts = min(
                     _share(extent.length, total, 4 * parallelism), _parts_of(extent.length, ENTRIES_PER_PARTITION)
                 )
@@ -181,8 +181,8 @@ def plan_partitions(
 def _plan_slices(
     connection: Connection, options: SourceOptions, wanted: Sequence[tuple[str, int, int]], parallelism: int
 ) -> list[StreamRange]:
-    """The partitions when the server cuts: as many as tasks run at a time, as all are equally long."""
-    # Before the ranges: when the stream is trimmed between the two, this only is an ID that was the first one earlier.
+    """The partitions when the server cuts: as many as tasks run at a time, since all are equally long."""
+    # Before the ranges: if the stream is trimmed in between, this is merely an earlier first ID.
     stream_firsts = _first_ids(connection, [stream for stream, start, _ in wanted if start > MIN_ID])
     found = ask_slices(connection, wanted, [1] * len(wanted))
     whole = [(stream, slices[0]) for (stream, _, _), slices in zip(wanted, found, strict=True) if slices]
@@ -197,7 +197,7 @@ def _plan_slices(
 
 
 def _first_ids(connection: Connection, streams: Sequence[str]) -> dict[str, int]:
-    """The first entries of streams, of those that have one."""
+    """The first entry of each stream that has one."""
     replies = _ask_about(
         connection, streams, [("XRANGE", stream_key(stream), "-", "+", "COUNT", 1) for stream in streams]
     )
@@ -223,7 +223,7 @@ def _share(length: int, total: int, parts: int) -> int:
 
 
 def _parts_of(length: int, most: int) -> int:
-    """How many parts of a greatest size there are."""
+    """How many parts a range needs so that none exceeds a maximum size."""
     return max(1, -(-length // most))
 
 
@@ -237,7 +237,7 @@ class Slice:
 
 
 class SplitForbiddenError(ServerError):
-    """The server cuts streams, but not for this user (ACL). The connection's features say so from then on."""
+    """The server can cut streams, but not for this user (ACL). Recorded in the connection's features."""
 
 
 def ask_slices(

@@ -1,10 +1,10 @@
-"""The driver's side of a streaming query: from where it is to where the next batch ends, by asking the server.
+"""The driver's side of a streaming query: it finds where the next batch ends, by asking the server.
 
     Planner.initial()                where a new query starts
     Planner.latest(start, ...)       where the batch after `start` ends, cut into parts; None while nothing is new
     Planner.freeze()                 from now on nothing counts as new that comes later (Trigger.AvailableNow)
-    Planner.newest()                 how far the streams go, as far as it is known without asking
-    Planner.mirror(offset)           move the mirror group, if there is to be one, to what has been processed
+    Planner.newest()                 how far the streams go, as far as known without asking
+    Planner.mirror(offset)           move the mirror group, if there is one, to what has been processed
 
 A poll that finds nothing is one round trip, whatever the number of streams:
 
@@ -28,7 +28,7 @@ run: when Spark asks what comes behind an offset, everything up to it has been p
 by anything else, so entries that may have to be replayed are never acknowledged.
 
 State between polls: the connection, the streams found by the pattern, where streams start that are not in an offset yet
-(`_fresh`), positions that a loss made wrong (`_corrected`), targets, and caches. All of it can be lost: the process may die.
+(`_fresh`), positions corrected after a loss (`_corrected`), targets, and caches. None of it is essential: the process may die.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Candidate:
 
     position  where reading starts
     first     the first entry behind that
-    end       what the stream was when the batch was to end: reading goes up to `end.last`
+    end       the stream's state when the end of the batch was chosen: reading goes up to `end.last`
     """
 
     position: Position
@@ -95,7 +95,7 @@ class Candidate:
 
 @dataclass
 class Scanned:
-    """What scans of the front of a candidate have found: `marks` are places to cut, as (entries before, ID)."""
+    """Result of scanning the front of a candidate: `marks` are places to cut, as (entries before, ID)."""
 
     count: int = 0
     bytes: int = 0
@@ -112,7 +112,7 @@ class Scanned:
             self.last = scan.last_id
 
     def cuts(self, rows: int, *, is_strict: bool) -> tuple[tuple[int, int | None], ...]:
-        """Parts of about so many entries: equal ones as far as the marks allow; if strict, none above it."""
+        """Parts of about this number of entries: equal ones as far as the marks allow; if strict, none larger."""
         if is_strict:
             chosen = self._greedy(rows)
         else:
@@ -122,14 +122,14 @@ class Scanned:
         return tuple((self.marks[at][1], bounds[n + 1] - bounds[n]) for n, at in enumerate(chosen))
 
     def _nearest(self, target: int) -> int:
-        """The mark with about so many entries before it."""
+        """The mark with about this number of entries before it."""
         at = bisect_right(self.marks, target, key=lambda mark: mark[0]) - 1
         if at + 1 < len(self.marks) and self.marks[at + 1][0] - target < target - self.marks[at][0]:
             return at + 1
         return at
 
     def _greedy(self, rows: int) -> list[int]:
-        """Marks that are as far apart as they may be."""
+        """Marks that are as far apart as allowed."""
         found, at = [], 0
         while at < len(self.marks):
             found.append(at)
@@ -144,7 +144,7 @@ class Scanned:
 class Chosen:
     """What a batch reads of a candidate: up to `last`, cut into `parts` (first entry, entries).
 
-    is_complete  that is all there is, as far as is known
+    is_complete  nothing is left to read, as far as is known
     """
 
     last: int
@@ -165,11 +165,11 @@ class Planner:
         self._link = Link(options.connection)
         self._initial: Offset | None = None
         self._found: set[str] | None = None  # streams of the pattern; None: not looked for yet
-        self._cursor: bytes | None = None  # of the SCAN that goes on; None: none does
+        self._cursor: bytes | None = None  # of the SCAN in progress; None: there is none
         self._scanned_at = 0.0
         self._checked_at = -CHECK_INTERVAL_S
         self._fresh: dict[str, Position] = {}
-        self._corrected: dict[str, tuple[Position, Position]] = {}  # as the offset says, and as it should
+        self._corrected: dict[str, tuple[Position, Position]] = {}  # as in the offset, and as corrected
         self._targets: Mapping[str, StreamInfo | None] | None = None
         self._waiting_since: float | None = None  # for minEntriesPerTrigger
         self._ends: dict[str, int] = {}  # last-generated-id of each stream, as last seen
@@ -178,7 +178,7 @@ class Planner:
     # --- What Spark asks for ----------------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
-        """Where the query starts if it has no checkpoint. The same at every call."""
+        """Where the query starts without a checkpoint. The same at every call."""
         if self._initial is None:
             self._initial = self._link.ask(self._find_initial)
         return self._initial
@@ -188,19 +188,19 @@ class Planner:
         self._targets = self._link.ask(self._find_targets)
 
     def latest(self, start: Offset, *, is_limited: bool) -> Offset | None:
-        """Where the batch behind `start` ends; None when nothing is to be read now.
+        """Where the batch after `start` ends; None when there is nothing to read now.
 
         is_limited  the options' limits apply
-        Raises DataLossError, when the options want it.
+        Raises DataLossError if the options say so.
         """
         return self._link.ask(lambda connection: self._find_latest(connection, start, is_limited))
 
     def newest(self) -> dict[str, int]:
-        """The last ID of each stream, as the polls up to now have seen it."""
+        """The last ID of each stream, as seen by the polls so far."""
         return self._ends
 
     def mirror(self, offset: Offset) -> None:
-        """Move the mirror group to an offset up to which all has been processed."""
+        """Move the mirror group to an offset up to which everything has been processed."""
         self._link.ask(lambda connection: self._send_mirror(connection, offset))
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Planner:
         return sorted({*(self._found or ()), *start.positions})
 
     def _find_all(self, connection: Connection) -> None:
-        """Look for the streams of the pattern, through all keys."""
+        """Find the streams of the pattern, scanning all keys."""
         if self._options.stream_pattern is None:
             return
         self._cursor = b"0"
@@ -259,7 +259,7 @@ class Planner:
             bound = self._options.start_of(name)
             is_from_first = bound.is_earliest or (bound.is_latest and not is_new_query)
             starts[name] = 0 if is_from_first else bound.resolve(now_ms)
-        # The entry is asked for after XINFO, so that one which arrives between the two is above the last ID of XINFO.
+        # The entry is requested after XINFO, so one that arrives between the two is above XINFO's last ID.
         inside = [name for name, start in starts.items() if 0 < start < MAX_ID]
         requests: list[tuple[bytes | str | int, ...]] = [("XINFO", "STREAM", stream_key(name)) for name in names]
         requests += [("XRANGE", stream_key(name), format_entry_id(starts[name]), "+", "COUNT", 1) for name in inside]
@@ -301,7 +301,7 @@ class Planner:
         return Offset({**start.positions, **positions}).advanced(changed)
 
     def _positions(self, connection: Connection, start: Offset, names: Sequence[str]) -> dict[str, Position]:
-        """Where each stream is: as the offset says, unless that was corrected after a loss; new ones at their start."""
+        """Position of each stream: from the offset, unless corrected after a loss; new streams at their start."""
         fresh = [name for name in names if name not in start.positions and name not in self._fresh]
         if fresh:
             made = self._find_starts(connection, fresh, is_new_query=False)
@@ -359,7 +359,7 @@ class Planner:
             if reply.code == "WRONGTYPE":
                 if self._options.stream_pattern is not None:
                     return None
-                raise ServerError(f"{reply.text} (key {name} is no stream)")
+                raise ServerError(f"{reply.text} (key {name} is not a stream)")
             if reply.is_missing_key:
                 return None
             raise reply
@@ -368,7 +368,7 @@ class Planner:
     # --- Loss -------------------------------------------------------------------------------------------------------------
 
     def _check(self, positions: Mapping[str, Position], start: Offset, infos: Mapping[str, StreamInfo | None]) -> None:
-        """Raise DataLossError for the first stream that lost entries; or go on with what it has (then Replan)."""
+        """Raise DataLossError for the first stream that lost entries; or continue with what is left (then Replan)."""
         is_corrected = False
         for name, info in infos.items():
             loss = find_loss(name, positions[name], info)
@@ -409,7 +409,7 @@ class Planner:
             return True
         for name, each in candidates.items():
             estimate = each.estimate
-            # An estimate is what there is at most: when it is enough, entries that were deleted may make it less.
+            # An estimate is an upper bound: even if it suffices, deleted entries may make the count smaller.
             if estimate is None or not each.position.is_caught_up:
                 estimate = self._count(connection, name, each, wanted)
             wanted -= estimate
@@ -432,7 +432,7 @@ class Planner:
         return self._positions_behind(connection, candidates, chosen)
 
     def _plan_all(self, connection: Connection, candidates: Mapping[str, Candidate]) -> dict[str, Position]:
-        """All there is. What is little, and need not be cut, is not looked through."""
+        """Everything there is. Small amounts that need no cutting are not scanned."""
         estimates = [each.estimate for each in candidates.values()]
         total = None if None in estimates else sum(each or 0 for each in estimates)
         is_cut = self._options.min_partitions is not None or self._options.max_records_per_partition is not None
@@ -496,11 +496,11 @@ class Planner:
     def _uncounted_cuts(
         self, connection: Connection, name: str, candidate: Candidate, estimate: int | None, total: int | None
     ) -> tuple[tuple[int, int | None], ...]:
-        """Parts of a backlog that is too long to be looked through, by probes."""
+        """Parts of a backlog that is too long to scan, found by probes."""
         from streamd.spark.source.partitions import Extent, find_cuts
 
         first, end = candidate.first, candidate.end
-        parts = 4 * self._parallelism  # more than tasks at a time, so that what is uneven evens out
+        parts = 4 * self._parallelism  # more than run at a time, so that uneven parts average out
         if estimate is not None and total:
             parts = max(1, -(-parts * estimate // total))
         cuts = find_cuts(connection, Extent(name, first, end.last, end.length, first), parts)
@@ -517,7 +517,7 @@ class Planner:
         limit: int | None = None,
         size: int | None = None,
     ) -> RangeScan:
-        """Look through entries from `start` on. Raises Replan when the first one is another than it was."""
+        """Scan entries from `start` on. Raises Replan when the first one has changed."""
         scan = scan_range(
             self._options.connection,
             stream_key(name),
@@ -541,7 +541,7 @@ class Planner:
         size: int | None,
         step: int,
     ) -> dict[str, Scanned]:
-        """Look through as much as the limits allow, equal shares of every stream; what one leaves, others get.
+        """Scan as much as the limits allow, in equal shares; what one stream does not use is given to others.
 
         When not even one entry of each stream fits, those with the oldest entries come first.
         """
@@ -563,7 +563,7 @@ class Planner:
                     connection, name, each, start, step, limit=limit, size=None if size is None else size_share
                 )
                 if found and scan.bytes > left_size:
-                    continue  # a single entry above what is left: next time
+                    continue  # a single entry exceeds what is left: next time
                 scanned.add(scan, step)
                 found[name] = scanned
                 left_entries -= scan.count
@@ -580,7 +580,7 @@ class Planner:
             step = min(step, max(1, expected // (8 * self._parallelism)))
         most = self._options.max_records_per_partition
         if most is not None:
-            # Whole steps make full parts.
+            # Whole steps give full parts.
             step = most // -(-most // min(step, most))
         return step
 
@@ -589,7 +589,7 @@ class Planner:
         return self._options.min_partitions or os.cpu_count() or 1
 
     def _rows_of_part(self, total: int) -> int:
-        """How many entries a part of a batch is to have."""
+        """How many entries a part of a batch should have."""
         least = 1 if self._options.min_partitions is not None else self._options.batch_size
         rows = max(least, -(-total // self._parallelism))
         return min(rows, self._options.max_records_per_partition or rows)
@@ -606,7 +606,7 @@ class Planner:
     def _positions_behind(
         self, connection: Connection, candidates: Mapping[str, Candidate], chosen: Mapping[str, Chosen]
     ) -> dict[str, Position]:
-        """Positions behind what a batch reads."""
+        """Positions after what a batch reads."""
         inside = [name for name, each in chosen.items() if not each.is_complete]
         requests: list[tuple[bytes | str | int, ...]] = [
             ("XRANGE", stream_key(name), format_entry_id(chosen[name].last + 1), "+", "COUNT", 1) for name in inside
@@ -621,7 +621,7 @@ class Planner:
             entries = following[name]
             behind = parse_entry_id(entries[0][0]) if entries else None
             if behind is not None and behind > candidate.end.last:
-                behind = None  # it came after the stream was looked at
+                behind = None  # it was added after the stream was looked at
             found[name] = (
                 end_of_stream(candidate.end, each.parts)
                 if behind is None
@@ -632,7 +632,7 @@ class Planner:
     # --- The mirror group -------------------------------------------------------------------------------------------------
 
     def _create_mirror(self, connection: Connection, offset: Offset) -> None:
-        """Make the group where it is not; move one that is ahead back, never one that is behind forward."""
+        """Create missing groups; move one that is ahead back, but never one that is behind forward."""
         group = self._options.group or ""
         names = [name for name, each in offset.positions.items() if not each.is_blank]
         made = connection.pipeline(
@@ -656,7 +656,7 @@ class Planner:
         connection.pipeline(behind)
 
     def _unmirrored(self, offset: Offset) -> list[str]:
-        """Streams whose group is not where the offset is."""
+        """Streams whose group is not at the offset."""
         if self._options.group is None:
             return []
         watched = self._options.named_streams if self._options.stream_pattern is None else offset.positions
@@ -671,7 +671,7 @@ class Planner:
     def _take_mirrored(
         self, connection: Connection, offset: Offset, replies: Sequence[Any], moved: Sequence[str]
     ) -> None:
-        """Read the replies to the SETIDs; make groups that are gone."""
+        """Read the replies to the SETIDs; recreate groups that are gone."""
         for name, reply in zip(moved, replies, strict=True):
             if isinstance(reply, ServerError):
                 if reply.code == "NOGROUP":
@@ -719,14 +719,14 @@ def _start(start: int, info: StreamInfo | None, entries: Any) -> Position:
 
 
 def _can_split(connection: Connection) -> bool:
-    """Whether the server counts and cuts ranges."""
+    """Whether the server can count and cut ranges."""
     return server_features(connection).has_streamd_helpers
 
 
 def _shares(counts: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many entries to take of each stream: equal shares, and what one leaves, others get; none of those without any.
+    """How many entries to take of each stream: equal shares; what one does not use is given to others.
 
-    When not even one entry of each fits, the first ones have it.
+    When not even one entry of each fits, the first streams get one.
     """
     found: dict[str, int] = dict.fromkeys(itertools.islice(counts, limit), 0)
     active, left = list(found), limit
@@ -741,7 +741,7 @@ def _shares(counts: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def _corrected(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
-    """Where to continue after a loss. In another stream: at its start if its IDs are lower than what was read, otherwise
+    """Where to continue after a loss. In a recreated stream: at its start if its IDs are lower than what was read, otherwise
     after what was read, since IDs usually come from the clock."""
     if info is None:
         return Position()

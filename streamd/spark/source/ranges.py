@@ -1,6 +1,6 @@
 """Reading and scanning a range of one stream: the loops around the compiled decoder.
 
-    read_range(...)   the entries as record batches, one XRANGE at a time, the next one asked for before a batch is given out
+    read_range(...)   the entries as record batches, one XRANGE at a time, the next one requested before a batch is returned
     scan_range(...)   the same without rows: how many, how many bytes, and the IDs where it can be cut
 
 If a connection breaks, it is opened again, and reading continues after the last complete entry: no entry twice, none lost.
@@ -39,7 +39,7 @@ class RangeReader:
     """Feeds a decoder with the entries of [start, end] of a stream, up to `limit` of them; owns its connection.
 
     connection  an open one to start with (it remains the caller's), or None
-    asks_ahead  the next request is sent before the rows of the last reply are given out; without it, reading may stop
+    asks_ahead  the next request is sent before the rows of the last reply are returned; without it, reading may stop
                 after any reply, with nothing outstanding
     """
 
@@ -67,7 +67,7 @@ class RangeReader:
         self._given = connection
         self._connection = connection
         self.is_at_end = start > end  # all of the range was seen
-        self._asked = 0  # COUNT of the request whose reply is awaited; 0: none is
+        self._asked = 0  # COUNT of the outstanding request; 0: there is none
 
     def fill(self, is_enough: Callable[[], bool]) -> bool:
         """Receive until the decoder has enough; False at the end of the range. Reconnects when the connection breaks."""
@@ -117,7 +117,7 @@ class RangeReader:
                 return True
 
     def _ask(self) -> bool:
-        """Send the next request; False when there is nothing left to ask for."""
+        """Send the next request; False when nothing is left to read."""
         count = self._fetch_size
         if self._limit is not None:
             count = min(count, self._limit - self.decoder.total_entries)
@@ -161,7 +161,7 @@ def read_range(
     """The entries of a range, in order, as record batches of about `batch_rows` rows; none when it is empty.
 
     start, end  inclusive, as 128-bit numbers
-    limit       at most so many entries
+    limit       maximum number of entries
     connection  used when given, and left open
     """
     reader = RangeReader(
@@ -215,11 +215,11 @@ def scan_range(
     fetch_size: int = 2_000,
     connection: Connection | None = None,
 ) -> RangeScan:
-    """Look through a range without making rows of it: about 0.1 us of Python and 0.35 us of server for an entry.
+    """Scan a range without building rows: about 0.1 us of Python and 0.35 us of server for an entry.
 
-    every      note each ID so many entries apart
-    limit      stop after so many entries
-    max_bytes  stop before the entry that would go above it, but not before the first; the scan may read a little further
+    every      note an ID every so many entries
+    limit      stop after this number of entries
+    max_bytes  stop before the entry that would exceed it, but not before the first; the scan may read a little further
     """
     step = every or (SIZING_STEP if max_bytes is not None else 0)
     decoder = EntryDecoder(None, stream, every=step)
@@ -242,7 +242,7 @@ def scan_range(
     marks, mark_bytes = decoder.marks, decoder.mark_bytes
     if max_bytes is not None and size > max_bytes:
         # The marks show roughly where the limit is; only the last steps before it are scanned entry by entry. mark_bytes[n]
-        # are the bytes of the entries before mark n, so that the mark before the last one that fits has one to be kept.
+        # are the bytes of the entries before mark n, so the mark before the last one that fits is kept.
         at = max(0, bisect_right(mark_bytes, max_bytes) - 2)
         sizes = EntryDecoder(None, stream, every=1)
         reader = RangeReader(

@@ -30,7 +30,7 @@ __all__ = ["Bound", "SourceOptions"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading starts or ends, as written: resolved when it is used, since `-1h` depends on the clock.
+    """Where reading starts or ends, as written: resolved when used, since `-1h` depends on the clock.
 
     kind   `id` or `time`
     text   a point or a timestamp, see wire/ids.py
@@ -41,7 +41,7 @@ class Bound:
 
     @property
     def is_latest(self) -> bool:
-        """The newest entry at the time of resolving: as a start, only what comes later."""
+        """The newest entry when it is resolved; as a start, only what comes later."""
         return self.kind == "id" and self.text.strip().lower() in ("latest", "+", "$")
 
     @property
@@ -62,7 +62,7 @@ Bounds = Bound | Mapping[str, Bound]
 
 
 def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Bounds]:
-    """A point or timestamp, or a JSON object of them by stream. Checked at once, resolved later."""
+    """A point or timestamp, or a JSON object of them by stream. Checked immediately, resolved later."""
 
     def one(value: Any) -> Bound:
         if isinstance(value, bool) or not isinstance(value, str | int):
@@ -216,7 +216,7 @@ class SourceOptions:
 
     @property
     def named_streams(self) -> tuple[str, ...]:
-        """The streams that are named, in the order given; those of a pattern are found by asking the server."""
+        """The named streams, in the given order; those of a pattern must be asked of the server."""
         return (self.stream,) if self.stream is not None else self.streams
 
     def start_of(self, stream: str) -> Bound:

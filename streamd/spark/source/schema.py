@@ -67,7 +67,7 @@ def _is_binary_or_string(kind: DataType) -> bool:
 
 
 def _metadata_kind(name: str, kind: DataType) -> str | None:
-    """How a metadata column of this type is made, or None when it cannot be of this type."""
+    """How a metadata column of this type is built, or None when that is impossible."""
     if name in ("id", "stream") and _is_binary_or_string(kind):
         return "binary" if isinstance(kind, BinaryType) else "string"
     if name in ("ms", "seq"):
@@ -111,7 +111,7 @@ _FIELD_KINDS: dict[type[DataType], str] = {
 
 
 def table_layout(schema: StructType, options: SourceOptions) -> TableLayout:
-    """Read a schema. Raises OptionError naming the column that cannot be made."""
+    """Read a schema. Raises OptionError naming the column that cannot be built."""
     corrupt = options.corrupt_record_column or (
         DEFAULT_CORRUPT_COLUMN if DEFAULT_CORRUPT_COLUMN in schema.names else None
     )

@@ -8,7 +8,7 @@ The tasks' half, `read`, runs in other processes, on an unpickled copy: it has t
 reading, it checks that nothing of the part was trimmed before it was read. Any of these proves it:
 
     all entries that were counted have come
-    the part came in a single reply, which began with the first entry of the part; and the stream is still the same
+    the part came in a single reply, which started with the first entry of the part; and the stream is still the same
     the stream still starts at or below the first entry of the part
 
 If it has fewer entries than were counted, the others were deleted one by one, which is not a loss. Otherwise entries are gone,
@@ -58,8 +58,8 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.layout = table_layout(schema, options)
         self._planner: Planner | None = None
-        self._seen: tuple[dict[str, Any], Offset] | None = None  # the last offset from Spark, as it came and parsed
-        self._newest: tuple[dict[str, int], dict[str, Any]] | None = None  # likewise the last one reported
+        self._seen: tuple[dict[str, Any], Offset] | None = None  # the last offset from Spark, raw and parsed
+        self._newest: tuple[dict[str, int], dict[str, Any]] | None = None  # likewise, the last one reported
 
     # --- In the driver's helper process -----------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself when there is nothing to read."""
-        # Trigger.Once asks for all there is, whatever the limits.
+        # Trigger.Once asks for everything, whatever the limits.
         is_limited = not isinstance(limit, ReadAllAvailable)
         found = self.planner.latest(self._parsed(start), is_limited=is_limited)
         return start if found is None else found.to_json()
@@ -104,7 +104,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What the batch reads: it follows from `end` alone (offsets.py), unless there is no batch at all.
+        """What the batch reads: derived from `end` alone (offsets.py), unless there is no batch at all.
 
         After a restart Spark calls this with the same offset twice, to report what it has seen.
         """
@@ -154,9 +154,9 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _check_for_loss(self, part: Part, count: int, *, is_front_seen: bool) -> None:
-        """Raise DataLossError if the stream is another one by now, or starts after the start of the part.
+        """Raise DataLossError if the stream was replaced, or now starts after the start of the part.
 
-        is_front_seen  all of the part came at once, with its first entry: what is trimmed by now, went later
+        is_front_seen  the whole part came in one reply, with its first entry: trimming happened later
         """
         try:
             reply = run(

@@ -6,9 +6,9 @@
     Link(options)            a connection that is kept, and reopened for work that is repeated because it broke
     server_features(conn)    what the server is, and what it can do
 
-A Connection speaks RESP2 and blocks. It has two ways, not to be mixed while replies are outstanding: `command`, `pipeline`
-and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled coders.
-The socket is our own instead of a client library's because the raw way needs it, and everything around it is little.
+A Connection speaks RESP2 and blocks. It has two interfaces, not to be mixed while replies are outstanding: `command`,
+`pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled coders.
+It has its own socket instead of a client library's because the raw interface needs one, and little else is required.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ Reply = Any
 T = TypeVar("T")
 
 RECEIVE_BYTES = 256 * 1024
-"""How much is asked of the socket at a time."""
+"""Bytes to receive from the socket at a time."""
 
 TEMPORARY_CODES = frozenset({"LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "UNBLOCKED"})
-"""Error codes after which the same request may succeed: a start, a fail-over, a script."""
+"""Error codes after which the same request may succeed later: during a start, a failover, a script."""
 
 
 def pack_command(args: Request) -> bytes:
     """A request as bytes."""
-    words: Any = tuple(args)  # what hiredis's stub says of them is not what it takes
+    words: Any = tuple(args)  # hiredis's stub is narrower than what it accepts
     return cast(bytes, hiredis.pack_command(words))
 
 
 class Connection:
-    """An open connection. Made by `connect`; closed by its end as a context manager, or by `close`."""
+    """An open connection. Made by `connect`; closed at the end of its `with` block, or by `close`."""
 
     def __init__(self, options: ConnectionOptions, sock: socket.socket) -> None:
         self.options = options
@@ -68,9 +68,9 @@ class Connection:
         return self._raised(self._read())
 
     def pipeline(self, requests: Sequence[Request], *, raise_errors: bool = True) -> list[Reply]:
-        """Send requests in one go, return their replies in order.
+        """Send requests at once, return their replies in order.
 
-        raise_errors  raise the first error reply (after all have been read); otherwise errors stand in the list
+        raise_errors  raise the first error reply (after all have been read); otherwise errors are elements of the list
         """
         if not requests:
             return []
@@ -86,7 +86,7 @@ class Connection:
         return found
 
     def transaction(self, requests: Sequence[Request]) -> list[Reply] | None:
-        """MULTI, the requests, EXEC in one go: the replies, or None when a watched key was touched.
+        """MULTI, the requests and EXEC at once: the replies, or None when a watched key was touched.
 
         Raises ServerError for a request that is refused (nothing was done), or that failed (the others were done).
         """
@@ -164,14 +164,14 @@ def connect(options: ConnectionOptions) -> Connection:
     """Open a connection: socket, TLS, AUTH, CLIENT SETNAME, SELECT.
 
     Attempts are repeated, with growing waits, while nobody listens, the server is loading, or no Sentinel knows of a
-    primary. Raises UnreachableError when the last one failed, ServerError at once for what stays wrong (a password).
+    primary. Raises UnreachableError when the last one failed, ServerError immediately for permanent errors (a wrong password).
     """
     return _repeated(options, lambda: _open(options))
 
 
 def run(options: ConnectionOptions, action: Callable[[Connection], T]) -> T:
     """Return `action(connection)`, which is called again, on a new connection, when its connection broke or the server
-    was not ready (TEMPORARY_CODES). The action must bear being repeated from its start."""
+    was not ready (TEMPORARY_CODES). The action must be repeatable from its start."""
 
     def attempt() -> T:
         with _open(options) as connection:
@@ -222,7 +222,7 @@ def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: f
         except UnreachableError:
             if left == 0:
                 raise
-        # A part of chance, so that the tasks of a job do not come back all at once.
+        # Partly random, so that the tasks of a job do not reconnect all at once.
         time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
         wait_ms = min(wait_ms * 2, options.retry_max_backoff_ms)
     raise AssertionError("the last attempt returns or raises")
@@ -262,7 +262,7 @@ def _socket_to(options: ConnectionOptions, address: Address | None) -> socket.so
                 raise
     except OSError as error:
         if options.tls and _is_refused_certificate(error):
-            # Trying again would not help.
+            # Retrying would not help.
             raise OptionError("tls", f"the certificate of {address or options.place} is refused: {error}") from None
         raise UnreachableError(f"cannot connect to {address or options.place}: {error}") from None
     sock.settimeout(options.read_timeout_ms / 1000)
@@ -276,7 +276,7 @@ def _is_refused_certificate(error: OSError) -> bool:
 
 
 def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
-    import ssl  # not for everyone: processes of Spark start with each query, and this takes a tenth of what they import
+    import ssl  # imported here: Spark starts processes for each query, and this is a tenth of their import time
 
     try:
         context = ssl.create_default_context(cafile=options.tls_ca_file)
@@ -298,13 +298,13 @@ def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
 def _greeted(
     options: ConnectionOptions, username: str | None, password: str | None, sock: socket.socket, *, is_sentinel: bool
 ) -> Connection:
-    """A connection that is logged in and has its name and database."""
+    """A connection that is logged in, with its name and database set."""
     connection = Connection(options, sock)
     try:
         if password is not None:
             connection.command("AUTH", *([username] if username else []), password)
         if not is_sentinel:
-            # A name is a courtesy, which an access control list may forbid.
+            # The name is optional; an access control list may forbid setting it.
             connection.pipeline([("CLIENT", "SETNAME", options.client_name)], raise_errors=False)
             if options.db:
                 connection.command("SELECT", options.db)
@@ -315,7 +315,7 @@ def _greeted(
 
 
 def _open_primary(options: ConnectionOptions) -> Connection:
-    """Ask the Sentinels, in order, for the primary, and connect to the first one that says of itself that it is one."""
+    """Ask the Sentinels, in order, for the primary, and connect to the first one that reports itself as primary."""
     name = options.sentinel_master or ""
     failures = []
     for sentinel in options.sentinels:
@@ -334,7 +334,7 @@ def _open_primary(options: ConnectionOptions) -> Connection:
             role = connection.pipeline([("ROLE",)], raise_errors=False)[0]
             if isinstance(role, list) and role[0] != b"master":
                 connection.close()
-                failures.append(f"{primary}, named by {sentinel}, is no primary")
+                failures.append(f"{primary}, named by {sentinel}, is not a primary")
                 continue
             connection.place = f"{name} at {primary}"
             return connection
@@ -348,11 +348,11 @@ def _open_primary(options: ConnectionOptions) -> Connection:
 
 @dataclass(frozen=True)
 class Features:
-    """What a server is, and which of the things that differ between servers it has.
+    """What a server is, and which features that differ between servers it has.
 
     name            `streamd`, `redis` or `valkey`
     version         its own version
-    redis_version   the Redis release that it claims to behave like
+    redis_version   the Redis release that it claims compatibility with
     """
 
     name: str
@@ -377,7 +377,7 @@ SPLIT_COMMAND = "STREAMD.SPLIT"
 
 
 def server_features(connection: Connection) -> Features:
-    """What a server is: one round trip, once for a connection. A server that forbids the questions is taken for an old Redis."""
+    """What a server is: one round trip per connection. A server that forbids the questions is treated as an old Redis."""
     if connection.features is not None:
         return connection.features
     info, commands = connection.pipeline(

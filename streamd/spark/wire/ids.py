@@ -58,7 +58,7 @@ def ms_of(number: int) -> int:
 
 
 def first_id_of(ms: int) -> int:
-    """The lowest ID of a millisecond; a time outside of what IDs can hold gives the nearest bound."""
+    """The lowest ID of a millisecond; a time beyond what IDs can hold gives the nearest bound."""
     return min(max(ms, 0) << 64, MAX_ID)
 
 
@@ -72,7 +72,7 @@ def parse_entry_id(text: str | bytes, missing_seq: int = 0) -> int:
     raw = text.encode() if isinstance(text, str) else text
     parsed = parse_id(raw, missing_seq)
     if parsed is None:
-        raise ValueError(f"{raw.decode(errors='replace')!r} is no entry ID; one is written 1526919030474-55")
+        raise ValueError(f"{raw.decode(errors='replace')!r} is not an entry ID; write for example 1526919030474-55")
     return pack_id(*parsed)
 
 
@@ -110,7 +110,7 @@ def parse_duration_ms(text: str) -> int:
         total += float(found[1]) * _UNITS_MS[found[2]]
         at = found.end()
     if at == 0 or at != len(word):
-        raise ValueError(f"{text!r} is no duration; one is written 500ms, 10s, 15m, 1h, 2d12h")
+        raise ValueError(f"{text!r} is not a duration; write for example 500ms, 10s, 15m, 1h, 2d12h")
     return round(total)
 
 
@@ -127,7 +127,7 @@ def parse_timestamp_ms(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(word)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; one is written 1526919030474 (Unix time in ms), 2018-05-21T16:10:30Z, -1h, or now"
+            f"{text!r} is not a time; write for example 1526919030474 (Unix time in ms), 2018-05-21T16:10:30Z, -1h, or now"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

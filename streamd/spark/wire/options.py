@@ -1,4 +1,4 @@
-"""How options are declared and read, and those that say where a server is and how to get in.
+"""How options are declared and read, and the options for connecting to a server.
 
 Each option is one field of a class, declared once with name, default, parser and meaning:
 
@@ -7,10 +7,10 @@ Each option is one field of a class, declared once with name, default, parser an
     SinkOptions    (sink/write_options.py)   how to write: batch and streaming
 
 `X.parse(mapping)` reads Spark's options, whose keys are case-insensitive; every error names its option (OptionError). The
-results are frozen, can be pickled, and never show a secret in `repr`. Passwords from `...Env` and `...File` are not even in
-them: each process that connects looks them up itself (`ConnectionOptions.find_password`).
+results are frozen, can be pickled, and never show a secret in `repr`. Passwords from `...Env` and `...File` are not even
+stored in them: each process that connects looks them up itself (`ConnectionOptions.find_password`).
 
-An unknown option raises, with the nearest name that is known; what Spark itself puts among the options is ignored.
+An unknown option raises, with the nearest name that is known; options that Spark itself adds are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 OPTIONS_OF_SPARK = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "partitionoverwritemode", "provider"}
 )
-"""What Spark, not the user, may put among the options of a source or sink."""
+"""Options that Spark, not the user, may add to those of a source or sink."""
 
 # --- Parsers of single values; they raise ValueError, and the caller adds the option's name -------------------------------
 
@@ -198,7 +198,7 @@ def url_text(value: str) -> str:
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """Where the server is, and how to get in."""
+    """Where the server is, and how to log in."""
 
     url: str | None = option(
         "url",
@@ -244,7 +244,9 @@ class ConnectionOptions:
         "sentinelPassword", text, None, "password for the Sentinels themselves", is_secret=True
     )
     sentinel_password_env: str | None = option("sentinelPasswordEnv", text, None, "environment variable that holds it")
-    sentinel_password_file: str | None = option("sentinelPasswordFile", text, None, "file whose first line it is")
+    sentinel_password_file: str | None = option(
+        "sentinelPasswordFile", text, None, "file whose first line is that password"
+    )
     connect_timeout_ms: int = option("connectTimeout", parse_duration_ms, 5_000, "longest wait for a connection")
     read_timeout_ms: int = option("readTimeout", parse_duration_ms, 60_000, "longest wait for a reply")
     retries: int = option(
@@ -284,7 +286,7 @@ class ConnectionOptions:
         return made
 
     def find_password(self) -> str | None:
-        """The password, from where the options say. Raises OptionError when it is not there."""
+        """The password, from where the options say. Raises OptionError when it is missing."""
         return find_secret("password", self.password, self.password_env, self.password_file)
 
     def find_sentinel_password(self) -> str | None:
@@ -323,7 +325,7 @@ def url_fields(url: str) -> dict[str, Any]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise OptionError("url", "its port is not a number from 0 to 65535") from None
+        raise OptionError("url", "the port is not a number from 0 to 65535") from None
     found: dict[str, Any] = {}
     if parts.username:
         found["username"] = unquote(parts.username)
@@ -331,7 +333,7 @@ def url_fields(url: str) -> dict[str, Any]:
         found["password"] = unquote(parts.password)
     query = parse_qs(parts.query)
     if unknown := query.keys() - {"db"}:
-        raise OptionError("url", f"does not take the parameter {min(unknown)}; only db may be given there")
+        raise OptionError("url", f"unknown parameter {min(unknown)}; only db is allowed there")
     db = query["db"][0] if "db" in query else ""
     if parts.scheme == "unix":
         found["unix_socket_path"] = unquote(parts.path)

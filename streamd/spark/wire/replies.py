@@ -1,4 +1,4 @@
-"""Replies that several rooms read: maps as RESP2 sends them, and the clock of a server."""
+"""Replies that several modules read: maps in RESP2, and the clock of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["clock_ms", "pairs", "server_ms"]
 
 
 def pairs(reply: Sequence[Any]) -> dict[bytes, Any]:
-    """A map of RESP2: names and values in turn."""
+    """A map of RESP2: alternating names and values."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
