@@ -121,12 +121,12 @@ def test_the_last_file_of_a_manifest_is_cut(files: Path) -> None:
     assert (files / "appendonly.aof.2.incr.aof").read_bytes() == bytes_of(TAIL[:1])
 
 
-def test_a_damaged_snapshot_cannot_be_mended(files: Path) -> None:
+def test_a_damaged_snapshot_cannot_be_repaired(files: Path) -> None:
     base = files / "appendonly.aof.1.base.rdb"
     base.write_bytes(base.read_bytes()[:60])
     before = contents(files)
     result = check(files / "appendonly.aof.manifest", "--fix", "--yes")
-    assert (result.exit_code, "cannot be mended" in result.output) == (1, True)
+    assert (result.exit_code, "cannot be repaired" in result.output) == (1, True)
     assert contents(files) == before
 
 

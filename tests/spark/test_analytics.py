@@ -397,7 +397,7 @@ def test_aggregates_take_finite_numbers_only(readings: DataFrame) -> None:
     assert (found[1]["x_count"], found[1]["x_max"]) == (0, None)
     assert (found[3]["x_count"], found[3]["x_max"]) == (1, -7)
     assert found[0]["not there_count"] == 0
-    with pytest.raises(ValueError, match="'median' is no figure"):
+    with pytest.raises(ValueError, match="unknown figure 'median'"):
         aggregates(numbers, "x", "1 minute", figures=["median"])
 
 

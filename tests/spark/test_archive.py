@@ -629,7 +629,7 @@ def test_a_rewrite_that_misses_an_entry_is_told_as_one(
         lock = ArchiveLock.acquire(connection, KEY, run="r", archive="x")
         work = StreamWork(layout, Disk(), connection, lock, "r", lambda step: None)
         work.compare(files, [], files)
-        with pytest.raises(VerifyError, match="is in the files before, and not in what was written"):
+        with pytest.raises(VerifyError, match="is in the files before, but not in what was written"):
             work.compare(files, [], files[1:])
         lock.release()
 
@@ -1241,7 +1241,7 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     assert json.loads(back.stdout)["rows"] == 10
     refused = run_command("archive", "status", tmp_path / "nothing", *where)
     assert refused.returncode == 1
-    assert "is no archive" in refused.stderr
+    assert "is not an archive" in refused.stderr
 
 
 def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_schema_flattens_and_casts(spark: SparkSession, store: redis.Redis, so
     assert (second.n, second.ok, second.price, second._corrupt_record) == (None, False, None, '{"n":"seven","ok":"0"}')
     dropped = read(spark, source_options, "n int", stream="s", mode="DROPMALFORMED").collect()
     assert [row.n for row in dropped] == [7]
-    with pytest.raises(Exception, match=r"entry 2-1 of stream s: field n is no int32: b'seven'"):
+    with pytest.raises(Exception, match=r"entry 2-1 of stream s: field n is not of type int32: b'seven'"):
         read(spark, source_options, "n int", stream="s", mode="FAILFAST").collect()
 
 

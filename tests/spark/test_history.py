@@ -299,7 +299,7 @@ def test_history_says_what_is_wrong(source_options: Options, tmp_path: Path) -> 
     for words, said in [
         (["--format", "parquet"], "needs --out"),
         (["--since", "yesterday"], "neither an ID nor a time"),
-        (["--archive", str(tmp_path)], "is no archive"),
+        (["--archive", str(tmp_path)], "is not an archive"),
     ]:
         result = runner.invoke(program, ["history", KEY, *where, *words])
         assert result.exit_code != 0

@@ -362,7 +362,7 @@ def test_rows_that_were_refused_are_written_by_the_next_attempt(server, store):
     # Behind the back of the check that comes before the first row of a stream.
     store.delete("b")
     store.set("b", "no stream")
-    with pytest.raises(OptionError, match=r"option streamColumn: what b holds is no stream \(and 49 more rows\)"):
+    with pytest.raises(OptionError, match=r"option streamColumn: b does not hold a stream \(and 49 more rows\)"):
         delivery.deliver(rows, 100, 200)
     delivery.close()
     marker = Marker.parse(b"", store.get("streamd:sink:query:0"))
@@ -378,7 +378,7 @@ def test_rows_that_were_refused_are_written_by_the_next_attempt(server, store):
 
 def test_a_key_that_is_no_stream_is_found_before_anything_is_written(server, store):
     store.set("b", "no stream")
-    with pytest.raises(OptionError, match="option streamColumn: what b holds is no stream"):
+    with pytest.raises(OptionError, match="option streamColumn: b does not hold a stream"):
         write_rows(plan_for(server.port, ROUTED, **MODES["marker"]), TASK, record_batches(100, streams=["a", "b"]))
     assert store.keys() == [b"b"]
 
@@ -387,7 +387,7 @@ def test_a_marker_that_vanishes_is_noticed(server, store):
     delivery, rows = open_rows(plan_for(server.port, **MODES["marker"]), 400)
     delivery.deliver(rows, 0, 200)
     store.flushall()
-    with pytest.raises(DeliveryError, match="gone or was set back"):
+    with pytest.raises(DeliveryError, match="gone or was reset"):
         delivery.deliver(rows, 200, 400)
     delivery.close()
 

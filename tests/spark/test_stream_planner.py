@@ -177,12 +177,12 @@ def test_options_of_batch_reads_are_refused(source_options: Options, option: str
 def test_a_key_of_another_type_is_named(store: redis.Redis, source_options: Options) -> None:
     fill(store, "a", 1, 1)
     store.set("b", "x")
-    with pytest.raises(ServerError, match=r"WRONGTYPE.*key b is no stream"):
+    with pytest.raises(ServerError, match=r"WRONGTYPE.*key b is not a stream"):
         Query(source_options, streams="a,b")
     store.delete("b")
     query = Query(source_options, streams="a,b")
     store.set("b", "x")
-    with pytest.raises(ServerError, match=r"WRONGTYPE.*key b is no stream"):
+    with pytest.raises(ServerError, match=r"WRONGTYPE.*key b is not a stream"):
         query.poll()
 
 
@@ -483,7 +483,7 @@ def lose_by_new_stream_with_more_entries(store: redis.Redis) -> None:
 
 
 LOSSES = {
-    lose_by_trim: ("12 entries of stream s after 5-0 are gone unread", ["18-0", "19-0", "20-0"]),
+    lose_by_trim: ("12 entries of stream s after 5-0 were removed before they were read", ["18-0", "19-0", "20-0"]),
     lose_by_deletion: ("stream s has been deleted", []),
     lose_by_new_stream_with_lower_ids: ("stream s was recreated.*: its last ID is 2-0", ["1-0", "2-0"]),
     lose_by_new_stream_with_higher_ids: ("stream s was recreated: 2 entries were ever added", ["100-0", "101-0"]),

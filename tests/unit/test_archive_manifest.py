@@ -311,7 +311,7 @@ def test_a_checkpoint_that_says_something_else_is_found(layout: Layout) -> None:
     made = Checkpoint.from_bytes(path.read_bytes(), KEY)
     path.write_bytes(dataclasses.replace(made, files=made.files[1:]).to_bytes())
     assert checkpoint_faults(ManifestLog.read(layout, KEY)) == [
-        "checkpoint 10 is not what the manifests up to it come to"
+        "checkpoint 10 does not agree with the manifests up to it"
     ]
     log.path(7).unlink()
     assert "7" in checkpoint_faults(ManifestLog.read(layout, KEY))[0]
@@ -430,9 +430,9 @@ def test_entries_lie_under_the_date_of_their_id(ms: int, day: str) -> None:
 
 def test_a_folder_with_other_files_is_not_made_an_archive(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").touch()
-    with pytest.raises(ArchiveError, match="no archive"):
+    with pytest.raises(ArchiveError, match="not an archive"):
         Layout(tmp_path).create(Disk())
-    with pytest.raises(ArchiveError, match="no archive"):
+    with pytest.raises(ArchiveError, match="not an archive"):
         Layout(tmp_path).check()
 
 

@@ -319,7 +319,7 @@ def test_rows_that_do_not_fit_are_dropped_whole(values: list[tuple[bytes | None,
 
 def test_a_row_that_does_not_fit_fails_with_its_place() -> None:
     decoder = decoder_of(StructType().add("a", StringType()).add("n", IntegerType()), mode="FAILFAST")
-    with pytest.raises(MalformedError, match="entry 1-1 of stream key: field n is no int32: b'x'"):
+    with pytest.raises(MalformedError, match="entry 1-1 of stream key: field n is not of type int32: b'x'"):
         feed(decoder, reply_of([((1, 0), [(b"n", b"1")]), ((1, 1), [(b"a", b"x"), (b"n", b"x")])]))
 
 

@@ -54,7 +54,7 @@ def test_points_are_inclusive_bounds(text: str, start: int, end: int) -> None:
     ("text", "is_end"), [("(0-0", True), (f"({format_entry_id(MAX_ID)}", False), ("x", False), ("", True)]
 )
 def test_points_that_leave_nothing_or_are_none_are_refused(text: str, is_end: bool) -> None:
-    with pytest.raises(ValueError, match=r"no ID|no entry ID"):
+    with pytest.raises(ValueError, match=r"no ID|not an entry ID"):
         parse_point(text, is_end=is_end)
 
 
@@ -69,7 +69,7 @@ def test_durations(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "1x", "1h x", "-1h", "1 month"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no duration"):
+    with pytest.raises(ValueError, match="not a duration"):
         parse_duration_ms(text)
 
 
@@ -85,5 +85,5 @@ def test_timestamps(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "12:00", "-5", "2018-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="not a time"):
         parse_timestamp_ms(text, NOW_MS)

@@ -165,17 +165,27 @@ LOSS = {
     "lower last ID": (CAUGHT_UP, info(1, 3, 3, 11), True, "recreated"),
     "fewer added": (CAUGHT_UP, info(1, 11, 11, 1), True, "recreated"),
     "more there than were added": (CAUGHT_UP, info(12, 11, 30, 12), True, "recreated"),
-    "new ones trimmed": (CAUGHT_UP, info(2, 14, 15, 15), False, "3 entries of stream s after 0-10 are gone unread"),
-    "a blank one appears trimmed": (Position(), info(2, 2, 3, 3), False, "1 entries of stream s after 0-0 are gone"),
+    "new ones trimmed": (
+        CAUGHT_UP,
+        info(2, 14, 15, 15),
+        False,
+        "3 entries of stream s after 0-10 were removed before they were read",
+    ),
+    "a blank one appears trimmed": (
+        Position(),
+        info(2, 2, 3, 3),
+        False,
+        "1 entries of stream s after 0-0 were removed",
+    ),
     "all new ones trimmed": (CAUGHT_UP, info(0, 0, 15, 15), False, "nothing is left"),
     "new ones trimmed or deleted": (CAUGHT_UP, info(2, 14, 15, 15, max_deleted=11), False, "XDEL was used up to 0-11"),
-    "the next one trimmed": (BEHIND, info(2, 9, 10, 10), False, "from 0-8 on are gone"),
-    "everything trimmed": (BEHIND, info(0, 0, 10, 10), False, "from 0-8 on are gone"),
+    "the next one trimmed": (BEHIND, info(2, 9, 10, 10), False, "from 0-8 on were removed"),
+    "everything trimmed": (BEHIND, info(0, 0, 10, 10), False, "from 0-8 on were removed"),
     "trimmed on a server that does not count": (
         Position(at=7, last=10, added=None, read=None, next=8),
         info(2, 9, 10, None, None),
         False,
-        "gone",
+        "were removed",
     ),
 }
 

@@ -79,7 +79,7 @@ def test_secrets_are_in_no_repr_and_no_complaint() -> None:
         ({"stream": "s", "mode": "lenient"}, "option mode: 'lenient' is none of PERMISSIVE"),
         ({"stream": "s", "startingId": '{"s": '}, "option startingId: invalid JSON"),
         ({"stream": "s", "startingId": '{"s": []}'}, "option startingId: []"),
-        ({"stream": "s", "endingTimestamp": "soon"}, "option endingTimestamp: 'soon' is no time"),
+        ({"stream": "s", "endingTimestamp": "soon"}, "option endingTimestamp: 'soon' is not a time"),
         ({"stream": "s", "sentinels": "a:1"}, "option sentinelMaster: sentinels and sentinelMaster are given together"),
         ({"stream": "s", "tlsCaFile": "x"}, "option tlsCaFile: needs tls=true"),
         ({"stream": "s", "password": "x", "passwordEnv": "y"}, "option passwordEnv: cannot be combined with password"),

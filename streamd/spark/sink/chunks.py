@@ -81,7 +81,7 @@ class WriterLink(Link):
     def _explained(self, error: ServerError) -> Exception:
         """The error; as an OptionError when an option is its cause."""
         if error.code in ("NOAUTH", "WRONGPASS"):
-            return OptionError("password", f"{self.options.place} refuses the login:  {error}")
+            return OptionError("password", f"{self.options.place} refuses the login: {error}")
         if error.code == "NOPERM":
             return OptionError("username", f"the user lacks permission at {self.options.place}: {error}")
         if error.code == "OOM":
