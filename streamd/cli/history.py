@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.disk import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,13 +217,15 @@ def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
 
     first = next(batches, None)
     schema = default_schema() if first is None else first.schema
-    temporary = path.with_name(f".{path.name}.new")
-    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        replacing(path, mode=0o666) as fd,
+        os.fdopen(fd, "wb", closefd=False) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         if first is not None:
             writer.write_batch(first)
         for batch in batches:
             writer.write_batch(batch)
-    temporary.replace(path)
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -5,16 +5,15 @@ Exit status: 0 it was written, 1 it could not be made, 2 the command line is wro
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.disk import replace_file
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
 from streamd.spark.report.profile import Profile, frame_profile
 from streamd.spark.wire.connection import Connection, connect
@@ -179,15 +178,5 @@ def _write(request: ReportRequest, connection: Connection, made: Report) -> None
     if out == "-":
         click.echo(text, nl=False)
         return
-    write_text(Path(out), text)
+    replace_file(out, text.encode(), mode=0o666)
     click.echo(f"written    {out}: {made.profile.entries:,} entries, {len(made.states)} groups", err=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears when it is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -25,12 +25,12 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from streamd.disk import Disk
 from streamd.errors import CommandError, StreamdError
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AofOptions, AppendOnlyFile, CannotPersistError, Syncer
 from streamd.persistence.aof.manifest import ManifestError, ManifestFile
 from streamd.persistence.child import Child, Children, Report
-from streamd.persistence.files import Files
 
 if TYPE_CHECKING:
     from streamd.settings.config import Config
@@ -86,7 +86,7 @@ class Backup:
         self._count_keys = count_keys
         self._changed = changed
         self._aof: AppendOnlyFile | None = None
-        self._syncer = Syncer(Files())
+        self._syncer = Syncer(Disk())
         self._is_seal_due = False
         self.parent = os.path.abspath(parent())
         self._forget()

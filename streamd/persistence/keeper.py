@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamd.core.client import Client
+from streamd.disk import Disk, StrPath
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, printable
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AofOptions, AofState, AppendOnlyFile, CannotPersistError
@@ -35,7 +36,6 @@ from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report
 from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
-from streamd.persistence.files import Files
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path
@@ -88,7 +88,7 @@ class LoadError(StreamdError):
     """The data could not be read; the reason has been logged, and the server must not start."""
 
 
-class ChildFiles(Files):
+class ChildDisk(Disk):
     """What a child asks of the system. One whose server is gone puts nothing in place: another may be at work by then.
 
     server_pid  of the process that forked it
@@ -97,7 +97,7 @@ class ChildFiles(Files):
     def __init__(self, server_pid: int) -> None:
         self._server_pid = server_pid
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: StrPath, new: StrPath) -> None:
         if os.getppid() != self._server_pid:
             raise OSError(errno.ECHILD, "The server is gone")
         super().rename(old, new)
@@ -415,12 +415,12 @@ class Persistence:
             default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
 
-    def _write_snapshot(self, logged: Logged, progress: Progress = None, files: Files | None = None) -> None:
+    def _write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
         """Write a snapshot; `logged` gets the lines for the log."""
         saved = save_to_file(
             self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
             now_ms=now_ms(), used_memory=self._server.eviction.used(),
-            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, files=files,
+            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, disk=disk,
         )  # fmt: skip
         logged(logging.INFO, saved.summary)
         for line in saved.losses:
@@ -459,7 +459,7 @@ class Persistence:
         def job(report: Report) -> None:
             try:
                 self._write_snapshot(
-                    lambda level, text: report.log(text, level), self._slowed(report.keys), ChildFiles(server_pid)
+                    lambda level, text: report.log(text, level), self._slowed(report.keys), ChildDisk(server_pid)
                 )
             except OSError as error:
                 report.log(describe_save_error(error), logging.WARNING)

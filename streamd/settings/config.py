@@ -16,14 +16,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from streamd import REDIS_VERSION
+from streamd.disk import replace_file
 from streamd.engine.glob import match
 from streamd.errors import ConfigError, RuleError, StreamdError, UnknownSettingError, UnmatchedError
 from streamd.protocol.inline import split_line
@@ -254,7 +253,7 @@ class Config:
                 old = file.read()
         except FileNotFoundError:
             old = ""
-        replace_file(Path(self.config_file), self.rewritten(old).encode(*CODEC))
+        replace_file(self.config_file, self.rewritten(old).encode(*CODEC))
 
     def rewritten(self, old: str) -> str:
         """The text of a configuration file with the values of now."""
@@ -329,27 +328,6 @@ def _directive_of(line: str) -> str:
         return ""
     name = words[0].decode(*CODEC).lower() if words else ""
     return by_name[name].name if name in by_name else "user" if name == "user" else ""
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in place of a file at once: whoever reads sees the old file or the new one, also after a crash."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    number, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with open(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(number, mode)
-            os.fsync(number)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read_file(path: str) -> bytes:

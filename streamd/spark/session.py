@@ -15,11 +15,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamd.disk import Disk, replacing
 from streamd.spark.errors import JavaMissingError
 
 if TYPE_CHECKING:
@@ -157,7 +157,6 @@ def write_shim(path: Path, java: Path) -> None:
     text = SHIM.format(java=str(java).replace("'", "'\\''"))
     if path.exists() and path.read_text() == text:
         return
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as made:
-        made.write(text)
-    os.chmod(made.name, 0o755)  # noqa: S103 - a program, for everyone who can read the folder
-    os.replace(made.name, path)
+    with replacing(path) as fd:
+        os.fchmod(fd, 0o755)  # a program, for everyone who can read the folder
+        Disk().write_all(fd, text.encode())

@@ -11,9 +11,9 @@ import json
 import os
 import typing
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamd.disk import replacing
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.names import stream_key
 
@@ -69,13 +69,8 @@ def write_parquet(kind: type[Any], records: Sequence[Any], path: str | os.PathLi
     """Write records as one Parquet file, which appears only when it is complete."""
     import pyarrow.parquet as pq
 
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        pq.write_table(to_arrow(kind, records), temporary, compression="zstd")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, mode=0o666) as fd, os.fdopen(fd, "wb", closefd=False) as file:
+        pq.write_table(to_arrow(kind, records), file, compression="zstd")
 
 
 def to_frame(spark: SparkSession, kind: type[Any], records: Sequence[Any]) -> DataFrame:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd.clients.connection_commands import describe
 from streamd.core.spec import ACL_CATEGORIES, Command, table
+from streamd.disk import replace_file
 from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
 from streamd.users.acl_commands import merge_selectors
 from streamd.users.permissions import Catalogue, Permissions, Rules
@@ -877,10 +877,7 @@ class Acl:
 
     def save_file(self) -> None:
         """ACL SAVE: write all users into the file, whole or not at all; raises OSError."""
-        from streamd.settings.config import replace_file
-
-        path = Path(os.path.abspath(self._config.aclfile))
-        replace_file(path, b"".join(user.line + b"\n" for user in self.in_order()))
+        replace_file(self._config.aclfile, b"".join(user.line + b"\n" for user in self.in_order()))
 
     def config_lines(self) -> list[str]:
         """The `user` lines of a configuration file; none when the users have a file of their own."""

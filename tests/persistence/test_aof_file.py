@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aof import FailingFiles, Store, bytes_of, commands, make_aof, open_aof
+from support.aof import FailingDisk, Store, bytes_of, commands, make_aof, open_aof
 from support.servers import eventually
 
 from streamd.errors import StreamdError
@@ -149,76 +149,76 @@ def test_a_large_buffer_is_given_back(tmp_path: Path) -> None:
 
 
 def test_always_syncs_what_was_written_in_the_same_flush(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="always")
-    files.calls.clear()
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="always")
+    disk.calls.clear()
     for _ in range(3):
         aof.buffer.append(0, ADD, NOW)
     aof.flush()
     aof.flush()
-    assert files.calls == [("write",), ("sync_data",)]
+    assert disk.calls == [("write",), ("sync_data",)]
     assert aof.synced == aof.written
     aof.close()
 
 
 def test_no_never_syncs(tmp_path: Path) -> None:
-    files, clock = FailingFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="no", clock=clock)
-    files.calls.clear()
+    disk, clock = FailingDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="no", clock=clock)
+    disk.calls.clear()
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
     clock.now += 100
     aof.cron()
-    assert files.calls == [("write",)]
+    assert disk.calls == [("write",)]
     aof.close()
 
 
 def test_everysec_syncs_once_a_second_and_also_when_nothing_more_is_written(tmp_path: Path) -> None:
-    files, clock = FailingFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, clock=clock)
-    files.calls.clear()
+    disk, clock = FailingDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, clock=clock)
+    disk.calls.clear()
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
-    assert files.calls == [("write",)]
+    assert disk.calls == [("write",)]
     clock.now += 1.1
     aof.cron()
     drain(aof)
     aof.cron()
-    assert files.calls == [("write",), ("sync_data",)]
+    assert disk.calls == [("write",), ("sync_data",)]
     assert aof.synced == aof.written
     clock.now += 1.1
     aof.cron()
-    assert files.calls == [("write",), ("sync_data",)]
+    assert disk.calls == [("write",), ("sync_data",)]
     aof.close()
 
 
 def test_always_syncs_what_another_policy_left(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="no")
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="no")
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
-    files.calls.clear()
+    disk.calls.clear()
     aof.options.appendfsync = "always"
     aof.flush()
-    assert files.calls == [("sync_data",)]
+    assert disk.calls == [("sync_data",)]
     aof.close()
 
 
 def test_no_sync_while_a_child_writes_when_that_is_asked_for(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="always", no_fsync_on_rewrite=True)
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="always", no_fsync_on_rewrite=True)
     aof._has_child = lambda: True
-    files.calls.clear()
+    disk.calls.clear()
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
-    assert files.calls == [("write",)]
+    assert disk.calls == [("write",)]
     aof._has_child = lambda: False
     aof.flush()
-    assert files.calls == [("write",), ("sync_data",)]
+    assert disk.calls == [("write",), ("sync_data",)]
     aof.close()
 
 
-class SlowFiles(FailingFiles):
+class SlowDisk(FailingDisk):
     """A disk whose data syncs take until they are let go."""
 
     def __init__(self) -> None:
@@ -232,9 +232,9 @@ class SlowFiles(FailingFiles):
 
 
 def test_a_write_waits_two_seconds_for_a_sync_in_the_background(tmp_path: Path) -> None:
-    files, clock = SlowFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, clock=clock)
-    files.go.clear()
+    disk, clock = SlowDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, clock=clock)
+    disk.go.clear()
     aof.buffer.append(0, ADD, NOW)
     clock.now += 1.1
     aof.flush()
@@ -249,22 +249,22 @@ def test_a_write_waits_two_seconds_for_a_sync_in_the_background(tmp_path: Path) 
     aof.cron()
     assert (aof.written > written, aof.delayed_fsync) == (True, 1)
     assert aof.synced == 0
-    files.go.set()
+    disk.go.set()
     drain(aof)
     aof.close()
 
 
 def test_a_forced_flush_does_not_wait(tmp_path: Path) -> None:
-    files, clock = SlowFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, clock=clock)
-    files.go.clear()
+    disk, clock = SlowDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, clock=clock)
+    disk.go.clear()
     aof.buffer.append(0, ADD, NOW)
     clock.now += 1.1
     aof.flush()
     aof.buffer.append(0, ADD, NOW)
     aof.flush(force=True)
     assert len(aof.buffer) == 0
-    files.go.set()
+    disk.go.set()
     drain(aof)
     aof.close()
 
@@ -274,13 +274,13 @@ def test_a_forced_flush_does_not_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 def test_a_failed_write_refuses_writes_until_it_works_again(tmp_path: Path, policy: Any) -> None:
-    files, clock = FailingFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, appendfsync=policy, clock=clock)
+    disk, clock = FailingDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync=policy, clock=clock)
     aof.buffer.append(0, ADD, NOW)
-    files.fail("write", errno.ENOSPC)
+    disk.fail("write", errno.ENOSPC)
     aof.flush()
     assert (aof.last_write_ok, aof.write_error, aof.written) == (False, errno.ENOSPC, 0)
-    files.heal()
+    disk.heal()
     aof.cron()
     assert not aof.last_write_ok  # tried again once a second only
     clock.now += 1
@@ -291,18 +291,18 @@ def test_a_failed_write_refuses_writes_until_it_works_again(tmp_path: Path, poli
 
 
 def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files)
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk)
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
     before = content(tmp_path, "appendonly.aof.1.incr.aof")
     aof.buffer.append(0, ADD, NOW)
-    files.short(5)
+    disk.short(5)
     aof.flush()
     assert aof.write_error == errno.ENOSPC
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == before
     aof.check_invariants()
-    files.heal()
+    disk.heal()
     aof.flush()
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == before + bytes_of([ADD])
     aof.check_invariants()
@@ -310,15 +310,15 @@ def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_short_write_that_stays_is_followed_by_its_other_half(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files)
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk)
     aof.buffer.append(0, ADD, NOW)
-    files.short(5)
-    files.fail("truncate")
+    disk.short(5)
+    disk.fail("truncate")
     aof.flush()
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == SELECT_0[:5]
     aof.check_invariants()
-    files.heal()
+    disk.heal()
     aof.flush()
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == SELECT_0 + bytes_of([ADD])
     aof.check_invariants()
@@ -327,21 +327,21 @@ def test_a_short_write_that_stays_is_followed_by_its_other_half(tmp_path: Path) 
 
 @pytest.mark.parametrize("operation", ["write", "sync_data"])
 def test_with_always_a_failure_is_final(tmp_path: Path, operation: str) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="always")
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="always")
     aof.buffer.append(0, ADD, NOW)
-    files.fail(operation)
+    disk.fail(operation)
     with pytest.raises(CannotPersistError, match="Exiting"):
         aof.flush()
-    files.heal()
+    disk.heal()
     with pytest.raises(CannotPersistError):
         aof.flush()
 
 
 def test_a_failed_sync_in_the_background_refuses_writes_then_rewrites(tmp_path: Path) -> None:
-    files, clock = FailingFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, clock=clock)
-    files.fail("sync_data")
+    disk, clock = FailingDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, clock=clock)
+    disk.fail("sync_data")
     aof.buffer.append(0, ADD, NOW)
     clock.now += 1.1
     aof.flush()
@@ -349,7 +349,7 @@ def test_a_failed_sync_in_the_background_refuses_writes_then_rewrites(tmp_path: 
     aof.cron()
     assert (aof.write_error, aof.synced) == (errno.EIO, 0)
     assert not aof.wants_rewrite()
-    files.heal()
+    disk.heal()
     clock.now += 1.1
     aof.cron()
     drain(aof)
@@ -360,15 +360,15 @@ def test_a_failed_sync_in_the_background_refuses_writes_then_rewrites(tmp_path: 
 
 
 def test_a_failed_sync_of_a_file_that_is_closed_is_made_up_for_when_nothing_more_is_written(tmp_path: Path) -> None:
-    files, clock = FailingFiles(), Clock()
+    disk, clock = FailingDisk(), Clock()
     store = Store()
-    aof = open_aof(tmp_path, store, files, clock=clock)
+    aof = open_aof(tmp_path, store, disk, clock=clock)
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
-    files.fail("sync_data")
+    disk.fail("sync_data")
     assert rewrite(aof, store)
     eventually(lambda: aof.write_error == errno.EIO)
-    files.heal()
+    disk.heal()
     aof.cron()
     clock.now += 1.1
     aof.cron()
@@ -380,27 +380,27 @@ def test_a_failed_sync_of_a_file_that_is_closed_is_made_up_for_when_nothing_more
 
 
 def test_what_always_has_synced_is_not_synced_again_when_the_file_is_closed(tmp_path: Path) -> None:
-    files, store = FailingFiles(), Store()
-    aof = open_aof(tmp_path, store, files, appendfsync="always")
+    disk, store = FailingDisk(), Store()
+    aof = open_aof(tmp_path, store, disk, appendfsync="always")
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
-    before = files.calls.count(("sync_data",))
+    before = disk.calls.count(("sync_data",))
     assert rewrite(aof, store)
     aof._syncer.drain()
-    assert files.calls.count(("sync_data",)) == before
+    assert disk.calls.count(("sync_data",)) == before
     aof.close()
 
 
 def test_writes_are_refused_until_the_name_of_the_new_file_is_on_the_disk(tmp_path: Path) -> None:
-    files, clock = FailingFiles(), Clock()
-    aof = open_aof(tmp_path, Store(), files, clock=clock)
-    files.fail("sync_directory")
+    disk, clock = FailingDisk(), Clock()
+    aof = open_aof(tmp_path, Store(), disk, clock=clock)
+    disk.fail("sync_directory")
     aof.begin_rewrite()
     assert aof.write_error == errno.EIO
     clock.now += 1.1
     aof.cron()
     assert aof.write_error == errno.EIO
-    files.heal()
+    disk.heal()
     clock.now += 1.1
     aof.cron()
     assert aof.write_error == 0
@@ -409,18 +409,18 @@ def test_writes_are_refused_until_the_name_of_the_new_file_is_on_the_disk(tmp_pa
 
 @pytest.mark.parametrize("from_off", [True, False])
 def test_with_always_nothing_is_written_to_a_file_whose_name_may_be_lost(tmp_path: Path, from_off: bool) -> None:
-    files, store = FailingFiles(), Store()
-    aof = open_aof(tmp_path, store, files, appendfsync="always")
+    disk, store = FailingDisk(), Store()
+    aof = open_aof(tmp_path, store, disk, appendfsync="always")
     if from_off:
         aof.disable()
         aof.enable()
         aof.begin_rewrite()
         aof.rewrite_started(4711)
         store.write_base(aof.temporary_base(4711))
-        files.fail("sync_directory")
+        disk.fail("sync_directory")
         aof.finish_rewrite(True)
     else:
-        files.fail("sync_directory")
+        disk.fail("sync_directory")
         aof.begin_rewrite()
     aof.buffer.append(0, ADD, NOW)
     with pytest.raises(CannotPersistError):
@@ -526,13 +526,13 @@ def test_it_asks_for_a_rewrite_when_it_has_grown(tmp_path: Path) -> None:
 
 
 def test_no_rewrite_begins_while_changes_cannot_be_written(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files)
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk)
     aof.buffer.append(0, ADD, NOW)
-    files.fail("write", errno.ENOSPC)
+    disk.fail("write", errno.ENOSPC)
     with pytest.raises(StreamdError, match="No space left"):
         aof.begin_rewrite()
-    files.heal()
+    disk.heal()
     aof.flush()
     aof.check_invariants()
     assert (aof.rewrite_failures, aof.last_rewrite_ok) == (1, False)
@@ -566,14 +566,14 @@ def test_a_sync_of_the_file_before_says_nothing_of_the_new_one(tmp_path: Path) -
 
 
 def test_nothing_is_deleted_while_the_new_manifest_may_be_lost(tmp_path: Path) -> None:
-    store, files = Store(), FailingFiles()
-    aof = open_aof(tmp_path, store, files)
+    store, disk = Store(), FailingDisk()
+    aof = open_aof(tmp_path, store, disk)
     aof.begin_rewrite()
     aof.rewrite_started(7)
     store.write_base(aof.temporary_base(7))
-    files.fail("sync_directory")
+    disk.fail("sync_directory")
     assert aof.finish_rewrite(True)
-    files.heal()
+    disk.heal()
     aof.check_invariants()
     assert {"appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"} < set(names(tmp_path))
     rewrite(aof, store)
@@ -585,7 +585,7 @@ class Crash(BaseException):
     """The process dies."""
 
 
-class CrashingFiles(FailingFiles):
+class CrashingFiles(FailingDisk):
     """Dies at the n-th change of names or manifest."""
 
     def __init__(self, at: int) -> None:
@@ -636,14 +636,14 @@ def test_a_crash_at_any_step_of_the_first_start_is_no_hindrance(tmp_path: Path, 
 @pytest.mark.parametrize("operation", ["rename", "open_append", "sync", "sync_directory"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_error_at_any_step_of_a_rewrite_loses_nothing(tmp_path: Path, operation: str, at: int) -> None:
-    store, files = Store(), FailingFiles()
-    aof = open_aof(tmp_path, store, files)
+    store, disk = Store(), FailingDisk()
+    aof = open_aof(tmp_path, store, disk)
     store.run("XADD", "s", "1-1", "f", "v")
     aof.buffer.append(0, ADD, NOW)
-    files.fail(operation, at=at)
+    disk.fail(operation, at=at)
     with suppress(OSError):
         rewrite(aof, store)
-    files.heal()
+    disk.heal()
     store.run("XADD", "s", "2-1", "f", "v")
     aof.buffer.append(0, commands("XADD s 2-1 f v")[0], NOW)
     aof.flush()
@@ -696,12 +696,12 @@ def test_a_failed_first_rewrite_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_switched_off_everything_is_written_and_synced(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files, appendfsync="no")
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk, appendfsync="no")
     aof.buffer.append(0, ADD, NOW)
-    files.calls.clear()
+    disk.calls.clear()
     assert aof.disable() is None
-    assert files.calls[:2] == [("write",), ("sync",)]
+    assert disk.calls[:2] == [("write",), ("sync",)]
     assert manifest(tmp_path).endswith("type i startoffset 0 endoffset 0\n")
     aof.buffer.append(0, ADD, NOW)
     assert (len(aof.buffer), aof.state) == (0, AofState.OFF)
@@ -770,14 +770,14 @@ def test_files_without_a_manifest_refuse_the_start(tmp_path: Path) -> None:
 
 
 def test_what_is_discarded_is_not_synced(tmp_path: Path) -> None:
-    files = FailingFiles()
-    aof = open_aof(tmp_path, Store(), files=files, appendfsync="no")
+    disk = FailingDisk()
+    aof = open_aof(tmp_path, Store(), disk=disk, appendfsync="no")
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
     aof.buffer.append(0, ADD, NOW)
-    before = len(files.calls)
+    before = len(disk.calls)
     aof.discard()
-    operations = {operation for operation, *_ in files.calls[before:]}
+    operations = {operation for operation, *_ in disk.calls[before:]}
     assert operations.isdisjoint({"write", "sync", "sync_data", "sync_directory"})
     assert (aof.state, len(aof.buffer)) == (AofState.OFF, 0)
     aof.flush()

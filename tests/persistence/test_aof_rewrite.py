@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.aof import FailingFiles, Store, commands, open_aof
+from support.aof import FailingDisk, Store, commands, open_aof
 from support.handler import set_time
 
 from streamd.persistence.aof.reader import AofReader
@@ -170,9 +170,9 @@ def test_a_base_that_cannot_be_written_leaves_no_file(tmp_path: Path, operation:
     noise = random.Random(1)
     for n in range(1, 60):
         store.run("SET", f"k{n}", noise.randbytes(131072))
-    files = FailingFiles()
-    files.fail(operation)
+    disk = FailingDisk()
+    disk.fail(operation)
     options = BaseOptions(use_rdb_preamble=use_rdb_preamble, incremental_fsync=True)
     with pytest.raises(OSError, match="Input/output"):
-        write_base(str(tmp_path / "base"), store.databases, options, now_ms=NOW, files=files)
+        write_base(str(tmp_path / "base"), store.databases, options, now_ms=NOW, disk=disk)
     assert list(tmp_path.iterdir()) == []

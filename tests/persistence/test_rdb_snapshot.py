@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from support.rdb import NOW_MS, make_databases, make_file, make_string, save
 
 from streamd.cli import program
+from streamd.disk import Disk, StrPath
 from streamd.engine.database import Database
 from streamd.errors import CorruptFileError
-from streamd.persistence.files import Files
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path
 
 
-class Journal(Files):
+class Journal(Disk):
     """Notes what is asked of the system, and fails at one step of one kind."""
 
     def __init__(self, fails: str = "", at: int = 0) -> None:
@@ -35,9 +35,9 @@ class Journal(Files):
         if step == self.fails and count == self.at:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def open_append(self, path: str, *, new: bool = False) -> int:
+    def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
         self.note("open")
-        return super().open_append(path, new=new)
+        return super().open_append(path, new=new, mode=mode)
 
     def write(self, fd: int, data: memoryview) -> int:
         self.note("write")
@@ -55,11 +55,11 @@ class Journal(Files):
         super().close(fd)
         self.note("close")
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: StrPath, new: StrPath) -> None:
         self.note("rename")
         super().rename(old, new)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: StrPath) -> None:
         self.note("sync directory")
         super().sync_directory(path)
 
@@ -79,14 +79,14 @@ def large() -> list[Database]:
 
 def test_the_steps_of_saving(tmp_path: Path) -> None:
     path = tmp_path / "dump.rdb"
-    files = Journal()
+    disk = Journal()
     told: list[int] = []
-    assert save_to_file(large(), str(path), now_ms=NOW_MS, files=files, progress=told.append).losses == []
-    assert files.steps[0] == "open"
-    assert [step for step in files.steps if step not in ("open", "write", "sync data")] == [
+    assert save_to_file(large(), str(path), now_ms=NOW_MS, disk=disk, progress=told.append).losses == []
+    assert disk.steps[0] == "open"
+    assert [step for step in disk.steps if step not in ("open", "write", "sync data")] == [
         "sync", "close", "rename", "sync directory",
     ]  # fmt: skip
-    assert files.steps.count("sync data") == 2
+    assert disk.steps.count("sync data") == 2
     assert os.listdir(tmp_path) == ["dump.rdb"]
     assert told == sorted(told)
     assert told[-1] == 90
@@ -94,9 +94,9 @@ def test_the_steps_of_saving(tmp_path: Path) -> None:
 
 
 def test_without_syncs_in_between(tmp_path: Path) -> None:
-    files = Journal()
-    save_to_file(large(), str(tmp_path / "dump.rdb"), files=files, incremental_fsync=False)
-    assert "sync data" not in files.steps
+    disk = Journal()
+    save_to_file(large(), str(tmp_path / "dump.rdb"), disk=disk, incremental_fsync=False)
+    assert "sync data" not in disk.steps
 
 
 @pytest.mark.parametrize("step", ["open", "write", "sync data", "sync", "close", "rename"])
@@ -106,7 +106,7 @@ def test_a_step_that_fails_leaves_the_old_snapshot(tmp_path: Path, step: str) ->
     before = path.read_bytes()
     for at in (0, 1) if step in ("write", "sync data") else (0,):
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            save_to_file(large(), str(path), now_ms=NOW_MS, files=Journal(step, at))
+            save_to_file(large(), str(path), now_ms=NOW_MS, disk=Journal(step, at))
         assert path.read_bytes() == before
         assert os.listdir(tmp_path) == ["dump.rdb"]
 
@@ -115,13 +115,13 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
 
-    class Full(Files):
-        def open_append(self, path: str, *, new: bool = False) -> int:
-            super().close(super().open_append(path, new=new))
+    class Full(Disk):
+        def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
+            super().close(super().open_append(path, new=new, mode=mode))
             return os.open("/dev/full", os.O_WRONLY)
 
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        save_to_file(make_databases(), str(tmp_path / "dump.rdb"), files=Full())
+        save_to_file(make_databases(), str(tmp_path / "dump.rdb"), disk=Full())
     assert os.listdir(tmp_path) == []
 
 

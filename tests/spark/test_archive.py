@@ -32,8 +32,8 @@ from support.servers import eventually
 from support.spark import ON_BOTH, random_source
 
 from streamd.cli import program
+from streamd.disk import Disk
 from streamd.spark.archive.delete import DELETE_STEPS, delete
-from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import (
     ArchiveError,
     CorruptArchiveError,
@@ -319,7 +319,7 @@ class StallingDisk(Disk):
         setattr(self, operation, operate)
 
 
-@pytest.mark.parametrize("operation", ["remove_tree", "remove", "sync_folder"])
+@pytest.mark.parametrize("operation", ["remove_tree", "remove", "sync_directory"])
 def test_a_stalled_archiver_removes_nothing_that_another_has_committed(
     operation: str, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
@@ -356,7 +356,7 @@ class FullDisk(Disk):
         return operate
 
 
-@pytest.mark.parametrize("operation", ["write_new", "publish", "move", "sync_folder", "sync_file", "remove_tree"])
+@pytest.mark.parametrize("operation", ["write_new", "publish", "rename", "sync_directory", "sync_file", "remove_tree"])
 def test_a_disk_that_fails_is_told_and_the_next_run_mends_it(
     operation: str, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
@@ -376,7 +376,16 @@ class EndingDisk(Disk):
         self.left = at
         self.error = error
         self.is_done = is_done
-        for name in ("write_new", "link", "move", "remove", "remove_tree", "make_folder", "sync_fd"):
+        for name in (
+            "write_new",
+            "link",
+            "rename",
+            "remove",
+            "remove_tree",
+            "make_directories",
+            "sync",
+            "sync_directory",
+        ):
             setattr(self, name, self._ending(getattr(self, name)))
 
     def _ending(self, real: Any) -> Any:

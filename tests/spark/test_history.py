@@ -22,7 +22,7 @@ from support.servers import eventually
 from support.spark import ON_BOTH
 
 from streamd.cli import program
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, pattern_of, plan_history, read_part
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.lock import key_beside

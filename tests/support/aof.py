@@ -12,6 +12,7 @@ from typing import Any
 import hiredis
 
 from streamd.core.spec import table
+from streamd.disk import Disk, StrPath
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
@@ -19,7 +20,6 @@ from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AofOptions, AppendOnlyFile
 from streamd.persistence.aof.load import LoadOptions, UnknownCommandError, snapshot_loader
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
-from streamd.persistence.files import Files
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.serve.families import FAMILIES
 
@@ -29,7 +29,7 @@ for family in FAMILIES:
     if family.startswith("data."):
         importlib.import_module(f"streamd.{family}")  # their handlers enter the table
 
-__all__ = ["FailingFiles", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
+__all__ = ["FailingDisk", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 
 
 class Store:
@@ -134,7 +134,7 @@ def bytes_of(requests: Iterable[Sequence[bytes]]) -> bytes:
     return bytes(memoryview(buffer))
 
 
-class FailingFiles(Files):
+class FailingDisk(Disk):
     """A disk that fails when a test wants it to.
 
     fail("sync_data")                    the next call of that operation raises EIO, and so do those after it
@@ -160,7 +160,7 @@ class FailingFiles(Files):
         self._failures.clear()
         self._short = None
 
-    def _called(self, operation: str, *paths: str) -> None:
+    def _called(self, operation: str, *paths: StrPath) -> None:
         self.calls.append((operation, *map(os.path.basename, paths)))
         if operation in self._failures:
             number, left = self._failures[operation]
@@ -168,9 +168,9 @@ class FailingFiles(Files):
                 raise OSError(number, os.strerror(number))
             self._failures[operation] = (number, left - 1)
 
-    def open_append(self, path: str, *, new: bool = False) -> int:
+    def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
         self._called("open_append", path)
-        return super().open_append(path, new=new)
+        return super().open_append(path, new=new, mode=mode)
 
     def write(self, fd: int, data: memoryview) -> int:
         self._called("write")
@@ -190,27 +190,27 @@ class FailingFiles(Files):
         self._called("truncate")
         super().truncate(fd, size)
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: StrPath, new: StrPath) -> None:
         self._called("rename", old, new)
         super().rename(old, new)
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: StrPath) -> None:
         self._called("unlink", path)
         super().unlink(path)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: StrPath) -> None:
         self._called("sync_directory", path)
         super().sync_directory(path)
 
 
 def make_aof(
-    folder: Path, files: Files | None = None, clock: Callable[[], float] | None = None, **options: Any
+    folder: Path, disk: Disk | None = None, clock: Callable[[], float] | None = None, **options: Any
 ) -> AppendOnlyFile:
     """An append-only file under `folder` whose manifest has been read; nothing is loaded or written yet."""
     more = {} if clock is None else {"clock": clock}
     offsets = [lambda: 0]
     aof = AppendOnlyFile(
-        AofOptions(directory=str(folder), **options), files=files, replication_offset=lambda: offsets[0](), **more
+        AofOptions(directory=str(folder), **options), disk=disk, replication_offset=lambda: offsets[0](), **more
     )
     offsets[0] = lambda: aof.loaded_offset or 0  # as a server that goes on where its files end
     aof.read_manifest()
@@ -218,10 +218,10 @@ def make_aof(
 
 
 def open_aof(
-    folder: Path, store: Store, files: Files | None = None, load: LoadOptions | None = None, **options: Any
+    folder: Path, store: Store, disk: Disk | None = None, load: LoadOptions | None = None, **options: Any
 ) -> AppendOnlyFile:
     """As a server does it at start: what is there is loaded into `store`, and writing begins."""
-    aof = make_aof(folder, files, **options)
+    aof = make_aof(folder, disk, **options)
     for _ in aof.load(
         store.apply,
         load or LoadOptions(),

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.full_history import plan_history, read_part
 from streamd.spark.archive.lock import key_beside
 from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.cli.archive import errors_in_one_line
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.parquet import ROW_GROUP, file_schema, first_disorder, read_rows, write_files

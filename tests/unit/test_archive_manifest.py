@@ -14,8 +14,8 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 
 import pyarrow as pa
 
+from streamd.disk import Disk
 from streamd.spark.archive.delete import joined
-from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout, date_of, folder_name, quote_key, unquote_key
 from streamd.spark.archive.manifest import Checkpoint, FileRecord, Manifest, RowGroup, thinned

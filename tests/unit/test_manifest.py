@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.aof import FailingFiles
+from support.aof import FailingDisk
 
 from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestError, ManifestFile, NotSyncedError
 
@@ -103,9 +103,9 @@ def test_numbers_go_on_behind_history() -> None:
 
 
 def test_a_replacement_is_synced_before_it_is_renamed_and_the_directory_after(tmp_path: Path) -> None:
-    files = FailingFiles()
-    ManifestFile(str(tmp_path), "a", files).replace(Manifest(BASE))
-    assert files.calls == [
+    disk = FailingDisk()
+    ManifestFile(str(tmp_path), "a", disk).replace(Manifest(BASE))
+    assert disk.calls == [
         ("open_append", "temp-a.manifest"),
         ("write",),
         ("sync",),
@@ -116,19 +116,19 @@ def test_a_replacement_is_synced_before_it_is_renamed_and_the_directory_after(tm
 
 @pytest.mark.parametrize("operation", ["open_append", "write", "sync", "rename"])
 def test_a_failed_replacement_leaves_the_old_one(tmp_path: Path, operation: str) -> None:
-    files = FailingFiles()
-    file = ManifestFile(str(tmp_path), "a", files)
+    disk = FailingDisk()
+    file = ManifestFile(str(tmp_path), "a", disk)
     file.replace(Manifest(BASE))
-    files.fail(operation)
+    disk.fail(operation)
     with pytest.raises(OSError, match="Input/output error"):
         file.replace(Manifest(BASE, [], [FIRST]))
     assert file.load() == Manifest(BASE)
 
 
 def test_a_directory_that_cannot_be_synced_is_told_apart(tmp_path: Path) -> None:
-    files = FailingFiles()
-    file = ManifestFile(str(tmp_path), "a", files)
-    files.fail("sync_directory")
+    disk = FailingDisk()
+    file = ManifestFile(str(tmp_path), "a", disk)
+    disk.fail("sync_directory")
     with pytest.raises(NotSyncedError):
         file.replace(Manifest(BASE))
     assert file.load() == Manifest(BASE)

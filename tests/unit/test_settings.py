@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from streamd.cli.conf import render
+from streamd.disk import Disk
 from streamd.errors import ConfigError, UnknownSettingError
 from streamd.protocol.inline import split_line
-from streamd.settings.config import Config, Reader, replace_file
+from streamd.settings.config import Config, Reader
 from streamd.settings.table import GROUPS, SETTINGS, BufferLimit, Integer, Kind, Setting, by_name, quote, setting
 
 ROOT = Path(__file__).parents[2]
@@ -436,23 +437,14 @@ def test_a_file_that_is_gone_is_written_anew(file: Path) -> None:
 def test_a_rewrite_that_fails_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(file)
 
-    def full_disk(number: int) -> None:
+    def full_disk(disk: Disk, number: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full_disk)
+    monkeypatch.setattr(Disk, "sync", full_disk)
     with pytest.raises(OSError, match="No space left"):
         config.rewrite()
     assert file.read_text() == FILE
     assert sorted(path.name for path in file.parent.iterdir()) == ["other.conf", "streamd.conf"]
-
-
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
-    path = tmp_path / "secret.conf"
-    path.write_text("x")
-    path.chmod(0o600)
-    replace_file(path, b"y")
-    assert path.read_bytes() == b"y"
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 # --- What is generated -----------------------------------------------------------------------------------------------

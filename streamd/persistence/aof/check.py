@@ -11,10 +11,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from io import FileIO
 
+from streamd.disk import Disk
 from streamd.errors import CorruptFileError
-from streamd.persistence.aof.load import RDB_MAGIC
+from streamd.persistence.aof.load import RDB_MAGIC, keep_tail, read_tail
 from streamd.persistence.aof.reader import AofFault, AofReader
-from streamd.persistence.files import Files
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
 
@@ -110,19 +110,9 @@ def _check_commands(reader: AofReader, found: Checked, until_stamp: int | None) 
     found.commands = reader.commands
 
 
-def cut_file(path: str, offset: int, files: Files | None = None) -> str:
+def cut_file(path: str, offset: int, disk: Disk | None = None) -> str:
     """Cut a file off at `offset`; what is cut off is kept in a file beside it, whose path is returned. Raises OSError."""
-    files = files or Files()
-    with open(path, "rb") as file:
-        file.seek(offset)
-        tail = file.read()
-    kept = f"{path}.cut-{offset}"
-    files.write_file(kept, tail)
-    files.sync_directory(os.path.dirname(path) or ".")
-    fd = files.open_append(path)
-    try:
-        files.truncate(fd, offset)
-        files.sync(fd)
-    finally:
-        files.close(fd)
+    disk = disk or Disk()
+    kept = keep_tail(path, offset, read_tail(path, offset), disk)
+    disk.cut(path, offset)
     return kept

@@ -67,12 +67,12 @@ from enum import Enum
 from queue import Queue
 from typing import Literal
 
+from streamd.disk import Disk
 from streamd.engine.database import Database
 from streamd.errors import StreamdError
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.load import AofLoadError, LoadOptions, LoadRdb, load_files
 from streamd.persistence.aof.manifest import AofFile, Manifest, ManifestFile, NotSyncedError
-from streamd.persistence.files import Files
 
 __all__ = ["AofOptions", "AofState", "AppendOnlyFile", "CannotPersistError", "Syncer"]
 
@@ -149,13 +149,13 @@ class AppendOnlyFile:
         self,
         options: AofOptions,
         *,
-        files: Files | None = None,
+        disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
         replication_offset: Callable[[], int] = lambda: 0,
         has_child: Callable[[], bool] = lambda: False,
     ) -> None:
         self.options = options
-        self.files = files or Files()
+        self.disk = disk or Disk()
         self.buffer = AofBuffer()
         self.manifest = Manifest()
         self.state = AofState.OFF
@@ -180,7 +180,7 @@ class AppendOnlyFile:
         self._has_child = has_child
         self._fd = -1
         self._generation = 0  # goes up with every file: descriptors are used again
-        self._syncer = Syncer(self.files)
+        self._syncer = Syncer(self.disk)
         self._last_sync = clock()
         self._postponed_since: float | None = None
         self._last_error_log = -ERROR_LOG_INTERVAL_S
@@ -196,7 +196,7 @@ class AppendOnlyFile:
         # Absolute: CONFIG SET dir must not move what is being written.
         self.parent = os.path.abspath(directory)
         self.directory = os.path.join(self.parent, self.options.dirname)
-        self._manifest_file = ManifestFile(self.directory, self.options.filename, self.files)
+        self._manifest_file = ManifestFile(self.directory, self.options.filename, self.disk)
 
     def set_directory(self, directory: str) -> None:
         """CONFIG SET dir, while it is off. While it is on, or a base is being written, it stays where it is.
@@ -245,7 +245,7 @@ class AppendOnlyFile:
             return
         sizes = yield from load_files(
             self.directory, self.manifest.to_load, apply, options,
-            load_rdb=load_rdb, knows=knows, databases=databases, system=self.files,
+            load_rdb=load_rdb, knows=knows, databases=databases, disk=self.disk,
         )  # fmt: skip
         self.current_size = sum(sizes)
         self.base_size = sizes[0] if self.manifest.base is not None else 0
@@ -266,7 +266,7 @@ class AppendOnlyFile:
 
     def _size_of(self, file: AofFile) -> int:
         try:
-            return self.files.size(self._path(file.name))
+            return self.disk.size(self._path(file.name))
         except OSError:
             return 0
 
@@ -289,14 +289,14 @@ class AppendOnlyFile:
 
     def _upgrade(self, old_file: str) -> None:
         """Take the single file of older versions as the base, under its own name."""
-        self.files.make_directory(self.directory)
+        self.disk.make_directory(self.directory)
         manifest = Manifest(base=AofFile(self.options.filename, 1, "b"))
         # The manifest first: the file stays where it is until it says where it will be found.
         self._manifest_file.replace(manifest)
         self.manifest = manifest
-        self.files.rename(old_file, self._path(self.options.filename))
-        self.files.sync_directory(self.directory)
-        self.files.sync_directory(self.parent)
+        self.disk.rename(old_file, self._path(self.options.filename))
+        self.disk.sync_directory(self.directory)
+        self.disk.sync_directory(self.parent)
         log.info(
             "Successfully migrated an old-style AOF configuration (%s) into the AOF directory (%s).",
             self.options.filename, self.options.dirname,
@@ -318,7 +318,7 @@ class AppendOnlyFile:
         write_base  is called with a path when there is no base yet, to write the data set there
         Raises OSError, StreamdError: the server must not start.
         """
-        self.files.make_directory(self.directory)
+        self.disk.make_directory(self.directory)
         manifest = self.manifest.copy()
         is_first = manifest.is_empty
         if is_first:
@@ -334,16 +334,16 @@ class AppendOnlyFile:
             self._put_base(manifest, self.temporary_base(os.getpid()), write_base)
         name = manifest.incrementals[-1].name
         log.info("%s AOF incr file %s on server start", "Creating" if is_new else "Opening", name)
-        fd = self.files.open_append(self._path(name))
+        fd = self.disk.open_append(self._path(name))
         try:
             self._manifest_file.commit(is_first=is_first)
         except BaseException:
-            self.files.close(fd)
+            self.disk.close(fd)
             raise
         self.manifest = manifest
         self._fd = fd
         self._generation += 1
-        self.written = self.synced = self.files.size(self._path(name))
+        self.written = self.synced = self.disk.size(self._path(name))
         if is_first:
             self.current_size = self.base_size = self._size_of_base()
         self.state = AofState.ON
@@ -357,10 +357,10 @@ class AppendOnlyFile:
         """Write the first base, under a name that says that it is not whole, and then under its own."""
         try:
             write_base(temporary)
-            self.files.rename(temporary, self._path(_name_of_base(manifest)))
+            self.disk.rename(temporary, self._path(_name_of_base(manifest)))
         except BaseException:
             with suppress(OSError):
-                self.files.unlink(temporary)
+                self.disk.unlink(temporary)
             raise
 
     def _size_of_base(self) -> int:
@@ -433,7 +433,7 @@ class AppendOnlyFile:
             while done < total and error is None:
                 try:
                     with view[done:] as rest:  # let go at once, also when an exception has hold of it
-                        done += self.files.write(self._fd, rest)
+                        done += self.disk.write(self._fd, rest)
                 except InterruptedError:
                     continue
                 except OSError as failure:
@@ -465,7 +465,7 @@ class AppendOnlyFile:
         self.last_write_errno = error.errno or errno.EIO
         if done:
             try:
-                self.files.truncate(self._fd, self.written)
+                self.disk.truncate(self._fd, self.written)
             except OSError as failure:
                 # Half a command is in the file: the other half has to follow.
                 self.buffer.drop(done)
@@ -496,7 +496,7 @@ class AppendOnlyFile:
             return
         if policy == "always":
             try:
-                self.files.sync_data(self._fd)
+                self.disk.sync_data(self._fd)
             except OSError as error:
                 self._die(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always':"
@@ -528,7 +528,7 @@ class AppendOnlyFile:
         if self._clock() < self._next_retry:
             return
         try:
-            self.files.sync_directory(self.directory)
+            self.disk.sync_directory(self.directory)
         except OSError:
             self._next_retry = self._clock() + SYNC_INTERVAL_S
         else:
@@ -631,7 +631,7 @@ class AppendOnlyFile:
         Raises OSError, StreamdError: nothing has changed, and it counts as a failed rewrite.
         """
         try:
-            self.files.make_directory(self.directory)
+            self.disk.make_directory(self.directory)
             if self.state is not AofState.OFF:
                 self._switch_file()
         except (OSError, StreamdError) as error:
@@ -643,7 +643,7 @@ class AppendOnlyFile:
         """Write to a new incremental file; while waiting for the first base it has a name that no manifest lists."""
         if self.state is AofState.WAIT_REWRITE:
             self.buffer.clear()
-            self._replace_file(self.files.open_append(self._temporary_incremental, new=True))
+            self._replace_file(self.disk.open_append(self._temporary_incremental, new=True))
             return
         self.flush(force=True)
         if self.buffer:
@@ -653,15 +653,15 @@ class AppendOnlyFile:
         manifest = self.manifest.copy()
         incremental = self._next_incremental(manifest)
         manifest.incrementals.append(incremental)
-        fd = self.files.open_append(self._path(incremental.name), new=True)
+        fd = self.disk.open_append(self._path(incremental.name), new=True)
         try:
             self._manifest_file.replace(manifest)
         except NotSyncedError as error:
             self._directory_not_synced(error)  # it is in place all the same, and names both files
         except OSError:
-            self.files.close(fd)
+            self.disk.close(fd)
             with suppress(OSError):
-                self.files.unlink(self._path(incremental.name))
+                self.disk.unlink(self._path(incremental.name))
             raise
         log.info("Creating AOF incr file %s on background rewrite", incremental.name)
         self.manifest = manifest
@@ -713,7 +713,7 @@ class AppendOnlyFile:
         if not was_asked or ok:
             self._count_rewrite(ok)
         with suppress(OSError):
-            self.files.unlink(self.temporary_base(pid))
+            self.disk.unlink(self.temporary_base(pid))
         self.last_rewrite_s = int(time.time() - (self.rewrite_started_at or time.time()))
         self.rewrite_started_at = None
         if self.state is AofState.WAIT_REWRITE:
@@ -748,7 +748,7 @@ class AppendOnlyFile:
         is_synced = True
         try:
             for old, new in placed:
-                self.files.rename(old, new)
+                self.disk.rename(old, new)
             if not is_first:
                 self._manifest_file.prepare(manifest)
             self._manifest_file.commit(is_first=is_first)
@@ -761,7 +761,7 @@ class AppendOnlyFile:
         except OSError:
             for _, new in placed:
                 with suppress(OSError):
-                    self.files.unlink(new)
+                    self.disk.unlink(new)
             raise
         for (old, new), kind in zip(placed, ("base", "incr"), strict=False):
             log.info(
@@ -827,7 +827,7 @@ class AppendOnlyFile:
             self._syncer.close_later(self._fd)
         if self.state is AofState.WAIT_REWRITE:
             with suppress(OSError):
-                self.files.unlink(self._temporary_incremental)
+                self.disk.unlink(self._temporary_incremental)
         self._fd = -1
         self.buffer.clear()
         self.buffer.is_open = False
@@ -846,7 +846,7 @@ class AppendOnlyFile:
             self._syncer.close_later(self._fd)
             self._fd = -1
         with suppress(OSError):
-            self.files.unlink(self._temporary_incremental)
+            self.disk.unlink(self._temporary_incremental)
 
     def close(self) -> None:
         """The end of the server: write and sync what there is, and end the thread. Raises CannotPersistError."""
@@ -863,7 +863,7 @@ class AppendOnlyFile:
 
     def _sync_at_end(self) -> None:
         try:
-            self.files.sync(self._fd)
+            self.disk.sync(self._fd)
         except OSError as error:
             log.warning("Fail to fsync the AOF file: %s.", error.strerror)
             if self.options.appendfsync == "always":
@@ -892,7 +892,7 @@ class AppendOnlyFile:
         if self.state is AofState.ON:
             assert self.written == os.fstat(self._fd).st_size, "bytes of the last file"  # noqa: S101
             assert self._manifest_file.load() == self.manifest, "the manifest on the disk"  # noqa: S101
-            total = sum(self.files.size(self._path(file.name)) for file in self.manifest.to_load)
+            total = sum(self.disk.size(self._path(file.name)) for file in self.manifest.to_load)
             assert self.current_size == total, f"{self.current_size} bytes, the files have {total}"  # noqa: S101
 
 
@@ -927,10 +927,10 @@ class Syncer:
     last_done  what the last good sync brought to the disk
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, disk: Disk) -> None:
         self.error = 0
         self.last_done: Done = (-1, 0, 0)
-        self._files = files
+        self._disk = disk
         self._queue: Queue[_Job | None] = Queue()
         self._submitted = 0  # written by the loop's thread only
         self._done = 0  # written by the thread only
@@ -952,7 +952,7 @@ class Syncer:
         """Delete a file without waiting until its blocks have been given back, which takes long for large ones."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._files.unlink(path)
+            self._disk.unlink(path)
         finally:
             self.close_later(fd)
 
@@ -989,7 +989,7 @@ class Syncer:
     def _do(self, job: _Job) -> None:
         if job.done is not None:
             try:
-                self._files.sync_data(job.fd)
+                self._disk.sync_data(job.fd)
             except OSError as error:
                 # Redis passes these two over: the descriptor may have been closed, or be no file.
                 if error.errno not in (errno.EBADF, errno.EINVAL):
@@ -1001,4 +1001,4 @@ class Syncer:
                 self.last_done = job.done
         if job.close:
             with suppress(OSError):
-                self._files.close(job.fd)
+                self._disk.close(job.fd)

@@ -34,12 +34,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from io import FileIO
 
+from streamd.disk import Disk, new_file
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, CorruptFileError, StreamdError, one_line
 from streamd.persistence.aof.manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
-from streamd.persistence.files import Files
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader
 
@@ -108,7 +108,7 @@ def load_files(
     load_rdb: LoadRdb,
     knows: Apply | None = None,
     databases: Sequence[Database] = (),
-    system: Files | None = None,
+    disk: Disk | None = None,
 ) -> Generator[int, None, list[int]]:
     """Load files in their order; yields the bytes read so far, about every millisecond. Returns the files' sizes.
 
@@ -125,7 +125,7 @@ def load_files(
         started = time.monotonic()
         loading = load_file(
             path, apply, options, is_last=at == len(paths) - 1,
-            load_rdb=load_rdb, knows=knows, databases=databases, system=system or Files(),
+            load_rdb=load_rdb, knows=knows, databases=databases, disk=disk or Disk(),
         )  # fmt: skip
         sizes[at] = yield from _shifted(loading, done)
         done += sizes[at]
@@ -174,7 +174,7 @@ def load_file(
     load_rdb: LoadRdb,
     knows: Apply | None = None,
     databases: Sequence[Database] = (),
-    system: Files | None = None,
+    disk: Disk | None = None,
 ) -> Generator[int, None, int]:
     """Load one file; yields the bytes read so far, returns its size, as it is when its end has been cut off."""
     with FileIO(path) as file:
@@ -191,7 +191,7 @@ def load_file(
             if reader.valid < reader.whole:
                 log.warning("Revert incomplete MULTI/EXEC transaction in AOF file %s", os.path.basename(path))
             _judge(fault, reader, path, options, is_last=is_last)
-            return _cut(reader, fault, path, system or Files())
+            return _cut(reader, fault, path, disk or Disk())
     return size
 
 
@@ -248,7 +248,7 @@ def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, 
     raise CorruptFileError(path, fault.offset, fault.expected, found)
 
 
-def _cut(reader: AofReader, fault: AofFault, path: str, system: Files) -> int:
+def _cut(reader: AofReader, fault: AofFault, path: str, disk: Disk) -> int:
     """Cut the file behind what has been loaded; its new size."""
     lost = reader.size - reader.valid
     name = os.path.basename(path)
@@ -261,15 +261,10 @@ def _cut(reader: AofReader, fault: AofFault, path: str, system: Files) -> int:
         log.warning("!!! Warning: corrupt AOF file tail!!!")
         log.warning("!!! Truncating the AOF %s at offset %d (remaining %d) !!!", _short(path), reader.valid, lost)
     log.warning("%s %s", path, fault)
-    kept = keep_commands(path, reader.valid, system)
+    kept = keep_commands(path, reader.valid, disk)
     if kept:
         log.warning("There are commands behind that place: what is cut off is kept in %s", kept)
-    fd = system.open_append(path)
-    try:
-        system.truncate(fd, reader.valid)
-        system.sync(fd)
-    finally:
-        system.close(fd)
+    disk.cut(path, reader.valid)
     log.warning("AOF %s loaded anyway because %s is enabled", _short(path), allowed_by)
     return reader.valid
 
@@ -279,15 +274,25 @@ def _short(path: str) -> str:
     return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
 
 
-def keep_commands(path: str, offset: int, system: Files) -> str:
+def keep_commands(path: str, offset: int, disk: Disk) -> str:
     """Keep what stands behind `offset` in a file of its own if whole commands are in there; its path, or nothing."""
+    tail = read_tail(path, offset)
+    return keep_tail(path, offset, tail, disk) if has_commands(tail) else ""
+
+
+def read_tail(path: str, offset: int) -> bytes:
+    """What stands behind `offset` in a file."""
     with open(path, "rb") as file:
         file.seek(offset)
-        tail = file.read()
-    if not has_commands(tail):
-        return ""
+        return file.read()
+
+
+def keep_tail(path: str, offset: int, tail: bytes, disk: Disk) -> str:
+    """Write the end of a file, which is about to be cut off at `offset`, to a file beside it; its path."""
     kept = f"{path}.cut-{offset}"
-    system.write_file(kept, tail)
+    with new_file(kept, disk=disk) as fd:
+        disk.write_all(fd, tail)
+    disk.sync_directory(os.path.dirname(path) or ".")
     return kept
 
 

@@ -25,12 +25,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from streamd.disk import Disk, new_file
 from streamd.errors import StreamdError
-from streamd.persistence.files import Files
 from streamd.protocol.inline import split_line
 
 __all__ = ["AofFile", "Manifest", "ManifestError", "ManifestFile", "NotSyncedError"]
@@ -261,13 +260,13 @@ class ManifestFile:
 
     directory  path of the directory that holds the append-only file
     prefix     what the names of all of its files begin with (appendfilename)
-    files      the operating system
+    disk       the operating system
     """
 
-    def __init__(self, directory: str, prefix: str, files: Files | None = None) -> None:
+    def __init__(self, directory: str, prefix: str, disk: Disk | None = None) -> None:
         self.directory = directory
         self.prefix = prefix
-        self.files = files or Files()
+        self.disk = disk or Disk()
         self.path = os.path.join(directory, f"{prefix}.manifest")
         self.temporary_path = os.path.join(directory, f"temp-{prefix}.manifest")
         self.first_path = os.path.join(directory, f"first-{prefix}.manifest")
@@ -328,18 +327,14 @@ class ManifestFile:
     def prepare(self, manifest: Manifest, *, is_first: bool = False) -> None:
         """Write the text down where `commit` finds it; `is_first`: there has been no append-only file before."""
         path = self.first_path if is_first else self.temporary_path
-        try:
-            self.files.write_file(path, manifest.format())
-        except OSError:
-            with suppress(OSError):
-                self.files.unlink(path)
-            raise
+        with new_file(path, disk=self.disk) as fd:
+            self.disk.write_all(fd, manifest.format())
 
     def commit(self, *, is_first: bool = False) -> None:
         """Replace the manifest by the prepared one. Raises OSError: nothing has changed; NotSyncedError: it has."""
-        self.files.rename(self.first_path if is_first else self.temporary_path, self.path)
+        self.disk.rename(self.first_path if is_first else self.temporary_path, self.path)
         try:
-            self.files.sync_directory(self.directory)
+            self.disk.sync_directory(self.directory)
         except OSError as error:
             raise NotSyncedError(f"the directory {self.directory} could not be synced: {error.strerror}") from error
 

@@ -7,12 +7,11 @@ returns, and takes its name only then (AppendOnlyFile.finish_rewrite).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from streamd.disk import SYNC_EVERY, Disk, SyncingSink, new_file
 from streamd.engine.database import Database
 from streamd.persistence.aof.command_writer import CommandWriter
-from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
 from streamd.persistence.rdb.format import FORMS, WriteOptions
 from streamd.persistence.rdb.write import RdbWriter
 
@@ -44,7 +43,7 @@ def write_base(
     now_ms: int,
     used_memory: int = 0,
     progress: Callable[[int], object] | None = None,
-    files: Files | None = None,
+    disk: Disk | None = None,
 ) -> int:
     """Write a base to `path`, and bring it to the disk; its size in bytes.
 
@@ -52,28 +51,15 @@ def write_base(
     progress  called with the number of keys written so far, often
     Raises OSError; then there is no file at `path`.
     """
-    files = Files() if files is None else files
-    fd = files.open_append(path, new=True)
-    try:
-        try:
-            sink = SyncingSink(files, fd, sync_every=SYNC_EVERY if options.incremental_fsync else 0)
-            if options.use_rdb_preamble:
-                snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
-                snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
-                size = snapshot.bytes_written
-            else:
-                timestamp_s = now_ms // 1000 if options.timestamp else None
-                form = FORMS[options.rdb.form]
-                commands = CommandWriter(
-                    sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack
-                )  # fmt: skip
-                commands.write(databases, progress)
-                size = commands.bytes_written
-            files.sync(fd)
-        finally:
-            files.close(fd)
-    except BaseException:
-        with suppress(OSError):
-            files.unlink(path)
-        raise
-    return size
+    disk = Disk() if disk is None else disk
+    with new_file(path, disk=disk) as fd:
+        sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if options.incremental_fsync else 0)
+        if options.use_rdb_preamble:
+            snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
+            snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+            return snapshot.bytes_written
+        timestamp_s = now_ms // 1000 if options.timestamp else None
+        form = FORMS[options.rdb.form]
+        commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack)
+        commands.write(databases, progress)
+        return commands.bytes_written

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from streamd.disk import SYNC_EVERY, Disk, SyncingSink, replacing
 from streamd.engine.database import Database
-from streamd.persistence.files import SYNC_EVERY, Files, SyncingSink
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.write import RdbWriter
@@ -66,7 +66,7 @@ def save_to_file(
     used_memory: int = 0,
     incremental_fsync: bool = True,
     progress: Callable[[int], object] | None = None,
-    files: Files | None = None,
+    disk: Disk | None = None,
 ) -> Saved:
     """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
 
@@ -76,25 +76,13 @@ def save_to_file(
     progress           called with the number of keys written so far, often
     Raises OSError; the temporary file is gone then.
     """
-    files = Files() if files is None else files
+    disk = Disk() if disk is None else disk
     options = WriteOptions() if options is None else options
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    temporary = temporary_path(path)
-    fd = files.open_append(temporary, new=True)
-    try:
-        try:
-            sink = SyncingSink(files, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
-            writer = RdbWriter(sink, options)
-            writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-        files.rename(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            files.unlink(temporary)
-        raise
-    files.sync_directory(os.path.dirname(path) or ".")
+    with replacing(path, temporary=temporary_path(path), disk=disk) as fd:
+        sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
+        writer = RdbWriter(sink, options)
+        writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
     return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))
 
 

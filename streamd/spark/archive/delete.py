@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
-from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state

@@ -29,7 +29,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 
 __all__ = ["Layout", "date_in", "date_of", "folder_name", "quote_key", "unquote_key"]
@@ -104,11 +104,11 @@ class Layout:
             return
         if self.root.is_dir() and any(each.name not in ("_manifest", "_staging") for each in self.root.iterdir()):
             raise ArchiveError(f"{self.root} holds files but is not an archive; name an empty folder")
-        disk.make_folder(self.root)
+        disk.make_directories(self.root)
         text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"
         with suppress(FileExistsError):  # another run was faster
             disk.write_new(self.marker, text.encode())
-        disk.sync_folder(self.root)
+        disk.sync_directory(self.root)
 
     def check(self) -> None:
         """Raise ArchiveError unless this is an archive that this program can read."""

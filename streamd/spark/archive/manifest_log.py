@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.errors import CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout, check_run, unquote_key
 from streamd.spark.archive.manifest import (
@@ -173,16 +173,16 @@ class ManifestLog:
         for path in found:
             disk.remove(path)
         if found:
-            disk.sync_folder(folder)
+            disk.sync_directory(folder)
         return found
 
     def write_pending(self, manifest: Manifest, disk: Disk) -> Path:
         """Write the next manifest where no reader looks, under a name of the run's own, and sync it."""
         manifest.check(self.last)
         path = self.path(manifest.sequence).with_suffix(f".{check_run(manifest.run)}.pending")
-        disk.make_folder(path.parent)
+        disk.make_directories(path.parent)
         disk.write_new(path, manifest.to_bytes())
-        disk.sync_folder(path.parent)
+        disk.sync_directory(path.parent)
         return path
 
     def commit(self, manifest: Manifest, pending: Path, disk: Disk) -> None:
@@ -192,7 +192,7 @@ class ManifestLog:
             disk.publish(pending, final)
         except (FileExistsError, FileNotFoundError) as error:
             raise LockLostError(f"another archiver has taken over {self.stream!r}: {error}") from error
-        disk.sync_folder(final.parent)
+        disk.sync_directory(final.parent)
         self._add(manifest)
 
     def checkpoint(self) -> Checkpoint:
@@ -212,7 +212,7 @@ class ManifestLog:
         """Write a checkpoint of the manifests so far where no reader looks."""
         path = self.path(self.sequence).with_suffix(f".{check_run(run)}-checkpoint.pending")
         disk.write_new(path, self.checkpoint().to_bytes())
-        disk.sync_folder(path.parent)
+        disk.sync_directory(path.parent)
         return path
 
     def commit_checkpoint(self, pending: Path, disk: Disk) -> None:
@@ -222,7 +222,7 @@ class ManifestLog:
             disk.publish(pending, final)
         except (FileExistsError, FileNotFoundError) as error:
             raise LockLostError(f"another archiver has taken over {self.stream!r}: {error}") from error
-        disk.sync_folder(final.parent)
+        disk.sync_directory(final.parent)
 
     def prune(self, disk: Disk) -> None:
         """Remove what nobody reads any more: all that is below the last checkpoint but one."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
 from streamd.spark.archive.layout import date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
@@ -134,7 +134,7 @@ def write_files(
     prefix  of the files' names; nobody else may use it
     Raises ArchiveError when the IDs are not ascending.
     """
-    disk.make_folder(folder)
+    disk.make_directories(folder)
     schema = file_schema()
     writer: FileWriter | None = None
     last, number = -1, 0
@@ -153,7 +153,7 @@ def write_files(
             writer.add(batch)
     if writer is not None:
         yield writer.close(disk)
-    disk.sync_folder(folder)
+    disk.sync_directory(folder)
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.spark.archive.boundary import (
     GroupState,
@@ -44,7 +45,6 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
-from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary

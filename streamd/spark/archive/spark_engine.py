@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, placed, write_files
@@ -151,11 +151,11 @@ class StagingWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
         folder, disk = Path(self.folder), Disk()
-        disk.make_folder(folder)
+        disk.make_directories(folder)
         temporary = folder / f"{RESULT}.new"
         temporary.unlink(missing_ok=True)
         disk.write_new(temporary, json.dumps(files).encode())
-        disk.move(temporary, folder / RESULT)
+        disk.rename(temporary, folder / RESULT)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing to do: files that no result names are removed with the staging folder."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from streamd.spark.archive.disk import Disk
+from streamd.disk import Disk
 from streamd.spark.archive.live_stream import read_entries
 from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, write_files
 from streamd.spark.arrow.entry_table import default_table

@@ -17,8 +17,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState, check_incarnation
-from streamd.spark.archive.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.layout import Layout, date_in
 from streamd.spark.archive.live_stream import find_state, has_entry
@@ -177,15 +177,15 @@ class StreamWork:
         records, folders = [], set()
         for file in files:
             target = self.layout.data_file(self.stream, file.day, self.run_name, self._placed)
-            self.disk.make_folder(target.parent)
-            self.disk.move(self.layout.root / file.record.path, target)
+            self.disk.make_directories(target.parent)
+            self.disk.rename(self.layout.root / file.record.path, target)
             self._placed += 1
             records.append(placed(file, self.layout.relative(target)))
             folders.add(target.parent)
             if len(records) == 1:
                 self.hook(f"{prefix}moving")
         for folder in sorted(folders):
-            self.disk.sync_folder(folder)
+            self.disk.sync_directory(folder)
         self.hook(f"{prefix}moved")
         return records
 

@@ -1,0 +1,258 @@
+"""Files: what is asked of the operating system, and how a file is replaced without ever being half there.
+
+`Disk` is the operating system in one object. Everything that must survive a crash goes through one, so that a test can hand
+in a disk that fails. Every operation raises OSError. A new name is on the disk only when its directory has been synced.
+
+Replacing a file is always the same four steps, after each of which the name leads to the whole old file or the whole new one:
+
+    a temporary file in the same directory  ->  sync it  ->  rename it  ->  sync the directory
+
+    replace_file(path, content)             when the content is at hand
+    with replacing(path) as fd: ...         when it is written bit by bit
+    with new_file(temporary) as fd: ...     the first two steps; the caller renames, at a time of its own
+
+When a step up to the rename fails, the temporary file is removed and the old file is as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["SYNC_EVERY", "Disk", "StrPath", "SyncingSink", "new_file", "replace_file", "replacing"]
+
+SYNC_EVERY = 4 << 20
+"""Bytes after which a file that is being written is synced, so that the last sync does not take long."""
+
+StrPath = str | os.PathLike[str]
+
+if sys.platform == "darwin":
+    import fcntl
+
+    def _sync(fd: int) -> None:
+        """fsync of macOS leaves the data in the disk's own memory; this does not."""
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+    _sync_data = _sync
+else:
+    _sync = os.fsync
+    _sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+class Disk:
+    """The operating system. Derive from it to make an operation fail."""
+
+    # --- Descriptors -------------------------------------------------------------------------------------------------
+
+    def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
+        """Open a file for appending, made when it is missing; `new`: emptied when it is not. Returns its descriptor.
+
+        mode  permissions of a file that is made, less the umask
+        """
+        # O_APPEND also for new files: after a short write is cut off again, the next one must not leave a gap.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if new else 0)
+        return os.open(path, flags, mode)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        """Write some of `data`; how many bytes."""
+        return os.write(fd, data)
+
+    def write_all(self, fd: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self.write(fd, view) :]
+
+    def sync_data(self, fd: int) -> None:
+        """Bring what was written, and the length of the file, to the disk."""
+        _sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        """Bring a file to the disk."""
+        _sync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    # --- Files -------------------------------------------------------------------------------------------------------
+
+    def size(self, path: StrPath) -> int:
+        return os.stat(path).st_size
+
+    def write_new(self, path: StrPath, data: bytes) -> None:
+        """Write a file that must not be there yet (O_EXCL), and bring it to the disk."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            self.write_all(fd, data)
+            self.sync(fd)
+        finally:
+            self.close(fd)
+
+    def sync_file(self, path: StrPath) -> None:
+        """Bring a file that somebody else has written to the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.sync(fd)
+        finally:
+            self.close(fd)
+
+    def cut(self, path: StrPath, size: int) -> None:
+        """Cut a file off at `size`, and bring that to the disk."""
+        fd = self.open_append(path)
+        try:
+            self.truncate(fd, size)
+            self.sync(fd)
+        finally:
+            self.close(fd)
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        """Put `old` in the place of `new`, at once."""
+        os.rename(old, new)
+
+    def link(self, old: StrPath, new: StrPath) -> None:
+        """Give a file a second name, which must be free."""
+        os.link(old, new)
+
+    def publish(self, temporary: StrPath, final: StrPath) -> None:
+        """Give a file its final name at once, never in place of another. FileExistsError when the name is taken."""
+        try:
+            self.link(temporary, final)
+        except FileExistsError:
+            raise
+        except OSError:
+            if not os.path.exists(temporary):
+                raise FileNotFoundError(str(temporary)) from None
+            # A file system without hard links: the caller's lock must do.
+            if os.path.exists(final):
+                raise FileExistsError(str(final)) from None
+            self.rename(temporary, final)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def unlink(self, path: StrPath) -> None:
+        os.unlink(path)
+
+    def remove(self, path: StrPath) -> None:
+        """Remove a file that may be missing."""
+        with suppress(FileNotFoundError):
+            self.unlink(path)
+
+    # --- Directories -------------------------------------------------------------------------------------------------
+
+    def make_directory(self, path: StrPath) -> None:
+        """Make a directory that may be there already, and bring its name to the disk."""
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+            self.sync_directory(os.path.dirname(path) or ".")
+
+    def make_directories(self, path: StrPath) -> None:
+        """Make a directory and those above it, and bring their names to the disk."""
+        missing = []
+        name = os.fspath(path)
+        while not os.path.isdir(name):
+            missing.append(name)
+            name = os.path.dirname(name) or "."
+        for each in reversed(missing):
+            os.makedirs(each, exist_ok=True)
+            self.sync_directory(os.path.dirname(each) or ".")
+
+    def remove_tree(self, path: StrPath) -> None:
+        """Remove a directory that may be missing, with all that is in it."""
+        import shutil
+
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: StrPath) -> None:
+        """Bring the names in a directory to the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _sync(fd)
+        finally:
+            os.close(fd)
+
+
+class SyncingSink:
+    """Writes to a descriptor, all of what it is given, and syncs now and then.
+
+    sync_every  bytes; 0: never
+    """
+
+    def __init__(self, disk: Disk, fd: int, *, sync_every: int) -> None:
+        self._disk = disk
+        self._fd = fd
+        self._sync_every = sync_every
+        self._unsynced = 0
+
+    def write(self, data: bytes) -> None:
+        self._disk.write_all(self._fd, data)
+        self._unsynced += len(data)
+        if self._sync_every and self._unsynced >= self._sync_every:
+            self._disk.sync_data(self._fd)
+            self._unsynced = 0
+
+
+# --- Replacing a file ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_file(path: StrPath, *, mode: int = 0o644, disk: Disk | None = None) -> Iterator[int]:
+    """The descriptor of a new file, which is on the disk when the block ends, and gone when anything fails.
+
+    mode  its permissions, less the umask
+    """
+    disk = disk or Disk()
+    fd = disk.open_append(path, new=True, mode=mode)
+    try:
+        try:
+            yield fd
+            disk.sync(fd)
+        finally:
+            disk.close(fd)
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(path)
+        raise
+
+
+@contextmanager
+def replacing(
+    path: StrPath, *, temporary: StrPath | None = None, mode: int = 0o644, disk: Disk | None = None
+) -> Iterator[int]:
+    """The descriptor of a new file that takes the place of `path` when the block ends.
+
+    temporary  where it is written, in the same directory; None: under a hidden name of its own
+    mode       its permissions, less the umask
+    When the directory cannot be synced the new file is in place all the same.
+    """
+    disk = disk or Disk()
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, f".{name}.{os.urandom(4).hex()}.tmp") if temporary is None else temporary
+    with new_file(temporary, mode=mode, disk=disk) as fd:
+        yield fd
+    try:
+        disk.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(temporary)
+        raise
+    disk.sync_directory(directory or ".")
+
+
+def replace_file(path: StrPath, content: bytes, *, mode: int = 0o644, disk: Disk | None = None) -> None:
+    """Put `content` in place of a file at once: whoever reads sees the old file or the new one, also after a crash.
+
+    mode  permissions, less the umask, of a file that was not there; an old file's permissions stay
+    """
+    disk = disk or Disk()
+    kept = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else None
+    with replacing(path, mode=mode if kept is None else kept, disk=disk) as fd:
+        if kept is not None:
+            os.fchmod(fd, kept)  # what the umask takes away
+        disk.write_all(fd, content)
