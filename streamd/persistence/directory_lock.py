@@ -2,7 +2,7 @@
 
 `DirectoryLocks.hold` locks directories, by flock on the directory itself: nothing is left behind in it, and the lock ends
 with the process, however that ends. Forked children close what they inherited at once
-(see server.child), so that one which outlives its server does not keep the lock.
+(see persistence.child), so that one which outlives its server does not keep the lock.
 
 A directory that cannot be written to needs no lock and gets none; a file system without locks gets none either, which the
 log says.
@@ -80,7 +80,8 @@ def _lock(path: str) -> int | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        pid = _find_holder(os.fstat(fd).st_ino)
+        found = os.fstat(fd)
+        pid = find_holder(found.st_dev, found.st_ino)
         os.close(fd)
         if isinstance(error, BlockingIOError):
             raise DirectoryInUseError(path, pid) from None
@@ -96,14 +97,15 @@ def _unlock(descriptors: Iterable[int]) -> None:
         os.close(fd)
 
 
-def _find_holder(inode: int) -> int | None:
-    """The process that holds a lock on an inode, as Linux lists them: `1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF`."""
+def find_holder(device: int, inode: int) -> int | None:
+    """The process that holds a lock on a directory, as Linux lists them: `1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF`."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             rows = [line.split() for line in file]
     except OSError:
         return None
+    place = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     for row in rows:
-        if len(row) > 5 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == str(inode):
+        if len(row) > 5 and row[1] == "FLOCK" and row[5] == place:
             return int(row[4])
     return None

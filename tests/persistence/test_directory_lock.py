@@ -15,7 +15,7 @@ from support.wire import Wire
 
 import streamd.embedded
 from streamd.errors import StreamdError
-from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
+from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks, find_holder
 
 StartServer = Callable[..., Server]
 POINTS = "900 1"
@@ -213,3 +213,14 @@ def child_of(wire: Wire) -> int:
 def ok(wire: Wire, *request: str) -> None:
     reply = wire.call(*request)
     assert not reply.is_error, reply
+
+
+def test_the_holder_is_looked_up_by_device_and_inode(tmp_path: Path) -> None:
+    """Inode numbers are counted by each file system for itself: one alone may be of a file that has nothing to do with it."""
+    locks = DirectoryLocks()
+    locks.hold([str(tmp_path)])
+    found = tmp_path.stat()
+    assert find_holder(found.st_dev, found.st_ino) == os.getpid()
+    assert find_holder(found.st_dev + 1, found.st_ino) is None
+    assert find_holder(found.st_dev, found.st_ino + 1) is None
+    locks.keep(())
