@@ -1,17 +1,18 @@
-"""Files: what is asked of the operating system, and how a file is replaced without ever being half there.
+"""Files: what is asked of the operating system, and how a file is replaced atomically.
 
-`Disk` is the operating system in one object. Everything that must survive a crash goes through one, so that a test can hand
-in a disk that fails. Every operation raises OSError. A new name is on the disk only when its directory has been synced.
+`Disk` is the operating system in one object. Everything that must survive a crash goes through one, so that a test can pass
+in a disk that fails. Every operation raises OSError. A new name is safe only when its directory has been synced.
 
-Replacing a file is always the same four steps, after each of which the name leads to the whole old file or the whole new one:
+A file is always replaced in the same four steps, after each of which the name leads to the whole old file or the whole new
+one:
 
-    a temporary file in the same directory  ->  sync it  ->  rename it  ->  sync the directory
+    write a temporary file in the same directory  ->  sync it  ->  rename it  ->  sync the directory
 
     replace_file(path, content)             when the content is at hand
-    with replacing(path) as fd: ...         when it is written bit by bit
-    with new_file(temporary) as fd: ...     the first two steps; the caller renames, at a time of its own
+    with replacing(path) as fd: ...         when it is written piece by piece
+    with new_file(temporary) as fd: ...     the first two steps; the caller renames, when it is ready
 
-When a step up to the rename fails, the temporary file is removed and the old file is as it was.
+When a step up to the rename fails, the temporary file is removed and the old file is unchanged.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ else:
 
 
 class Disk:
-    """The operating system. Derive from it to make an operation fail."""
+    """The operating system. Tests derive from it to make operations fail."""
 
     # --- Descriptors -------------------------------------------------------------------------------------------------
 
     def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
-        """Open a file for appending, made when it is missing; `new`: emptied when it is not. Returns its descriptor.
+        """Open a file for appending, created when it is missing; `new`: emptied when it is not. Returns its descriptor.
 
-        mode  permissions of a file that is made, less the umask
+        mode  permissions of a file that is created, less the umask
         """
         # O_APPEND also for new files: after a short write is cut off again, the next one must not leave a gap.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if new else 0)
         return os.open(path, flags, mode)
 
     def write(self, fd: int, data: memoryview) -> int:
-        """Write some of `data`; how many bytes."""
+        """Write some of `data`; return how many bytes."""
         return os.write(fd, data)
 
     def write_all(self, fd: int, data: bytes) -> None:
@@ -66,11 +67,11 @@ class Disk:
             view = view[self.write(fd, view) :]
 
     def sync_data(self, fd: int) -> None:
-        """Bring what was written, and the length of the file, to the disk."""
+        """Sync what was written, and the length of the file."""
         _sync_data(fd)
 
     def sync(self, fd: int) -> None:
-        """Bring a file to the disk."""
+        """Sync a file and all of its metadata."""
         _sync(fd)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -85,7 +86,7 @@ class Disk:
         return os.stat(path).st_size
 
     def write_new(self, path: StrPath, data: bytes) -> None:
-        """Write a file that must not be there yet (O_EXCL), and bring it to the disk."""
+        """Write a file that must not exist yet (O_EXCL), and sync it."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             self.write_all(fd, data)
@@ -94,7 +95,7 @@ class Disk:
             self.close(fd)
 
     def sync_file(self, path: StrPath) -> None:
-        """Bring a file that somebody else has written to the disk."""
+        """Sync a file that has been written through another descriptor."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.sync(fd)
@@ -102,7 +103,7 @@ class Disk:
             self.close(fd)
 
     def cut(self, path: StrPath, size: int) -> None:
-        """Cut a file off at `size`, and bring that to the disk."""
+        """Truncate a file to `size`, and sync it."""
         fd = self.open_append(path)
         try:
             self.truncate(fd, size)
@@ -111,15 +112,15 @@ class Disk:
             self.close(fd)
 
     def rename(self, old: StrPath, new: StrPath) -> None:
-        """Put `old` in the place of `new`, at once."""
+        """Give `old` the name `new`, replacing what has it, atomically."""
         os.rename(old, new)
 
     def link(self, old: StrPath, new: StrPath) -> None:
-        """Give a file a second name, which must be free."""
+        """Give a file a second name, which must not be taken."""
         os.link(old, new)
 
     def publish(self, temporary: StrPath, final: StrPath) -> None:
-        """Give a file its final name at once, never in place of another. FileExistsError when the name is taken."""
+        """Give a file its final name atomically, never replacing another. FileExistsError when the name is taken."""
         try:
             self.link(temporary, final)
         except FileExistsError:
@@ -127,7 +128,7 @@ class Disk:
         except OSError:
             if not os.path.exists(temporary):
                 raise FileNotFoundError(str(temporary)) from None
-            # A file system without hard links: the caller's lock must do.
+            # A file system without hard links: rely on the caller's lock.
             if os.path.exists(final):
                 raise FileExistsError(str(final)) from None
             self.rename(temporary, final)
@@ -139,20 +140,20 @@ class Disk:
         os.unlink(path)
 
     def remove(self, path: StrPath) -> None:
-        """Remove a file that may be missing."""
+        """Remove a file, which may be missing."""
         with suppress(FileNotFoundError):
             self.unlink(path)
 
     # --- Directories -------------------------------------------------------------------------------------------------
 
     def make_directory(self, path: StrPath) -> None:
-        """Make a directory that may be there already, and bring its name to the disk."""
+        """Make a directory, unless it exists, and sync its name."""
         with suppress(FileExistsError):
             os.mkdir(path, 0o755)
             self.sync_directory(os.path.dirname(path) or ".")
 
     def make_directories(self, path: StrPath) -> None:
-        """Make a directory and those above it, and bring their names to the disk."""
+        """Make a directory and those above it, and sync their names."""
         missing = []
         name = os.fspath(path)
         while not os.path.isdir(name):
@@ -163,14 +164,14 @@ class Disk:
             self.sync_directory(os.path.dirname(each) or ".")
 
     def remove_tree(self, path: StrPath) -> None:
-        """Remove a directory that may be missing, with all that is in it."""
+        """Remove a directory, which may be missing, and everything in it."""
         import shutil
 
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def sync_directory(self, path: StrPath) -> None:
-        """Bring the names in a directory to the disk."""
+        """Sync the names in a directory."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _sync(fd)
@@ -179,7 +180,7 @@ class Disk:
 
 
 class SyncingSink:
-    """Writes to a descriptor, all of what it is given, and syncs now and then.
+    """Writes everything it is given to a descriptor, and syncs now and then.
 
     sync_every  bytes; 0: never
     """
@@ -203,7 +204,7 @@ class SyncingSink:
 
 @contextmanager
 def new_file(path: StrPath, *, mode: int = 0o644, disk: Disk | None = None) -> Iterator[int]:
-    """The descriptor of a new file, which is on the disk when the block ends, and gone when anything fails.
+    """The descriptor of a new file, which is synced when the block ends, and removed when anything fails.
 
     mode  its permissions, less the umask
     """
@@ -227,9 +228,9 @@ def replacing(
 ) -> Iterator[int]:
     """The descriptor of a new file that takes the place of `path` when the block ends.
 
-    temporary  where it is written, in the same directory; None: under a hidden name of its own
+    temporary  where it is written, in the same directory; None: under a hidden, random name
     mode       its permissions, less the umask
-    When the directory cannot be synced the new file is in place all the same.
+    When the directory cannot be synced, the new file is in place nevertheless.
     """
     disk = disk or Disk()
     directory, name = os.path.split(path)
@@ -246,7 +247,7 @@ def replacing(
 
 
 def replace_file(path: StrPath, content: bytes, *, mode: int = 0o644, disk: Disk | None = None) -> None:
-    """Put `content` in place of a file at once: whoever reads sees the old file or the new one, also after a crash.
+    """Replace the content of a file atomically: a reader sees the old file or the new one, after a crash too.
 
     mode  permissions, less the umask, of a file that was not there; an old file's permissions stay
     """
