@@ -244,6 +244,7 @@ class EmbeddedServer:
             if client is not None:
                 await client.aclose()
         self._async_clients.clear()
+        await asyncio.sleep(0)  # their transports close in the next turn of the loop
         await asyncio.get_running_loop().run_in_executor(None, self.stop)
 
     def __await__(self) -> Generator[Any, None, EmbeddedServer]:

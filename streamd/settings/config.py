@@ -26,7 +26,7 @@ from streamd.disk import replace_file
 from streamd.engine.glob import match
 from streamd.errors import ConfigError, RuleError, StreamdError, UnknownSettingError, UnmatchedError
 from streamd.protocol.inline import split_line
-from streamd.settings.table import SETTINGS, Boolean, BufferLimits, Refused, Setting, by_name, quote
+from streamd.settings.table import RETIRED, SETTINGS, Boolean, BufferLimits, Refused, Setting, by_name, quote
 
 __all__ = ["Config", "ConfigFileError", "UnresolvedError", "as_arguments", "fatal_text"]
 
@@ -430,7 +430,7 @@ class Reader:
             raise ConfigError(name, "this server does not load modules")
         elif not args:
             raise UnknownSettingError(name)
-        else:
+        elif name not in RETIRED or len(args) != 1:
             self._unresolved.append(" ".join([name, *args]))
 
     def _include(self, pattern: str, depth: int) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["SETTINGS", "BufferLimit", "Kind", "Refused", "SavePoint", "Setting", "by_name", "quote"]
+__all__ = ["RETIRED", "SETTINGS", "BufferLimit", "Kind", "Refused", "SavePoint", "Setting", "by_name", "quote"]
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -1193,3 +1193,8 @@ def _index() -> dict[str, Setting]:
 
 by_name = _index()
 """Rows by their names and aliases."""
+
+RETIRED = frozenset(
+    {"list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands", "io-threads-do-reads"}
+)
+"""Names that mean nothing any more; with one value they are passed over in a file, as by Redis, and CONFIG knows none of them."""

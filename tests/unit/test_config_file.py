@@ -16,6 +16,7 @@ from streamd.settings.config import (
     fatal_text,
     parse_arguments,
 )
+from streamd.settings.table import RETIRED
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,13 @@ def failure(content: str | bytes) -> tuple[tuple[int, str] | None, str]:
 def test_names_are_without_case_and_blanks_do_not_matter() -> None:
     config = load('  PORT\t 7000  \r\n\n\t# comment\n"hz" 20\nslave-priority 7')
     assert (config.port, config.hz, config.replica_priority) == (7000, 20, 7)
+
+
+@pytest.mark.parametrize("name", sorted(RETIRED))
+def test_names_that_mean_nothing_any_more_are_passed_over(name: str) -> None:
+    assert load(f"{name} 5\nport 7000").port == 7000
+    assert start(f"--{name}", "no", "--port", "7000").port == 7000
+    assert failure(name)[1] == "Bad directive or wrong number of arguments"
 
 
 def test_the_last_of_several_directives_counts() -> None:

@@ -306,13 +306,15 @@ def test_an_embedded_server_is_configured_with_values_of_python() -> None:
     assert config.requirepass == "x\udcff"
     assert config.bind == ("127.0.0.1", "::1")
     assert Config.for_embedding({}).bind == ("127.0.0.1",)
+    assert Config.for_embedding({"appendonly": 1}).appendonly is True
+    assert Config.for_embedding({"bind": "127.0.0.1 ::1", "logfile": None}).bind == ("127.0.0.1", "::1")
 
 
 def test_an_embedded_server_refuses_what_it_does_not_know() -> None:
     with pytest.raises(UnknownSettingError):
         Config.for_embedding({"strem_node_max_entries": 5})
     with pytest.raises(ConfigError, match="argument must be 'yes' or 'no'"):
-        Config.for_embedding({"appendonly": 1})
+        Config.for_embedding({"appendonly": 2})
 
 
 # --- CONFIG REWRITE --------------------------------------------------------------------------------------------------
