@@ -24,7 +24,7 @@ from benchmarks.cases import QUICK, ROUNDS, SEED, Row, run_cases
 from benchmarks.servers import NAMES, describe_machine, end_in_order, find_servers, pin_load, start_servers
 
 SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory", "persistence", "growth")
-"""Modules of this package, each with a list `CASES`. One that has `ROWS` too keeps more than rows have, for a picture."""
+"""Modules of this package, each with a list `CASES`. One that also has `ROWS` keeps more data than rows do, for a picture."""
 
 
 def find_script(name: str) -> ModuleType:
@@ -49,7 +49,7 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
     began = time.monotonic()
     console = Console(width=report.WIDTH, highlight=False)
     scale, rounds = (QUICK, 1) if quick else (1.0, rounds)
-    # All at once, so that a file that changes while this runs changes nothing.
+    # All imported first, so that editing a file while this runs has no effect.
     modules = {name: find_script(name) for name in (each.strip() for each in scripts.split(","))}
     names, absent = find_servers([name.strip() for name in servers.split(",")])
     pin_load()
@@ -64,14 +64,14 @@ def main(rounds: int, quick: bool, scripts: str, servers: str, out: Path, spark:
     for script, module in modules.items():
         since = time.monotonic()
 
-        def tell(line: str) -> None:
+        def show_progress(line: str) -> None:
             console.print("  " + line, soft_wrap=True)
 
-        rows += run_cases(module.CASES, names, script=script, rounds=rounds, scale=scale, tell=tell)
+        rows += run_cases(module.CASES, names, script=script, rounds=rounds, scale=scale, progress=show_progress)
         if hasattr(module, "ROWS") and module.ROWS.write_picture(out / f"{script}.svg", about):
             pictured.append(script)
         console.print(f"{script}: {time.monotonic() - since:.0f} s")
-        # After each script, so that a run that is cut short leaves what it has.
+        # After each script, so that an interrupted run leaves its results so far.
         report.write(out, rows, f"{about}\ntook      {(time.monotonic() - began) / 60:.1f} minutes", pictured)
     console.print(report.table_of("streamd beside Redis and Valkey", rows))
     for line in report.shortfalls(rows):

@@ -20,7 +20,7 @@ FIELDS = ("*", "sensor-id", "1234", "temperature", "19.8")
 
 
 def append(depth: int, number: int, *words: str) -> Callable[[Server, float], Sample]:
-    """XADD to one stream, which is empty at first; `words`: what stands behind the key."""
+    """XADD to one stream, which is empty at first; `words`: what follows the key."""
 
     def run(server: Server, scale: float) -> Sample:
         remove(server, ["mystream"])

@@ -1,10 +1,10 @@
 """A benchmark is a list of cases; this is what a case is, and how cases become rows with medians and ratios.
 
-A case is run on every server in turns, round by round, so that a machine that drifts drifts for all. Each run gives a
+A case is run on every server in turn, round by round, so that a drifting machine affects all alike. Each run gives a
 `Sample`: so many operations took so much time of the clock, so much CPU time of the server (user and system time of the
 process), and so much of the load generator. A row has the medians, what they vary by, who was the bottleneck, and the
-ratios to Redis 8.6, of throughput and of CPU; more than 1 is better than Redis in every ratio. What a row is judged by is
-said by its case: CPU where nothing else is said, since it holds still where the clock does not.
+ratios to Redis 8.6, of throughput and of CPU; more than 1 is better than Redis in every ratio. Its case
+says what a row is judged by: CPU by default, since it is stable where the clock is not.
 
 A server that lacks a command or an option has an empty cell, which keeps the reason.
 
@@ -51,9 +51,9 @@ LACKING = (
     "ERR Unknown option",
     "ERR Unknown CONFIG",
 )
-"""How the error reply of a server begins that does not have a command or an option."""
+"""How error replies start when a server lacks a command or an option."""
 BUSY = 0.9
-"""The share of the time of the clock that makes who used it the bottleneck."""
+"""The share of elapsed time from which on whoever used it is the bottleneck."""
 UNITS = {"cpu": "us CPU", "clock": "us", "us": "us", "bytes": "bytes", "seconds": "s", "ms": "ms", "times": "times"}
 """What a case can be judged by, and the unit in which its figure is shown; "clock" is the time of an operation, "us" another."""
 
@@ -63,7 +63,7 @@ UNITS = {"cpu": "us CPU", "clock": "us", "us": "us", "bytes": "bytes", "seconds"
 
 @dataclass
 class Sample:
-    """What one run on one server gave.
+    """The result of one run on one server.
 
     figure  what the case is judged by when that is neither "cpu" nor "clock", in its unit; less is better
     """
@@ -76,7 +76,7 @@ class Sample:
 
 
 def prepare_nothing(server: Server, scale: float) -> None:
-    """For cases that need nothing beforehand."""
+    """For cases that need no preparation."""
 
 
 @dataclass
@@ -88,10 +88,10 @@ class Case:
     aim        the ratio to Redis that is to be reached, by what the row is judged by; None: there is none
     by         what the row is judged by: a key of UNITS
     prepare    called once for each server, before the first round
-    arguments  of the servers; cases that stand beside each other and have the same ones share the processes
+    arguments  of the servers; neighbouring cases with the same ones share the processes
     limit      what the figure of streamd itself may be at most, in the unit of `by`; None: anything
-    is_alone   every run gets a server that has just been started
-    rounds     not more than so many, for what does not vary
+    is_alone   every run gets a freshly started server
+    rounds     maximum number, for what does not vary
     """
 
     name: str
@@ -115,7 +115,7 @@ class Case:
         if self.by == "clock":
             return sample.seconds / sample.operations * 1e6
         if sample.figure is None:
-            raise ValueError(f"{self.name}: a run has given no figure")
+            raise ValueError(f"{self.name}: a run has returned no figure")
         return sample.figure
 
 
@@ -130,7 +130,7 @@ def spread(values: Sequence[float]) -> float:
 
 @dataclass
 class Cell:
-    """What one server gave: medians over the rounds.
+    """The result of one server: medians over the rounds.
 
     figure      what the row is judged by
     varies      the spread of the figure
@@ -148,7 +148,7 @@ class Cell:
 
     @property
     def bottleneck(self) -> str:
-        """Who was: `server`, `load`, `both`, or `neither`; empty where time was not measured."""
+        """The bottleneck: `server`, `load`, `both`, or `neither`; empty where time was not measured."""
         if not self.per_s:
             return ""
         if self.server_share >= BUSY:
@@ -158,7 +158,7 @@ class Cell:
 
 @dataclass
 class Row:
-    """A case with what its servers gave.
+    """A case with the results of its servers.
 
     lacking  why a server has no cell, by its name
     """
@@ -183,7 +183,7 @@ class Row:
 
     @property
     def is_short(self) -> bool:
-        """It falls short of its aim, or exceeds its limit."""
+        """Whether it falls short of its aim, or exceeds its limit."""
         ratio = self.ratio()
         if self.aim is not None and ratio is not None and ratio < self.aim:
             return True
@@ -222,9 +222,9 @@ def run_cases(
     script: str = "",
     rounds: int = ROUNDS,
     scale: float = 1.0,
-    tell: Callable[[str], None] = lambda line: None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> list[Row]:
-    """Run every case on every server, rounds in turns; a row for each case. `tell` hears of each row that is done."""
+    """Run every case on every server, rounds in turns; a row for each case. `progress` gets a line for each finished row."""
     rows = []
     there, _ = find_servers(names)
     for key, group in groupby(cases, key=lambda case: (case.arguments, case.is_alone)):
@@ -232,13 +232,13 @@ def run_cases(
         if is_alone:
             for case in group:
                 rows.append(run_case(case, there, partial(start_with, arguments), script, rounds, scale))
-                tell(summary(rows[-1]))
+                progress(summary(rows[-1]))
         else:
             with start_servers(there, *arguments) as servers:
                 running = {server.name: server for server in servers}
                 for case in group:
                     rows.append(run_case(case, there, partial(as_it_is, running), script, rounds, scale))
-                    tell(summary(rows[-1]))
+                    progress(summary(rows[-1]))
     return rows
 
 
@@ -249,12 +249,12 @@ def start_with(arguments: Sequence[str], name: str) -> AbstractContextManager[Se
 
 @contextmanager
 def as_it_is(running: Mapping[str, Server], name: str) -> Iterator[Server]:
-    """A server that runs already."""
+    """A server that is already running."""
     yield running[name]
 
 
 Open = Callable[[str], AbstractContextManager[Server]]
-"""Gives the server of a name, for one run."""
+"""Returns the server with a name, for one run."""
 
 
 def run_case(case: Case, names: Sequence[str], open_server: Open, script: str, rounds: int, scale: float) -> Row:
@@ -279,14 +279,14 @@ def run_case(case: Case, names: Sequence[str], open_server: Open, script: str, r
 
 
 def summary(row: Row) -> str:
-    """A row in a line, for who waits for the table."""
+    """A row in one line, for people who wait for the table."""
     cells = ", ".join(f"{name} {cell.figure:,.2f}" for name, cell in row.cells.items())
     ratio = row.ratio()
     judged = "" if ratio is None else f"; ratio {ratio:.2f}" + ("" if row.aim is None else f", aim {row.aim}")
     return f"{row.name}: {UNITS[row.by]}: {cells}{judged}{'  SHORT' if row.is_short else ''}"
 
 
-# --- What runs are made of -------------------------------------------------------------------------------------------
+# --- Parts of runs ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -325,13 +325,13 @@ def remove(server: Server, keys: Iterable[str]) -> None:
     deadline = time.monotonic() + FREED_DEADLINE_S
     while server.info("memory").get("lazyfree_pending_objects", "0") != "0":
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{server.name} has not freed what was deleted")
+            raise TimeoutError(f"{server.name} has not freed the deleted keys")
         time.sleep(0.005)
 
 
 def fill(server: Server, key: str, number: int, *, first: int = 1, step: int = 1) -> None:
-    """Append `number` entries of two short fields, as they come from a sensor; their IDs are `first`-0, and `step` apart."""
-    # Made from prepared pieces: these are millions.
+    """Append `number` entries of two short fields, like those of a sensor; their IDs start at `first`-0, `step` apart."""
+    # Made from prepared pieces, because there are millions.
     some = [load.make_request("XADD", key, "*", "a", value, "b", "xyz") for value in range(1000)]
     pieces = [each.partition(b"$1\r\n*\r\n")[::2] for each in some]
 

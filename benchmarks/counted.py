@@ -1,15 +1,15 @@
 """The operations whose instructions are counted, and the process that runs them: started by benchmarks.instructions
 under callgrind, as `python -m benchmarks.counted LIBRARY FOLDER`.
 
-Whole commands take the way that they take in a server: a real server in a real event loop reads requests from a Unix
+Whole commands take the same way as in production: a real server in a real event loop reads requests from a Unix
 socket and writes the replies to it. Only what is between sending a request and having its reply is counted, not the
-peer; and what the loop does when nothing comes is counted once (IDLE) and taken off. Smaller operations are called
+peer; and what the loop does when nothing arrives is counted once (IDLE) and subtracted. Smaller operations are called
 directly, in a loop.
 
-Each operation is run twice: what the first run costs (code that Python has yet to specialise, blocks that grow) is
-forgotten. All is prepared before the first is counted, because the process runs faster until then. What must hold, so
-that counts repeat: time stands still (counting.c), hashes are not random, nothing is collected in between, and there
-is free memory of every kind.
+Each operation is run twice: the first run, in which Python specialises code and blocks grow, is
+ignored. Everything is prepared before the first is counted, because the process runs faster until then. For counts
+to be repeatable, time stands still (counting.c), hashes are not random, the collector is off, and there is free memory
+of every size.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class World:
         return [await self.connect() for _ in range(n)]
 
     async def idle(self) -> None:
-        """What is counted of a turn that brings nothing."""
+        """The count of an idle turn."""
         self.brackets += 1
         self.toggle()
         for _ in range(TURNS):
@@ -145,7 +145,7 @@ class Peer:
             replies.append(reply)
 
     async def send(self, data: bytes, expected: int = 1, *, passing_us: int = 100) -> list[object]:
-        """Requests in one piece, counted up to their replies. Time passes before."""
+        """Requests in one piece, counted up to their replies. The clock advances before."""
         self.world.library.let_time_pass(passing_us)
         self.sock.sendall(data)
         replies: list[object] = []
@@ -159,10 +159,10 @@ class Peer:
 @dataclass(frozen=True)
 class Operation:
     """
-    name     how the table calls it
-    unit     what the figure is for one of
-    count    how many of these a run is
-    prepare  makes all that a run needs, for two of them
+    name     its name in the table
+    unit     the unit that a figure is for
+    count    how many units a run does
+    prepare  prepares what two runs need
     has_turns  whether the turns of the loop are counted with it, not only calls
     """
 
@@ -214,9 +214,9 @@ async def _(world: World) -> Run:
 
 def repeated(name: str, unit: str, requests: Callable[[], Iterator[bytes]], *, pipeline: int, turns: int, of: int = 1,
              append_only: bool = False, setup: Callable[[World], Awaitable[None]] | None = None) -> None:  # fmt: skip
-    """An operation that is the same whenever it is done.
+    """An operation that is the same every time.
 
-    requests  yields requests for ever
+    requests  yields requests forever
     of        units in one request
     """
 
@@ -395,7 +395,7 @@ for name, args in (
     repeated(name, "command", always(*args), pipeline=1, turns=30, setup=fill_pending)
 
 
-# --- Commands: who waits, and who listens -----------------------------------------------------------------------------------
+# --- Commands: waiting and subscribed clients----------------------------------------------------------------------------------
 
 
 @operation("message to a group with 100 waiting", "message", 50)
@@ -414,7 +414,7 @@ async def _(world: World) -> Run:
             i = next(turn)
             await world.peer.send(message)
             assert await workers[i].receive(1)
-            # Waiting again is counted as well: its share of a message is one, however many wait.
+            # Waiting again is counted as well: once per message, however many wait.
             workers[i].sock.sendall(requests[i])
             await world.idle()
 
@@ -608,8 +608,8 @@ async def _(world: World) -> Run:
 def loosen_memory() -> list[object]:
     """Give Python's allocator free blocks of every size, in pools that never become empty; returns what must be kept.
 
-    Else it depends on all that was allocated before whether an operation that takes a block and gives it back makes
-    the allocator take a whole pool and give it back, which is two hundred instructions.
+    Otherwise it depends on earlier allocations whether an operation that takes and frees a block makes the allocator
+    take and free a whole pool, which is two hundred instructions.
     """
     kept: list[object] = []
     for size in range(16, 513, 16):

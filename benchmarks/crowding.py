@@ -2,11 +2,11 @@
 
     python -m benchmarks.crowding [--seconds N] [--only PATTERN] [--servers NAMES]
 
-While one client does its worst, again and again, another sends PING after PING, a millisecond apart. Printed is how long
-PINGs took, in ms: the median, the 99th percentile and the longest; and how often the crowd did what it does.
+While one client does its worst, over and over, another sends PING after PING, a millisecond apart. The output is how
+long PINGs took, in ms: the median, the 99th percentile and the longest; and how often the crowd repeated its work.
 
-The crowd reads as fast as it can, or, where a name says so, not at all: then it leaves after UNREAD_S and comes again.
-Without a limit of their output (`client-output-buffer-limit`), servers keep what is not read.
+The crowd reads as fast as it can, or, where a name says so, not at all: then it disconnects after UNREAD_S and connects
+again. Without a limit of their output (`client-output-buffer-limit`), servers keep what is not read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PIECE = 1 << 20
 
 
 def repeated(request: bytes, size: int = GARBAGE) -> bytes:
-    """A request again and again, in about `size` bytes."""
+    """A request repeated up to about `size` bytes."""
     return request * (size // len(request))
 
 
@@ -69,7 +69,7 @@ CROWDS = {
     "wrong type": Crowd(repeated(make_request("XLEN", "middle"))),
     "empty lines": Crowd(repeated(b"\r\n")),
     "an unknown command of 150,000 words": Crowd(make_request("nothing", *["x"] * 150_000)),
-    "what is no request": Crowd(b"x" * GARBAGE),
+    "bytes that are not a request": Crowd(b"x" * GARBAGE),
     "PINGs": Crowd(repeated(b"PING\r\n")),
     "ranges of a gigabyte": Crowd(RANGE_ALL),
     "ranges of a gigabyte, not read": Crowd(RANGE_ALL, reads=False),
@@ -91,7 +91,7 @@ def fill(server: Server) -> None:
 
 
 def exchange(sock: socket.socket, requests: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
-    """Send requests and read all replies; False when `stop()` said so before, and when the server closed."""
+    """Send requests and read all replies; False when `stop()` said so, or the server closed the connection."""
     end = b"the end of it\r\n"
     left = memoryview(requests + make_request("ECHO", end[:-2]))
     piece = bytearray(PIECE)
@@ -115,7 +115,7 @@ def exchange(sock: socket.socket, requests: bytes, stop: Callable[[], bool] = la
 
 
 def crowd_until(stopped: threading.Event, server: Server, crowd: Crowd) -> int:
-    """Crowd the server until the event is set; how often."""
+    """Crowd the server until the event is set; return how often."""
     times = 0
     while crowd.requests and not stopped.is_set():
         with server.connect() as sock, suppress(ConnectionError):
@@ -142,7 +142,7 @@ def ping_for(seconds: float, server: Server) -> Delays:
 
 
 def measure(server: Server, crowd: Crowd, seconds: float) -> tuple[Delays, int]:
-    """How long PINGs take in a crowd, and how often the crowd did what it does."""
+    """How long PINGs take in a crowd, and how often the crowd repeated its work."""
     stopped = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         times = pool.submit(crowd_until, stopped, server, crowd)

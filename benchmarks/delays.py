@@ -1,4 +1,4 @@
-"""Delays of messages: percentiles, the lines of the latency test, and the picture that sets servers beside each other."""
+"""Delays of messages: percentiles, the lines of the latency test, and the chart that compares servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NS_PER_MS = 1_000_000
 SHARES = (0.5, 0.99, 0.999)
 """The percentiles that are shown, besides the longest delay."""
 EXACT_MS = 100
-"""Delays up to here have a line for each millisecond; above, lines become as wide as their decade."""
+"""Delays up to here have a line for each millisecond; above, each line covers a tenth of its decade."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Delays:
 
     def percentile(self, share: float) -> int:
         """The shortest delay that is not exceeded by this share of the messages."""
-        # 0.999 * 1000 is a little more than 999 as a float, and must not be taken for 1000.
+        # 0.999 * 1000 is slightly more than 999 as a float, and must not be rounded up to 1000.
         rank = math.ceil(round(share * len(self.ordered), 6))
         return self.ordered[max(rank, 1) - 1]
 
@@ -65,12 +65,12 @@ def histogram_lines(delays: Delays) -> list[str]:
 
 
 def _width_ms(low: int) -> int:
-    """Milliseconds of the line that begins here or holds this one."""
+    """Width in milliseconds of the line that contains this one."""
     return 1 if low < EXACT_MS else 10 ** (len(str(low)) - 1)
 
 
 def _percent(share: float) -> str:
-    """Two digits behind the point; neither all nor nothing is claimed by rounding."""
+    """Two decimals; never rounded to 0 % or 100 %."""
     if share < 0.00005:
         return "<0.01%"
     if 0.99995 <= share < 1:
@@ -89,7 +89,7 @@ PAGE = "svg { background: var(--page); } svg .name { fill: var(--ink); font-weig
 def draw(title: str, panels: Mapping[str, Mapping[str, Delays]], notes: Sequence[str] = ()) -> str:
     """An SVG file: for each panel a curve per name, the delay at each percentile, both axes logarithmic.
 
-    Tails are what matters: the axis of percentiles gives 99% to 99.9% as much room as 90% to 99%. `notes` stand below.
+    Tails matter most: the axis of percentiles gives 99% to 99.9% as much room as 90% to 99%. `notes` are printed below.
     """
     height = TOP + len(panels) * PANEL + 18 * len(notes) + 12
     parts = [f'<text class="name" x="12" y="20">{escape(title)}</text>']
@@ -104,12 +104,12 @@ def draw(title: str, panels: Mapping[str, Mapping[str, Delays]], notes: Sequence
 
 
 def _decades(share: float) -> float:
-    """Where a percentile stands: 90% at 1, 99% at 2, 99.9% at 3."""
+    """The position of a percentile: 90% at 1, 99% at 2, 99.9% at 3."""
     return -math.log10(1 - share)
 
 
 def _panel(name: str, curves: Mapping[str, Delays], *, top: int) -> list[str]:
-    """One diagram. What the longest delay of all is fits; so does the last percentile that the messages can tell."""
+    """One diagram, scaled to the longest delay and to the last percentile that the number of messages supports."""
     low = math.floor(math.log10(max(min(each.percentile(0) for each in curves.values()), 1)))
     high = max(math.ceil(math.log10(max(each.max for each in curves.values()))), low + 1)
     last = max(_decades(1 - 1 / (len(each.ordered) + 1)) for each in curves.values())

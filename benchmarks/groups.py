@@ -4,7 +4,7 @@
 
 Reading is one consumer that reads COUNT entries and acknowledges them, up to 16 times in a pipeline; an operation is one
 entry. Claiming, and asking what is pending, is done in a group with PENDING entries pending for four consumers: ten
-connections, each with a pipeline, name places in the stream that are chosen by chance, the same ones on every server.
+connections, each with a pipeline, use positions in the stream chosen at random, the same ones on every server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.servers import Server
 PENDING = 200_000
 CONNECTIONS = 10
 PREPARED = 2000
-"""Requests that are made beforehand, and sent over and over."""
+"""Requests that are prepared, and sent over and over."""
 CONSUMERS = 4
 DAY_MS = 86_400_000
 """Longer than any entry of a run has been idle."""
@@ -47,7 +47,7 @@ def read_and_acknowledge(count: int, number: int) -> Callable[[Server, float], S
     return run
 
 
-# --- With much pending ---------------------------------------------------------------------------------------------------
+# --- With many pending--------------------------------------------------------------------------------------------------
 
 
 def pending(scale: float) -> int:
@@ -69,7 +69,7 @@ def prepare(server: Server, scale: float) -> None:
 
 
 def ask(make: Callable[[Callable[[], str]], bytes], number: int, depth: int = 50) -> Callable[[Server, float], Sample]:
-    """Requests made from IDs at random: `make` is given a function that says one."""
+    """Requests made from IDs at random: `make` gets a function that returns one."""
 
     def run(server: Server, scale: float) -> Sample:
         chance = random.Random(SEED)
@@ -93,7 +93,7 @@ def claim_all(min_idle_ms: int, number: int) -> Callable[[Server, float], Sample
 
 
 def look(*words: object, number: int, depth: int = 50) -> Callable[[Server, float], Sample]:
-    """XPENDING; the word ID stands for one at random."""
+    """XPENDING; the word ID is replaced by a random one."""
     return ask(
         lambda some: make_request("XPENDING", "pend", "g", *(some() if word == "ID" else str(word) for word in words)),
         number,

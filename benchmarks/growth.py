@@ -4,10 +4,10 @@
 
 Both streams are in the same server, and every entry of both is pending for a group. A run measures the small stream and
 the large one after the other; the row's figure is the quotient of server CPU per operation, and the CPU that is shown
-beside it that of the large stream. Ranges and single entries are taken anywhere in a stream, by chance, so that what the
-processor's caches no longer hold is in the figure; a group reads and claims on from where it was. What is appended to is
-for the small size a new stream of ten thousand entries again and again; with MAXLEN ~, where each new node throws the
-oldest one away, both streams keep their lengths.
+beside it that of the large stream. Ranges and single entries are taken anywhere in a stream, at random, so that cache
+misses are part of the figure; a group continues to read and claim where it was. For the small size, entries are appended
+to a new stream of ten thousand entries over and over; with MAXLEN ~, where each new node displaces the oldest one, both
+streams keep their lengths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.servers import Server
 SMALL = 10_000
 LARGE = 10_000_000
 FIRST = 1_000_000_000_000
-"""The time in the first entry's ID; those of the others follow one by one, all of the same width."""
+"""The time in the first entry's ID; those of the others are consecutive, all of the same width."""
 PER_READ = 100
 APPENDED = 400_000
 AIM = 1.2

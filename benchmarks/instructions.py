@@ -2,16 +2,16 @@
 
     python -m benchmarks.instructions             a table: committed, measured, difference
     python -m benchmarks.instructions --check     the same; the exit code is 1 when an operation takes too many
-    python -m benchmarks.instructions --update    write what is measured to instructions.json, for this environment
+    python -m benchmarks.instructions --update    write the measured counts to instructions.json, for this environment
     python -m benchmarks.instructions --profile "XADD, pipeline 16"      where an operation's instructions go
 
 Valgrind's callgrind counts; the operations, and what is counted of them, are in counted.py. In one environment a count
 repeats exactly, whatever else runs there; where other code in the process changes, it moves by up to 1.5 %, because memory
 lies elsewhere. It depends on compilers and on versions, so the committed figures say what they belong to. In such an
 environment an operation may take TOLERANCE more; in another only a rough comparison is possible, with
-TOLERANCE_ELSEWHERE, and the output says in capitals that this is no guard.
+TOLERANCE_ELSEWHERE, and the output says in capitals that this guards little.
 
-An instruction is no time: it says nothing about caches, system calls, and waiting.
+Instructions are not time: they say nothing about caches, system calls, and waiting.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ HEAP = (
 
 @contextmanager
 def counted_run() -> Iterator[Path]:
-    """Run every operation under callgrind; gives the folder with what it wrote, which is deleted afterwards."""
+    """Run every operation under callgrind; yields the folder with its output, which is deleted afterwards."""
     if shutil.which("valgrind") is None:
         raise click.ClickException("valgrind is not installed")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # In a place whose name is as long everywhere: it is on the stack too.
+        # In a folder whose name has a fixed length: it is on the stack too.
         library = folder / "counting.so"
         shutil.copy(compile_source(Path(__file__).with_name("counting.c")), library)
         command = [
@@ -83,7 +83,7 @@ def counted_run() -> Iterator[Path]:
             "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
         }
         program = command[command.index(sys.executable) :]
-        # Once as it is, so that Python's caches are there.
+        # Once without valgrind, so that Python's caches exist.
         subprocess.run(program, env=environment, cwd=ROOT, timeout=DEADLINE_S, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(folder / "appendonlydir")
         done = subprocess.run(
@@ -96,7 +96,7 @@ def counted_run() -> Iterator[Path]:
 
 
 def find_profiles(folder: Path) -> dict[str, Profile]:
-    """What has been counted for each operation, by its name."""
+    """The counts of each operation, by its name."""
     profiles = {}
     for path in folder.glob("counts.*"):
         text = path.read_text(errors="replace")
@@ -124,7 +124,7 @@ def read_counts(folder: Path) -> dict[str, float]:
 
 
 def describe_environment() -> dict[str, str]:
-    """What must be the same for counts to be the same: versions, compilers, flags."""
+    """What counts depend on: versions, compilers, flags."""
     from streamd.engine import stream  # compiled like all the others
 
     compiled = Path(stream.__file__).read_bytes()
@@ -156,10 +156,10 @@ def has_avx2() -> bool:
 class Figure:
     """
     name       of the operation
-    unit       what the figures are for one of
+    unit       the unit that figures are for
     committed  instructions; None: not known yet
     measured   instructions
-    tolerance  by how much more than committed is too much
+    tolerance  the allowed increase over the committed figure
     """
 
     name: str
@@ -170,7 +170,7 @@ class Figure:
 
     @property
     def difference(self) -> float:
-        """Relative to what is committed."""
+        """Relative to the committed figure."""
         return self.measured / self.committed - 1 if self.committed else 0.0
 
     @property
@@ -202,8 +202,10 @@ def differing(theirs: dict[str, str], ours: dict[str, str]) -> list[str]:
 
 
 def warn_of_roughness(unlike: list[str]) -> str:
-    """What is said where nothing has been counted in this environment: that a check which passes guards little."""
-    why = f"Other than where these were counted: {', '.join(sorted(unlike))}." if unlike else "Nothing is committed."
+    """The warning when nothing has been counted in this environment: a passing check guards little."""
+    why = (
+        f"Different from where these were counted: {', '.join(sorted(unlike))}." if unlike else "Nothing is committed."
+    )
     return "\n".join([
         "!" * 100,
         f"WARNING: NO FIGURES FOR THIS ENVIRONMENT. {why}",
@@ -255,7 +257,7 @@ def show_profile(console: Console, profile: Profile, name: str, most: int) -> No
 
 @click.command(help=__doc__.partition("\n")[0] if __doc__ else None)
 @click.option("--check", is_flag=True, help="Exit with 1 when an operation takes too many instructions.")
-@click.option("--update", "is_update", is_flag=True, help="Write what is measured to instructions.json.")
+@click.option("--update", "is_update", is_flag=True, help="Write the measured counts to instructions.json.")
 @click.option("--profile", help="Show where the instructions of one operation go, by its name in the table.")
 @click.option("--most", default=40, show_default=True, help="Functions to show of a profile.")
 def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
@@ -277,7 +279,7 @@ def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
         assert nearest is not None
         console.print(f"{name}: {environment.get(name)} here, {nearest['environment'].get(name)} where it was counted")
     if nearest is not None and not unlike:
-        console.print(f"the same environment: up to {tolerance:.0%} more is let pass")
+        console.print(f"the same environment: up to {tolerance:.0%} more is accepted")
     if is_update:
         update(environment, measured)
         console.print(f"{COMMITTED.name} written")
@@ -288,7 +290,7 @@ def main(check: bool, is_update: bool, profile: str | None, most: int) -> None:
     if slower:
         console.print(f"slower: {'; '.join(slower)}", style="bold red")
     if unlike or nearest is None:
-        # Last, where a long log is read, and on the stream of errors.
+        # Last, where it is noticed in a long log, and on stderr.
         click.echo(warn_of_roughness(unlike), err=True)
     if check and slower:
         sys.exit(1)

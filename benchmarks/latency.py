@@ -7,17 +7,18 @@ Producers put the time into each message; consumers read through a group with CO
 delay is shown as `Processed between 0 and 1 ms -> 74.11%`, a line per millisecond, with percentiles, as text and as a
 picture (benchmarks/results/latency.svg): in a new stream, and in one whose group has millions of entries unacknowledged.
 
-Messages are due at fixed times, whatever the server does, and hold the time when they were due: a server that stops for a
-second is charged with all that falls into it. The load is one compiled thread (latency.c) that does not sleep; how late it
-was itself is shown too, and bounds what the figures can tell. A consumer has a message when the whole reply is there; XACK
-of all that came and the next XREADGROUP leave together. The first WARM_UP_S of each round are not counted.
+Messages are due at fixed times, whatever the server does, and contain the time when they were due: a server that stops
+for a second is charged for all messages due in that second. The load is one compiled thread (latency.c) that does not
+sleep; its own lateness is shown too, and limits the precision of the figures. A consumer has a message when the whole
+reply is there; XACK of all that came and the next XREADGROUP are sent together. The first WARM_UP_S of each round are
+not counted.
 
-Without --url, servers are started here, pinned to one CPU and the load to another, and measured in turns. With --url any
+Without --url, servers are started here, pinned to one CPU and the load to another, and measured in turn. With --url any
 running server is measured, over TCP, TLS (`rediss://`, through a relay in Python whose cost is in the figures) or a unix
-socket (`unix://`): in keys that are its own, and that are deleted at the end.
+socket (`unix://`): in keys of its own, which are deleted at the end.
 
-Percentiles mean nothing while others use the processors. Where one may, `chrt -f 10 python -m benchmarks.latency --sleep`
-goes before all others, servers and load alike.
+Percentiles mean nothing while others use the processors. With the permission for it, `chrt -f 10 python -m
+benchmarks.latency --sleep` gives servers and load priority over everything else.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ BLOCK_MS = 1000
 TIME_DIGITS = 19
 WARM_UP_S = 0.5
 GRACE_S = 30
-"""For how long nothing may come after the last message was due."""
+"""How long to wait for more after the last message was due."""
 FILL_AT_ONCE = 1000
 MARKER = "the-end-of-a-batch"
 NS_PER_S = 1_000_000_000
 SHORTEST_S = 2.0
-"""Seconds of a round, however much the work is cut down."""
+"""Minimum length of a round in seconds."""
 LATE_NS = 100_000
-"""A load that was later than this at its own 99.9th percentile is told."""
+"""A load that was later than this at its own 99.9th percentile is reported."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Load:
 
 @dataclass
 class Round:
-    """What one round on one server gave."""
+    """The result of one round on one server."""
 
     delays_ns: Sequence[int]  # of the messages that count, in the order they were due
     lateness_ns: Sequence[int]  # of the load, for each of them
@@ -157,7 +158,7 @@ class Result(ctypes.Structure):
 
 
 def run_plan(plan: Plan, result: Result) -> None:
-    """Run it in a thread, so that it can be interrupted; it has ended in any case when this returns or raises.
+    """Run it in a thread, so that it can be interrupted; the thread has ended when this returns or raises.
 
     Raises RuntimeError with what went wrong.
     """
@@ -173,7 +174,7 @@ def run_plan(plan: Plan, result: Result) -> None:
     thread = threading.Thread(target=run, name="load")
     thread.start()
     try:
-        # Not join(): one that a signal interrupts takes the thread for ended, in Python before 3.13.
+        # Not join(): before Python 3.13, a join() interrupted by a signal treats the thread as ended.
         is_over.wait()
     except BaseException:
         # Whatever a signal has raised, the thread still uses descriptors and arrays that the caller frees.
@@ -209,7 +210,7 @@ class Target:
 
     @classmethod
     def of_server(cls, server: Server) -> Target:
-        """Of one that was started here."""
+        """The target for a server that was started here."""
         return cls(server.name, f"redis://127.0.0.1:{server.port}/0", server)
 
     @property
@@ -324,7 +325,7 @@ class Relay:
 
     def _work(self) -> None:
         while True:
-            # Bytes that could not be handed on are tried again soon: nobody tells when there is room.
+            # Bytes that could not be passed on are retried soon: nothing signals when there is room.
             for key, _ in self._selector.select(0.0002 if self._waiting else None):
                 if key.data is None:
                     return
@@ -335,7 +336,7 @@ class Relay:
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(ssl.SSLWantReadError, BlockingIOError):
-            # A whole record has been deciphered at a time: what is left of it makes nothing readable.
+            # A whole record is decrypted at a time: the rest of it does not make the socket readable.
             while got := source.recv(1 << 16):
                 self._hand_on(sink, got)
             self._selector.unregister(source)
@@ -473,14 +474,14 @@ class Rows:
         )
 
 
-# --- What is shown --------------------------------------------------------------------------------------------------------
+# --- Output ---------------------------------------------------------------------------------------------------------------
 
 
 def scenarios(pending: int) -> dict[str, tuple[str, int]]:
-    """By the end of their key: what they are called, and entries that are unacknowledged beforehand."""
+    """By the suffix of their key: their names, and the number of entries unacknowledged at the start."""
     found = {"new": ("new stream", 0)}
     if pending:
-        found["pending"] = (f"{pending:,} entries unacknowledged beforehand", pending)
+        found["pending"] = (f"{pending:,} entries unacknowledged at the start", pending)
     return found
 
 
@@ -549,7 +550,7 @@ def write_picture(
 
 
 def measure_all(targets: Sequence[Target], load: Load, pending: int, rounds: int, console: Console) -> None:
-    """Rounds alternate between servers; those of a scenario come one after the other."""
+    """Rounds alternate between servers; those of a scenario are consecutive."""
     for scenario, (title, unacknowledged) in scenarios(pending).items():
         for target in targets:
             target.rounds[scenario] = []
@@ -594,7 +595,7 @@ CASES = ROWS.cases()
 @click.option("--consumers", default=4, show_default=True, help="Connections that read, each a consumer of the group.")
 @click.option("--count", default=10_000, show_default=True, help="COUNT of XREADGROUP.")
 @click.option(
-    "--pending", default=2_000_000, show_default=True, help="Unacknowledged entries beforehand; 0: only without."
+    "--pending", default=2_000_000, show_default=True, help="Unacknowledged entries at the start; 0: only without."
 )
 @click.option("--no-ack", is_flag=True, help="Consumers do not acknowledge.")
 @click.option(
@@ -636,7 +637,7 @@ def main(
         if missing and not urls:
             console.print(f"not found  {', '.join(missing)}")
         if any(target.is_secure for target in targets):
-            console.print("TLS goes through a relay in this process: what that takes is in the delays.")
+            console.print("TLS goes through a relay in this process, whose cost is part of the delays.")
         measure_all(targets, load, pending, rounds, console)
         print_results(console, targets, pending, description, picture)
 

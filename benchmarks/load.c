@@ -507,7 +507,7 @@ int run_loop(const int *fds, int connections, const char *bytes, const int64_t *
  * barrier   a request that the sender sends and waits for between rounds, so that answers have arrived before the next
  *           round; needs a window of 1; size 0: none
  * histogram of the time from a batch's sending to its last message and reply; exact when the window is 1
- * interval_ns   rounds begin so long after each other, or later when they take longer; 0: at once
+ * interval_ns   time between the starts of rounds, or longer when a round takes longer; 0: at once
  */
 int run_fan(const int *fds, int connections, const char *bytes, const int64_t *offsets, int64_t number, int64_t rounds,
             int64_t depth, int64_t window, int64_t expected, const char *answers, const int64_t *answer_offsets,

@@ -62,13 +62,13 @@ class RawOutcome(ctypes.Structure):
 
 
 class CounterHead(ctypes.Structure):
-    """The first members of `struct counter`, those that are looked at from here."""
+    """The first members of `struct counter`, those that Python reads."""
 
     _fields_ = (("replies", ctypes.c_int64), ("pushes", ctypes.c_int64), ("errors", ctypes.c_int64))
 
 
 def compile_source(source: Path) -> Path:
-    """The library that a C file has been compiled to; the cache folder keeps it by what it was made from."""
+    """The library that a C file has been compiled to; cached in a folder under a hash of its source."""
     compiler = os.environ.get("CC", "cc")
     made_from = source.read_bytes() + " ".join((compiler, *FLAGS, platform.platform())).encode()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamd-benchmarks"
@@ -122,16 +122,16 @@ def library() -> ctypes.CDLL:
 
 
 class Counter:
-    """Counts the replies in what a server sends, fed in pieces cut anywhere."""
+    """Counts the replies in a server's output, fed in pieces cut anywhere."""
 
     def __init__(self) -> None:
         self.raw = ctypes.create_string_buffer(library().counter_size())
         self.head = CounterHead.from_buffer(self.raw)
 
     def feed(self, data: bytes) -> None:
-        """Count what ends in these bytes. Raises ValueError when they are no replies."""
+        """Count the replies that end in these bytes. Raises ValueError when they are not replies."""
         if library().count_replies(self.raw, data, len(data)):
-            raise ValueError("these bytes are no replies")
+            raise ValueError("these bytes are not replies")
 
     @property
     def replies(self) -> int:
@@ -150,7 +150,7 @@ class Counter:
 
 
 class Requests:
-    """Prepared requests: their bytes, one after the other, and where each begins."""
+    """Prepared requests: their bytes, one after the other, and where each starts."""
 
     def __init__(self, requests: Iterable[bytes]) -> None:
         offsets = array("q", [0])
@@ -179,7 +179,7 @@ class Requests:
 
     @property
     def addresses(self) -> tuple[bytes, int]:
-        """What load.c is given: the bytes, and where the offsets are in memory, as long as this object lives."""
+        """Arguments for load.c: the bytes, and the address of the offsets, valid while this object exists."""
         return self.data, self.offsets.buffer_info()[0]
 
 
@@ -210,7 +210,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did."""
+    """The outcome of a run."""
 
     seconds: float  # of the clock
     cpu_s: float  # of the load generator
@@ -222,7 +222,7 @@ class Outcome:
 
 
 def finish(failed: int, raw: RawOutcome, times: Histogram) -> Outcome:
-    """The outcome of a run, or the exception that tells how it failed."""
+    """The outcome of a run, or raise the exception for its failure."""
     if failed == FAILED_ERROR:
         raise ErrorReply(raw.error.decode("latin-1"))
     if failed == FAILED_SILENCE:
@@ -230,7 +230,7 @@ def finish(failed: int, raw: RawOutcome, times: Histogram) -> Outcome:
     if failed == FAILED_CLOSED:
         raise ConnectionError("the server has closed a connection")
     if failed == FAILED_PROTOCOL:
-        raise ValueError("the server has sent what is no reply")
+        raise ValueError("the server has sent something that is not a reply")
     if failed == FAILED_OVERRUN:
         raise RuntimeError("a listener has another message before its answer to the last one has been sent")
     if failed == FAILED_SYSTEM:
@@ -243,7 +243,7 @@ def finish(failed: int, raw: RawOutcome, times: Histogram) -> Outcome:
 
 @contextmanager
 def open_connections(port: int, number: int = 1) -> Iterator[list[socket.socket]]:
-    """Connections to a server of this machine, as the runs want them, until the block ends."""
+    """Connections to a server on this machine, as runs need them, until the block ends."""
     socks: list[socket.socket] = []
     try:
         for _ in range(number):
@@ -295,11 +295,11 @@ def run_fan(sender: socket.socket, listeners: Sequence[socket.socket], requests:
     requests  of the sender, a ring; `depth` of them make a round
     expected  messages (replies or pushes) that a round brings, over all listeners
     window    rounds under way at a time
-    answers   what a listener sends for each message that it gets: its k-th message (from 1) is answered with request k
+    answers   what a listener sends for each message that it receives: its k-th message (from 1) is answered with request k
               of the ring; request 0 is the one that the caller has sent already
     has_own_answers  `answers` is no ring but has a request for each listener, which it sends for each message
     barrier   a request that the sender sends between rounds, its reply awaited; needs a window of 1
-    interval_s  rounds begin so long after each other, or later when they take longer
+    interval_s  time between the starts of rounds, or longer when a round takes longer
     is_timed  the time of each round, until its last message, goes into the outcome's histogram
     """
     if barrier and window != 1:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.memory [--only WORD] [--quick] [--servers NAMES]
 
-What is measured is the growth of the resident set of a server that has just been started and has done a little of the
-same before, so that its buffers are there: a million entries of two short fields; a million entries delivered to ten
+What is measured is the growth of the resident set of a server that was just started and has done a little of the
+same work before, so that its buffers exist: a million entries of two short fields; a million entries delivered to ten
 consumers and not acknowledged; two thousand connections that have sent one PING each.
 """
 
@@ -22,11 +22,11 @@ CONSUMERS = 10
 PER_READ = 1000
 WARM_UP = 20_000
 SETTLED_S = 0.3
-"""Freed memory goes back to the system a moment later; for so long the resident set has to stand still."""
+"""Freed memory is returned to the system after a delay; the resident set must be stable for this long."""
 
 
 def settled_bytes(server: Server) -> int:
-    """The resident set when it has stood still for a moment."""
+    """The resident set once it has been stable for a moment."""
     found, since = server.rss_bytes(), time.monotonic()
     deadline = since + 5
     while time.monotonic() < min(since + SETTLED_S, deadline):

@@ -1,11 +1,11 @@
-"""How long one command holds everybody up: each command with the widest arguments that it takes, beside Redis.
+"""How long one command blocks all clients: each command with the widest arguments that it accepts, beside Redis.
 
     python -m benchmarks.pauses [--rounds N] [--only PATTERN] [--servers NAMES]
 
 While one client sends a wide request (many keys, many patterns, many IDs, long strings ...), another sends PING after PING.
-Printed is what the command took by the server's own count (`commandstats`), the longest PING, both the least of the rounds,
-and their ratios to Redis, the worst first. Of a few microseconds a ratio says nothing: what takes less than a millisecond
-holds nobody up.
+The output is the command's time by the server's own count (`commandstats`) and the longest PING, both the minimum of the
+rounds, and their ratios to Redis, the worst first. For a few microseconds a ratio means nothing: less than a millisecond
+blocks nobody.
 
 `WIDE` has a request for every command that takes arguments without a bound, or walks what may be large; `NARROW` names the
 others. A test compares both with the table of commands.
@@ -185,19 +185,19 @@ WIDE: dict[str, Wide] = {
     "SLOWLOG GET": Wide(("SLOWLOG", "GET", -1)),
     "SWAPDB": Wide(("SWAPDB", 0, 1), after=(("SWAPDB", 0, 1),)),
 }  # fmt: skip
-"""By name; what follows the name of a command says which of its forms it is."""
+"""By name; what follows the name of a command tells its forms apart."""
 
 NARROW: frozenset[str] = frozenset({
     "STREAMD.SPLIT", "XCFGSET", "XGROUP CREATE", "XGROUP CREATECONSUMER", "XGROUP SETID", "XIDMPRECORD", "XLEN", "XSETID",
     "EXPIRE", "EXPIREAT", "EXPIRETIME", "MOVE", "OBJECT ENCODING", "OBJECT FREQ", "OBJECT IDLETIME", "OBJECT REFCOUNT", "PERSIST",
     "PEXPIRE", "PEXPIREAT", "PEXPIRETIME", "PTTL", "RENAMENX", "TTL", "TYPE", "WAIT", "DECR", "DECRBY", "GETDEL", "GETEX",
     "GETSET", "INCR", "INCRBY", "INCRBYFLOAT", "INCREX", "PSETEX", "SETEX", "SETNX", "STRLEN", "SUBSTR",
-    "RESTORE",      # the time of its payload, which benchmarks.persistence measures
-    "MIGRATE",      # the time of the other server
+    "RESTORE",      # depends on its payload, which benchmarks.persistence measures
+    "MIGRATE",      # depends on the other server
     "AUTH", "CLIENT CACHING", "CLIENT GETNAME", "CLIENT GETREDIR", "CLIENT ID", "CLIENT INFO", "CLIENT NO-EVICT",
     "CLIENT NO-TOUCH", "CLIENT PAUSE", "CLIENT REPLY", "CLIENT SETINFO", "CLIENT SETNAME", "CLIENT UNBLOCK", "CLIENT UNPAUSE",
     "HELLO", "QUIT", "RESET", "SELECT", "ASKING", "READONLY", "READWRITE", "PUBSUB NUMPAT", "SPUBLISH", "DISCARD",
-    "EXEC",         # the time of what is queued
+    "EXEC",         # depends on what is queued
     "MULTI", "ACL GENPASS", "ACL LOAD", "ACL SAVE", "ACL WHOAMI", "BGREWRITEAOF", "BGSAVE", "COMMAND COUNT",
     "CONFIG RESETSTAT", "CONFIG REWRITE", "DBSIZE", "DEBUG", "LASTSAVE", "LATENCY GRAPH", "LATENCY HISTORY", "LATENCY LATEST",
     "LOLWUT", "MONITOR", "ROLE", "SAVE", "SHUTDOWN", "SLOWLOG LEN", "SLOWLOG RESET", "TIME", "SCRIPT FLUSH", "SCRIPT KILL",
@@ -212,7 +212,7 @@ NARROW: frozenset[str] = frozenset({
 
 
 class Connection:
-    """A client that reads what there is and looks no closer."""
+    """A client that reads replies without parsing them."""
 
     def __init__(self, server: Server) -> None:
         self.sock = server.connect()
@@ -259,7 +259,7 @@ class Pause:
 
 
 def measure(server: Server, name: str, wide: Wide, rounds: int) -> Pause:
-    """The least of some rounds."""
+    """The minimum of some rounds."""
     stat = wide.stat or name.replace(" ", "|").lower()
     found: list[Pause] = []
     client, pinger = Connection(server), Connection(server)
@@ -301,7 +301,7 @@ def stat_us(client: Connection, stat: str) -> float:
     return float(match[1]) if match else 0.0
 
 
-# --- What there is ------------------------------------------------------------------------------------------------------
+# --- The data set ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -340,7 +340,7 @@ def show(us: float) -> str:
 @click.option("--only", default="", help="A regular expression of names.")
 @click.option("--servers", default=f"streamd,{BASE}", show_default=True, help="The servers, separated by commas.")
 def main(rounds: int, only: str, servers: str) -> None:
-    """Print how long each command holds everybody up, beside Redis."""
+    """Print how long each command blocks all clients, beside Redis."""
     names, absent = find_servers(servers.split(","))
     pin_load()
     end_in_order()
@@ -355,7 +355,7 @@ def main(rounds: int, only: str, servers: str) -> None:
     ours, theirs = results["streamd"], results.get(BASE, {})
 
     def worst(name: str) -> float:
-        """How much longer than Redis, in us: what is small comes last."""
+        """How much longer than Redis, in us: small differences come last."""
         if name not in theirs:
             return ours[name].command_us
         return max(ours[name].command_us - theirs[name].command_us, 0)

@@ -3,11 +3,11 @@
     python -m benchmarks.persistence [--rounds N] [--only WORD] [--quick] [--servers NAMES]
 
 One stream of five million entries of two short fields. streamd and Redis load the same file, which Redis has made; a
-server that cannot read that (its format is newer than theirs) loads one of its own. What loading takes is what the server
-says in its log, what saving takes is what the client that waits for it sees. A file is in the page cache when it is
+server that cannot read that (its format is newer) loads one of its own. Loading time is taken from the server's
+log, saving time is measured by the client that waits for it. A file is in the page cache when it is
 loaded, and saving ends with an fsync, as it always does. The stalls are the longest PING of a client that sends one after
-the other from before a child is asked for: while it is forked, and while it writes. The append-only file has a million
-XADDs. What appending costs while the file is written is in append.py.
+the other from before a child is requested: while it is forked, and while it writes. The append-only file has a million
+XADDs. The cost of appending while the file is written is measured by append.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEP = 3
 LOADED = re.compile(r"DB loaded from disk: ([0-9.]+) seconds")
 REPLAYED = re.compile(r"DB loaded from append only file: ([0-9.]+) seconds")
 STALL_S = 1.5
-"""For how long clients are watched after a child has been asked for."""
+"""How long clients are watched after a child was requested."""
 
 
 # --- The files -----------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ STALL_S = 1.5
 
 @cache
 def workplace() -> Path:
-    """The folder of everything that is made here, gone when the process ends."""
+    """The folder for all files, removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="streamd-persistence-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -57,7 +57,7 @@ def start(name: str, folder: Path, *more: str) -> AbstractContextManager[Server]
 
 
 def maker_for(name: str) -> str:
-    """Who makes the files that a server loads."""
+    """The server that makes the files that another one loads."""
     return BASE if name == "streamd" and find_servers([BASE])[0] else name
 
 
@@ -100,7 +100,7 @@ def with_snapshot(name: str, scale: float, use: str) -> Path:
 
 
 def said_seconds(folder: Path, pattern: re.Pattern[str]) -> float:
-    """What a server has said in its log that loading took."""
+    """The loading time in a server's log."""
     found = pattern.search((folder / "log").read_text(errors="replace"))
     if found is None:
         raise RuntimeError(f"the server in {folder.name} has not loaded its file")
@@ -154,7 +154,7 @@ def stall(request: str) -> Callable[[Server, float], Sample]:
         with start(server.name, folder) as watched, open_connections(watched.port, 2) as (asker, *socks):
             ping = Requests([make_request("PING")])
             run_loop(socks, ping, 1)
-            # The reply is not waited for: when it comes, a server has forked already, and that is the stall.
+            # The reply is not awaited: when it comes, the server has forked already, and that is the stall.
             asker.sendall(make_request(request))
             longest, end = 0.0, time.monotonic() + STALL_S
             while time.monotonic() < end:

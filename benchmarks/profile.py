@@ -1,4 +1,4 @@
-"""What callgrind has counted of one operation, by function."""
+"""What callgrind has counted for one operation, by function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Profile:
     """
     total      instructions in all
     own        by function: in the function itself
-    inclusive  by function: with what it calls; of one that calls itself, each call is counted
+    inclusive  by function: including what it calls; for recursive functions, each call is counted
     calls      which function calls which
     """
 
@@ -25,7 +25,7 @@ class Profile:
 
 
 def read_profile(text: str) -> Profile:
-    """What a file of callgrind's says, with neither names nor positions compressed."""
+    """Read a file of callgrind, with neither names nor positions compressed."""
     own: dict[str, int] = defaultdict(int)
     inclusive: dict[str, int] = defaultdict(int)
     calls: set[tuple[str, str]] = set()
@@ -49,14 +49,14 @@ def read_profile(text: str) -> Profile:
 def readable(symbol: str) -> str:
     """`__pyx_f_7streamd_6engine_6stream_6Stream_append_args` -> `engine.stream.Stream.append_args`.
 
-    A method that Python calls is two functions: the one that takes the arguments apart is marked.
+    A method that Python calls is two functions: the one that unpacks the arguments is marked.
     """
-    symbol = symbol.partition("'")[0]  # what stands behind it is how deep a function calls itself
+    symbol = symbol.partition("'")[0]  # the rest is the depth of recursion
     found = re.match(r"__pyx_(pw|pf|f|tp_new|tp_dealloc|getprop|setprop)_(?=\d)", symbol)
     if not found:
         return symbol
     rest, parts = symbol[found.end() :], []
-    # Each name stands behind its length, but for the last, which stands behind its number among the methods.
+    # Each name follows its length, except the last, which follows its number among the methods.
     while (match := re.match(r"(\d+)", rest)) and rest[match.end() + int(match[1]) :][:1] in ("_", ""):
         end = match.end() + int(match[1])
         parts.append(rest[match.end() : end])

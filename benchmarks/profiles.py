@@ -1,9 +1,9 @@
-"""Where the instructions of each path go: regenerates the tables of docs/performance.md, and leaves its text as it is.
+"""Where the instructions of each path go: regenerates the tables of docs/performance.md, and leaves the text unchanged.
 
     python -m benchmarks.profiles
 
-A table stands between `<!-- profile: TITLE -->` and `<!-- end -->`. Its rows are the functions of the project that take
-most, each with what it calls; what Python, its extensions and the C library do for them is in their figures.
+A table is put between `<!-- profile: TITLE -->` and `<!-- end -->`. Its rows are the most expensive functions of the
+project, each including what it calls in Python, its extensions and the C library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["PATHS", "fill_in", "find_shares", "render"]
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 MOST = 8
 LEAST = 0.02
-"""Functions with a smaller share are not shown, nor those that add less to what they call."""
+"""Functions with a smaller share are not shown, nor those that add less to their callees."""
 
 PATHS: dict[str, tuple[str, ...]] = {
     "append": ("XADD, pipeline 16",),
@@ -38,7 +38,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "load": ("snapshot: load",),
     "save": ("snapshot: save",),
 }
-"""The operations of each table, by its title; of several, what they take together."""
+"""The operations of each table, by its title; for several, their sum."""
 
 ROOMS = (
     "engine.",

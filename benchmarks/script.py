@@ -41,7 +41,7 @@ def command(cases: Sequence[Case], doc: str | None, script: str = "") -> click.C
             console.print(f"{name} has not been found: left out")
         wanted = [case for case in cases if only in case.name]
         rows = run_cases(wanted, names, script=script, rounds=rounds, scale=scale,
-                         tell=lambda line: console.print("  " + line, soft_wrap=True))  # fmt: skip
+                         progress=lambda line: console.print("  " + line, soft_wrap=True))  # fmt: skip
         console.print(report.table_of(title, rows))
         for line in report.shortfalls(rows):
             console.print(line, soft_wrap=True)

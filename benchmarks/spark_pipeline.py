@@ -2,13 +2,14 @@
 
     python -m benchmarks.spark_pipeline [--rows N] [--rounds N] [--server streamd|redis] [--only WORD] [--quick]
 
-Walls depend on the machine and on what else it does; CPU per row hardly does. So the table has the CPU microseconds per row of
-each side (the JVM, all Python processes, the server), medians of the rounds, and for reads the ratio of the best wall to that
-of the Parquet reader with the same columns. Naive readers and writers, tuples through redis-py, are there to show what the
-compiled coders are for; they get a tenth of the rows. "Transfer only" is what PySpark's API allows: a source that hands over one
-and the same record batch again and again, made beforehand; what a read costs beside that is the server's work and the decoder's.
-What a job costs whatever its rows is in the figures, so judge by a million rows, not by `--quick`: about 0.1 s for a read, and
-for a streaming query 0.8 s of Python, as PySpark starts a process for each query, which imports PySpark anew ("start of a query").
+Walls depend on the machine and on what else it does; CPU per row hardly does. So the table has the CPU microseconds per
+row of each side (the JVM, all Python processes, the server), medians of the rounds, and for reads the ratio of the best
+wall to that of the Parquet reader with the same columns. Naive readers and writers, tuples through redis-py, are there
+to show what the compiled coders are for; they get a tenth of the rows. "Transfer only" is what PySpark's API allows: a
+source that hands over one and the same record batch again and again, made beforehand; what a read costs beside that is
+the server's work and the decoder's. What a job costs whatever its rows is in the figures, so judge by a million rows,
+not by `--quick`: about 0.1 s for a read, and for a streaming query 0.8 s of Python, as PySpark starts a process for
+each query, which imports PySpark again ("start of a query").
 
 An entry has four fields, some 190 bytes in a reply of XRANGE. Spark runs in local mode with two threads.
 """
@@ -39,7 +40,7 @@ PAYLOAD = "payload-of-a-reading-" + "x" * 43
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-# --- What processes have used ---------------------------------------------------------------------------------------------
+# --- CPU time of processes ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Times:
-    """One line of /proc/PID/stat: parent, own CPU seconds, those of children that have ended and been waited for."""
+    """One line of /proc/PID/stat: parent, own CPU seconds, those of children that have been reaped."""
 
     parent: int
     own: float
@@ -90,7 +91,7 @@ def cpu_now(jvm_pid: int, server: Server) -> Cpu:
 
 @dataclass
 class Bench:
-    """What the cases work with."""
+    """The environment of the cases."""
 
     spark: object
     server: Server
@@ -129,7 +130,7 @@ def read_flat(bench: Bench) -> int:
 
 
 def transfer(bench: Bench, schema: object) -> int:
-    """The same table from a source that does nothing: each task hands over its first batch until it has given its rows."""
+    """The same table from a source that does nothing: each task returns its first batch repeatedly until all its rows are out."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     parts = 2
@@ -262,7 +263,7 @@ def write_naively(bench: Bench) -> int:
 
 
 def stream_through(bench: Bench, batches: int) -> int:
-    """A streaming query over all of the stream, from the start, in about so many batches."""
+    """A streaming query over the whole stream, from the start, in about this number of batches."""
     reader = bench.spark.readStream.format("streamd").schema(FLAT).options(**bench.options).option("stream", STREAM)
     reader = reader.option("startingId", "earliest")
     if batches > 1:
@@ -289,7 +290,7 @@ def stream_at_once(bench: Bench) -> int:
 
 
 def start_query(bench: Bench) -> int:
-    """A query with nothing to read. Costs are given for each row of the other cases, so that they can be taken off."""
+    """A query with nothing to read. Costs are stated per row of the other cases, so that they can be subtracted."""
     reader = bench.spark.readStream.format("streamd").schema(FLAT).options(**bench.options).option("stream", "nothing")
     with tempfile.TemporaryDirectory(dir=bench.folder) as checkpoint:
         writer = reader.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
@@ -328,14 +329,14 @@ def archive_by_spark(bench: Bench) -> int:
 
 
 def read_history(bench: Bench) -> int:
-    """All of it from the archive: what `archive_*` has just left behind."""
+    """Everything from the archive that `archive_*` has just written."""
     to_nowhere(bench.read(stream=STREAM, archive=str(bench.folder / "archive")))
     return bench.rows
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table. `yardstick` names the case whose best wall it is held against."""
+    """One row of the table. `yardstick` names the case whose best time it is compared with."""
 
     name: str
     run: Callable[[Bench], int]
@@ -371,7 +372,7 @@ def entry_id(at: int) -> str:
 
 
 def fill(server: Server, rows: int) -> None:
-    """The stream that is read, by requests made beforehand in chunks."""
+    """The stream that is read, filled by prepared chunks of requests."""
     with server.connect() as sock, sock.makefile("rb") as replies:
         for begin in range(0, rows, 5000):
             chunk = range(begin, min(begin + 5000, rows))

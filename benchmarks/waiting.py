@@ -1,15 +1,15 @@
-"""Waking clients that wait: one of a consumer group's for each message, or every reader of a stream.
+"""Waking waiting clients: one consumer of a group for each message, or every reader of a stream.
 
     python -m benchmarks.waiting [--rounds N] [--only WORD] [--quick] [--servers NAMES]
 
-A message to a group with N waiting consumers wakes one of them, which waits again at once, as a worker does: what a
-message costs is its XADD, the reply to the one who was woken, and that one's next XREADGROUP, on every server. BATCH
+A message to a group with N waiting consumers wakes one of them, which waits again immediately, as a worker does: the
+cost of a message is its XADD, the reply to the consumer that was woken, and its next XREADGROUP, on every server. BATCH
 messages are under way at a time, whatever N is, so that N alone makes the difference: with N=1 they go to as many streams,
-each with a consumer of its own, and else to one stream. The last row holds the cost at N=1,000 against that at N=1.
+each with a consumer of its own, otherwise to one stream. The last row compares the cost at N=1,000 with that at N=1.
 
-A message to N waiting readers wakes them all: an operation is one message delivered to one of them, with the XREAD that it
-waits with for the next. A PING between the messages lets all of them wait again before the next one comes. With N=1, it is
-BATCH streams again.
+A message to N waiting readers wakes them all: an operation is one message delivered to one of them, including the XREAD
+with which it waits for the next. A PING between the messages lets all of them wait again before the next one comes.
+With N=1, it is BATCH streams again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEADLINE_S = 20
 
 
 def wait_until_blocked(server: Server, number: int) -> None:
-    """Return when so many clients wait for a key."""
+    """Return when this number of clients wait for a key."""
     deadline = time.monotonic() + DEADLINE_S
     while (waiting := server.info("clients").get("blocked_clients")) != str(number):
         if time.monotonic() > deadline:

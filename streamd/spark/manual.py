@@ -15,8 +15,8 @@ __all__ = ["render"]
 HEAD = """\
 # Options of `format("streamd")`
 
-Names are case-insensitive. Durations are written `500ms`, `10s`, `15m`, `2d12h`; sizes `512k`, `64m`, `1g`. An unknown option is
-an error. This page is generated: `python -m streamd.spark.manual > docs/spark-options.md`.
+Names are case-insensitive. Durations are written `500ms`, `10s`, `15m`, `2d12h`; sizes `512k`, `64m`, `1g`. An unknown
+option is an error. This page is generated: `python -m streamd.spark.manual > docs/spark-options.md`.
 """
 
 SECTIONS = (

@@ -1,6 +1,7 @@
 """What counts as a number in the value of a field, for all computations, in Spark and without it.
 
-Decimal notation, with or without exponent. Not accepted, though Python or Java would: `1_000`, `0x1p3`, `1.5d`, `inf`, `nan`.
+Decimal notation, with or without exponent. Not accepted, though Python or Java would: `1_000`, `0x1p3`, `1.5d`, `inf`,
+`nan`.
 """
 
 from __future__ import annotations

@@ -259,5 +259,5 @@ def test_the_command_measures_a_running_server_and_leaves_nothing(streamd_server
         client.delete("kept")
     shown = re.findall(r": \d+ messages\nProcessed between \d+ and \d+ ms -> ", said.output)
     assert len(shown) == 2, said.output
-    assert "1,000 entries unacknowledged beforehand" in said.output
+    assert "1,000 entries unacknowledged at the start" in said.output
     assert "default:@" not in said.output

@@ -754,7 +754,7 @@ def test_what_is_read_can_be_written(spark, streamd_server):
 def test_a_wrong_option_is_named_to_the_user(spark):
     with pytest.raises(Exception, match="option stream: name the stream to write to"):
         spark.range(1).write.format("streamd").mode("append").save()
-    with pytest.raises(Exception, match="option mode: streams are only appended to"):
+    with pytest.raises(Exception, match="option mode: streams can only be appended to"):
         spark.range(1).write.format("streamd").mode("overwrite").option("stream", "s").save()
 
 

@@ -1,4 +1,4 @@
-"""Append-only files in tests: databases that commands fill without a server, what they hold, and disks that fail."""
+"""Append-only files in tests: databases filled by commands without a server, their contents, and disks that fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .handler import HandlerContext, make_context, run
 
 for family in FAMILIES:
     if family.startswith("data."):
-        importlib.import_module(f"streamd.{family}")  # their handlers enter the table
+        importlib.import_module(f"streamd.{family}")  # importing them registers their handlers
 
 __all__ = ["FailingDisk", "Store", "bytes_of", "commands", "make_aof", "open_aof"]
 
@@ -38,7 +38,7 @@ class Store:
     run(...)      runs a request, as a client would; its reply
     apply(args)   runs a command of a file
     applied       the commands that `apply` got
-    state()       everything that is to outlive the process, to be compared
+    state()       everything that must outlive the process, for comparison
     """
 
     def __init__(self, **config: Any) -> None:
@@ -121,12 +121,12 @@ def stream_state(stream: Stream) -> dict[str, Any]:
 
 
 def commands(*lines: str) -> list[list[bytes]]:
-    """Requests, a line each, words separated by blanks."""
+    """Requests, one per line, words separated by blanks."""
     return [line.encode().split() for line in lines]
 
 
 def bytes_of(requests: Iterable[Sequence[bytes]]) -> bytes:
-    """Requests as they stand in a file; all in the same database."""
+    """Requests as they are written in a file; all in the same database."""
     buffer = AofBuffer()
     buffer.is_open = True
     for each in requests:
@@ -139,7 +139,7 @@ class FailingDisk(Disk):
 
     fail("sync_data")                    the next call of that operation raises EIO, and so do those after it
     fail("write", errno.ENOSPC, at=2)    the second call from now on, and those after it
-    short(3)                             the next write takes three bytes only, and the one after it fails
+    short(3)                             the next write accepts only three bytes, and the one after it fails
     heal()                               everything works again
     calls                                the operations so far, with their paths when they have one
     """
@@ -212,7 +212,7 @@ def make_aof(
     aof = AppendOnlyFile(
         AofOptions(directory=str(folder), **options), disk=disk, replication_offset=lambda: offsets[0](), **more
     )
-    offsets[0] = lambda: aof.loaded_offset or 0  # as a server that goes on where its files end
+    offsets[0] = lambda: aof.loaded_offset or 0  # as a server that continues where its files end
     aof.read_manifest()
     return aof
 

@@ -33,11 +33,11 @@ KEY = "readings"
 
 
 class Killed(BaseException):
-    """The end of a process, as far as a test can play it: nothing may be tidied up on its way."""
+    """The end of a process, as far as a test can simulate it: nothing may be cleaned up."""
 
 
 def kill_at(step: str, before: Callable[[], None] = lambda: None) -> Callable[[str], None]:
-    """A hook that ends the run when it comes to a step."""
+    """A hook that ends the run when it reaches a step."""
 
     def hook(name: str) -> None:
         if name == step:
@@ -48,7 +48,7 @@ def kill_at(step: str, before: Callable[[], None] = lambda: None) -> Callable[[s
 
 
 def sigkill_at(step: str) -> Callable[[str], None]:
-    """A hook that kills this process when it comes to a step."""
+    """A hook that kills this process when it reaches a step."""
 
     def hook(name: str) -> None:
         if name == step:
@@ -63,7 +63,7 @@ def now_settings(**changes: Any) -> ArchiveSettings:
 
 
 def expire_lock(store: redis.Redis) -> None:
-    """Let the time pass after which the lock of a dead run is gone."""
+    """Wait until the lock of a dead run has expired."""
     store.pexpire(key_beside("lock", KEY), 1)
 
 

@@ -1,7 +1,7 @@
 """Random scripts about client-side caching: three connections in every mode of CLIENT TRACKING, and one that only writes.
 
-`make_script(chance)` makes one up; `compare_script` plays it on two servers, and compares all that each connection is told,
-in order, after each line.
+`make_script(chance)` generates one; `compare_script` plays it on two servers, and compares everything that each connection
+receives, in order, after each line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .wire import ConnectionClosed, Reply, ReplyReader, Wire, encode_request, sh
 __all__ = ["compare_script", "make_script"]
 
 Line = tuple[str, str]
-"""Who says what; requests with ` ; ` between them are sent in one piece."""
+"""Connection and requests; requests separated by ` ; ` are sent in one piece."""
 
 KEYS = ("k", "l", "ka")
 STREAMS = ("s", "sa")
@@ -26,7 +26,7 @@ CHANNEL = "__redis__:invalidate"
 
 
 class Writer:
-    """Makes up one script."""
+    """Generates one script."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -92,7 +92,7 @@ class Writer:
         return self.chance.choice(["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "FLUSHDB SYNC"])
 
     def whole_keyspace(self) -> str:
-        # Outside a transaction Redis has a client that flushes wait for the next turn: what comes first is chance.
+        # Outside a transaction Redis makes a client that flushes wait for the next turn: the order is random.
         flush = f"MULTI ; {self.writing()} ; {self.flush()} ; {self.reading()} ; EXEC"
         return self.chance.choice([flush, flush, "SWAPDB 0 1", "SELECT 1", "SELECT 0", "SELECT 0"])
 
@@ -161,11 +161,11 @@ def make_script(chance: random.Random) -> list[Line]:
     return Writer(chance).script()
 
 
-# --- To play it -----------------------------------------------------------------------------------------------------
+# --- Playing it -----------------------------------------------------------------------------------------------------
 
 
 class CountingReader(ReplyReader):
-    """Knows how many bytes have come."""
+    """Counts the bytes received."""
 
     count = 0
 
@@ -175,7 +175,7 @@ class CountingReader(ReplyReader):
 
 
 class CountingWire(Wire):
-    """Knows how much has gone each way, so that it can be compared with what the server has counted."""
+    """Counts the bytes sent and received, to be compared with the server's own counts."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -197,10 +197,10 @@ class CountingWire(Wire):
 
 
 class Play:
-    """One server, emptied, and what each connection was told after each line of a script.
+    """One server, emptied, and what each connection received after each line of a script.
 
-    Nobody sends more than the script says: what the server counts for each connection tells when there is no more to be
-    heard, also inside a transaction.
+    Nothing is sent beyond the script: the server's counts for each connection show when nothing more will
+    come, also inside a transaction.
     """
 
     def __init__(self, server: Server) -> None:
@@ -243,7 +243,7 @@ class Play:
             self.wires.pop(name).close()
 
     def _settle(self) -> dict[str, int]:
-        """Wait until the server has read and run all that was sent, and sent all that it has to say: bytes, by name."""
+        """Wait until the server has executed everything and sent all replies; return bytes by name."""
         last: dict[str, int] = {}
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -266,7 +266,7 @@ class Play:
             if len(totals) == sum(wire.is_open for wire in self.wires.values()) and totals == last:
                 return totals
             last = totals
-        raise TimeoutError(f"{self.server.name} does not come to rest after:\n" + "\n".join(self.record))
+        raise TimeoutError(f"{self.server.name} is still busy after:\n" + "\n".join(self.record))
 
     def _without_ids(self, reply: Reply) -> Reply:
         """Names in place of the IDs of connections; no modules; and a null is a null (docs/differences.md)."""
@@ -288,7 +288,7 @@ class Play:
 
 
 def compare_script(ours: Server, theirs: Server, script: Sequence[Line]) -> None:
-    """Play a script on both servers; AssertionError where the records part."""
+    """Play a script on both servers; AssertionError where the records differ."""
     records = []
     for server in (ours, theirs):
         play = Play(server)

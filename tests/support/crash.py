@@ -1,19 +1,19 @@
-"""Servers that die under load, and what has to be there when they come back.
+"""Servers that die under load, and what must exist when they are restarted.
 
     trial = Trial(folder, seed=7, appendonly="yes", appendfsync="always")
     for _ in range(100):
         with trial.load() as load:            a server is started, several clients work
             load.wait_for(500)                so many requests acknowledged since the start
             trial.server.kill()
-    trial.check()                             `load` checks too, before it begins; this is for the last death
+    trial.check()                             `load` also checks, before it starts; this is for the last death
 
 Each client has keys of its own and a stream that all share, with one group.
 
-Keys of its own: everything that a client is told stands in the order in which it asked for it, so all that was
-acknowledged is run again on the engine, without a server. What is found after the death must be that state, or the
-one after some of the requests that were on their way, in their order; of a transaction all or nothing.
+Keys of its own: a client's replies come in the order of its requests, so everything that was acknowledged is
+replayed on the engine, without a server. What is found after the death must be that state, or the one after
+some of the requests in flight, in their order; of a transaction all or nothing.
 
-The shared stream: the order of what different clients did is not known, but replies say enough: who was given which
+The shared stream: the order of what different clients did is not known, but replies say enough: which consumer got which
 entry, which claims and acknowledgements took effect. See SharedModel.
 """
 
@@ -40,15 +40,15 @@ Request = list[bytes]
 
 SHARED, GROUP = b"shared", b"g"
 FAR = 4_000_000_000_000
-"""An expiry, Unix ms, that does not come."""
+"""An expiry in the far future, Unix ms."""
 TRIM_AT, TRIM_TO = 2000, 300
-"""Entries of the shared stream from which on it is trimmed between two deaths, and those that are left."""
+"""Length beyond which the shared stream is trimmed between two deaths, and its length then."""
 
 
 def start_in(
     folder: Path, directives: Mapping[str, str], environment: Mapping[str, str] | None = None, name: str = "streamd"
 ) -> Server:
-    """A server whose files are in `folder`; what it prints goes to a folder beside it."""
+    """A server whose files are in `folder`; its output goes to a folder beside it."""
     return wait_for_start(launch_in(folder, directives, environment, name))
 
 
@@ -64,11 +64,11 @@ def launch_in(
     return Server(name, argv, port, output, python_environment() | dict(environment or {}))
 
 
-# --- What clients ask for -----------------------------------------------------------------------------------------------
+# --- Requests of clients ------------------------------------------------------------------------------------------------
 
 
 class OwnKeys:
-    """Makes up requests about the keys of one client: streams, groups in all their states, strings."""
+    """Generates requests about the keys of one client: streams, groups in all their states, strings."""
 
     def __init__(self, name: bytes, chance: random.Random) -> None:
         self.streams = [b"%s:s%d" % (name, n) for n in range(3)]
@@ -163,7 +163,7 @@ class OwnKeys:
         return [b"SET", self.chance.choice(self.strings), b"value %d" % self.serial, *options]
 
     def delete(self) -> Request:
-        # A stream now and then, so that files hold its end and its beginning.
+        # Occasionally a stream, so that files contain deletion and recreation.
         return [b"DEL", self.chance.choice([*self.strings, *self.strings, *self.streams])]
 
     def expire(self) -> Request:
@@ -180,13 +180,13 @@ Ask = Callable[[Sequence[Request]], list[Any]]
 
 
 def brief_state(keys: OwnKeys, ask: Ask) -> Any:
-    """A part of `own_state` that is quick to have and nearly always tells two states apart."""
+    """A part of `own_state` that is cheap to compute and nearly always distinguishes two states."""
     requests = [[b"XINFO", b"STREAM", key] for key in keys.streams] + [[b"GET", key] for key in keys.strings]
     return [_without_times(request, reply) for request, reply in zip(requests, ask(requests), strict=True)]
 
 
 def own_state(keys: OwnKeys, ask: Ask) -> Any:
-    """What is to outlive a death of a client's keys: all but times, and how entries are spread over nodes."""
+    """What of a client's keys must survive: everything except times, and how entries are spread over nodes."""
     requests: list[Request] = []
     for key in keys.streams:
         requests += [[b"XRANGE", key, b"-", b"+"], [b"XINFO", b"STREAM", key], [b"XINFO", b"GROUPS", key]]
@@ -223,17 +223,17 @@ def server_replies(wire: Wire, requests: Sequence[Request]) -> list[Any]:
 
 @dataclass
 class SharedModel:
-    """What clients know together of the shared stream; see the head of the module.
+    """What all clients together know about the shared stream; see the head of the module.
 
     entries      ID -> content, of those whose XADD was acknowledged
-    ids          all IDs that were ever given out; none may come again
+    ids          all IDs ever returned; none may be used again
     deleted      IDs whose XDEL was acknowledged
-    maybe_deleted, maybe_acked   ... was on its way
-    maybe_added  contents on their way
-    readers      consumers whose XREADGROUP was on its way
-    pending      ID -> those that may have it, and how often it has been delivered, at least and at most
+    maybe_deleted, maybe_acked   ... was in flight
+    maybe_added  contents in flight
+    readers      consumers whose XREADGROUP was in flight
+    pending      ID -> possible owners, and how often it was delivered, at least and at most
     acked        IDs whose XACK took effect
-    given        IDs that XREADGROUP has ever given to somebody; none may be given again
+    given        IDs that XREADGROUP has ever delivered; none may be delivered as new again
     """
 
     entries: dict[bytes, list[bytes]] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class SharedModel:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def acknowledged(self, request: Request, reply: Reply) -> None:
-        """A client has been told this."""
+        """Take in an acknowledged request."""
         name = request[0]
         with self.lock:
             if name == b"XADD":
@@ -268,12 +268,12 @@ class SharedModel:
                 self.deleted.add(request[2])
             elif name == b"XCLAIM":
                 for entry_id in reply.plain():
-                    # Another client may have been given it without having told us yet.
+                    # Another client may have received it without having reported it yet.
                     owners, least, most = self.pending.get(entry_id, (set(), 0, 0))
                     self.pending[entry_id] = (owners | {request[3]}, least, most)
 
     def on_its_way(self, request: Request) -> None:
-        """A client has asked this, and has not been told."""
+        """Take in a request that was not acknowledged."""
         name = request[0]
         with self.lock:
             if name == b"XADD":
@@ -290,7 +290,7 @@ class SharedModel:
                     self.pending[entry_id] = (owners | {request[3]}, least, most)
 
     def check(self, entries: dict[bytes, list[bytes]], pending: dict[bytes, tuple[bytes, int]]) -> list[str]:
-        """What is wrong with that which is there: IDs -> contents, and IDs -> owner and count."""
+        """What is wrong with the state found: IDs -> contents, and IDs -> owner and count."""
         wrong = []
         for entry_id, content in self.entries.items():
             if entry_id in self.deleted:
@@ -304,14 +304,14 @@ class SharedModel:
                 wrong.append(f"nobody added {content!r}")
         contents = [tuple(content) for content in entries.values()]
         if len(contents) != len(set(contents)):
-            wrong.append("an entry is there twice")
+            wrong.append("an entry exists twice")
         gone = self.deleted | self.maybe_deleted
         for entry_id, (owners, least, most) in self.pending.items():
             if entry_id in self.acked:
                 if entry_id in pending:
                     wrong.append(f"{entry_id!r} was acknowledged and is pending")
             elif not least or entry_id in self.maybe_acked or entry_id in gone:
-                continue  # claimed from somebody who was not told that it is his; or an XACK or XDEL was on its way
+                continue  # claimed from a consumer that does not know it owned it; or an XACK or XDEL was in flight
             elif entry_id not in pending:
                 wrong.append(f"{entry_id!r} is not pending")
             elif pending[entry_id][0] not in owners:
@@ -320,18 +320,18 @@ class SharedModel:
                 wrong.append(f"{entry_id!r} was delivered {pending[entry_id][1]} times, not {least} to {most}")
         for entry_id, (owner, _) in pending.items():
             if entry_id not in self.pending and owner not in self.readers:
-                wrong.append(f"{entry_id!r} is pending for {owner!r}, who was not given it")
+                wrong.append(f"{entry_id!r} is pending for {owner!r}, who did not receive it")
         return wrong
 
     def adopt(self, entries: dict[bytes, list[bytes]], pending: dict[bytes, tuple[bytes, int]]) -> None:
-        """From here on this is what is known."""
+        """Take the state found as the new baseline."""
         self.entries = dict(entries)
         self.ids |= set(entries)
         self.pending = {entry_id: ({owner}, count, count) for entry_id, (owner, count) in pending.items()}
         self.given |= set(pending)
         for each in (self.deleted, self.maybe_deleted, self.maybe_acked, self.acked, self.readers):
             each.clear()
-        self.maybe_deleted |= set(pending) - set(entries)  # a claim takes these out of the list
+        self.maybe_deleted |= set(pending) - set(entries)  # a claim removes these from the list
         self.maybe_added.clear()
 
 
@@ -354,9 +354,9 @@ class Worker:
 
     shares     how many of its requests are about the shared stream, 0 to 1
     done       what was acknowledged since the last check, in order
-    told_at    when, in monotonic seconds, as long as `done`
-    open       what was asked for and not acknowledged
-    failures   replies that nobody expects
+    told_at    times of these, in monotonic seconds
+    open       requests that were not acknowledged
+    failures   unexpected replies
     """
 
     def __init__(self, number: int, seed: int, model: SharedModel, *, shares: float = 0.4) -> None:
@@ -371,7 +371,7 @@ class Worker:
         self.failures: list[str] = []
         self.refused = 0
         self.told = 0
-        self._mine: list[bytes] = []  # entries of the shared stream that were given to it
+        self._mine: list[bytes] = []  # entries of the shared stream that were delivered to it
 
     def work(self, port: int, stopped: threading.Event) -> None:
         try:
@@ -398,7 +398,7 @@ class Worker:
             reply for reply in replies if reply.is_error and reply.value.split()[0] in (b"MISCONF", b"EXECABORT")
         ]
         if refusals:
-            self.refused += 1  # nothing of it has been done
+            self.refused += 1  # none of it was executed
             return
         if unit.shared:
             request, reply = unit.requests[0], replies[0]
@@ -444,7 +444,7 @@ def _encode(unit: Unit) -> bytes:
 
 
 class Load:
-    """Workers at work. Ends with its `with` block, or when the server dies."""
+    """Running workers. Ends with its `with` block, or when the server dies."""
 
     def __init__(self, server: Server, workers: Sequence[Worker]) -> None:
         self._server = server
@@ -459,11 +459,11 @@ class Load:
 
     @property
     def acknowledged(self) -> int:
-        """Units acknowledged since it began."""
+        """Units acknowledged since it started."""
         return sum(worker.told for worker in self._workers) - self._before
 
     def wait_for(self, units: int) -> None:
-        """Return when so many units have been acknowledged, or the server has died."""
+        """Return when this number of units have been acknowledged, or the server has died."""
         eventually(
             lambda: self.acknowledged >= units or not self._server.is_running or not self._is_at_work,
             60, f"{units} acknowledgements",
@@ -480,15 +480,15 @@ class Load:
 
 
 class Trial:
-    """A data directory, the servers that come and go over it, and clients that remember what they were told.
+    """A data directory, its successive servers, and clients that remember what was acknowledged.
 
     server       the one that runs, or ran last
     environment  of servers started from now on, on top of their own
     started      all of them
     acknowledged units about clients' own keys that were acknowledged, and found
-    grace_s      how old an acknowledgement may be that is lost, seconds before the death
-    applied      units that were not acknowledged and are there all the same
-    lost         units that were acknowledged and are not there, as far as `grace_s` allows it
+    grace_s      an acknowledgement may be lost if it is younger than this at the death, in seconds
+    applied      units that were not acknowledged but took effect
+    lost         units that were acknowledged but lost, as far as `grace_s` allows
     """
 
     def __init__(self, folder: Path, *, seed: int, workers: int = 4, shares: float = 0.4, **directives: str) -> None:
@@ -524,7 +524,7 @@ class Trial:
 
     @contextmanager
     def more_load(self) -> Iterator[Load]:
-        """As `load`, with the server that runs, and without looking first."""
+        """As `load`, with the running server, and without checking first."""
         assert self.server is not None
         load = Load(self.server, self.workers)
         try:
@@ -540,7 +540,7 @@ class Trial:
         self.died()
 
     def order(self, *command: str) -> Reply | None:
-        """Have a command run by the server; None when it died of it."""
+        """Run a command on the server; None when that killed it."""
         assert self.server is not None
         try:
             with self.server.connect(timeout_s=30) as wire:
@@ -561,14 +561,14 @@ class Trial:
         return "" if found is None else found[1]
 
     def wait_for_child(self) -> None:
-        """Return when no child is at work, or the server has died."""
+        """Return when no child is running, or the server has died."""
         eventually(
             lambda: (self.info("rdb_bgsave_in_progress"), self.info("aof_rewrite_in_progress")) in (("0", "0"), ("", "")),
             60,
         )  # fmt: skip
 
     def check(self) -> None:
-        """Look at everything, with a server that is started when there is none; raises AssertionError."""
+        """Check everything, starting a server if there is none; raises AssertionError."""
         server = self.server if self.server is not None and self.server.is_running else self.start()
         with server.connect(timeout_s=60) as wire:
             for worker in self.workers:
@@ -576,7 +576,7 @@ class Trial:
             self._check_shared(wire)
 
     def died(self) -> None:
-        """Note that the server has died just now: what was acknowledged `grace_s` ago or earlier must be there."""
+        """Note that the server has just died: what was acknowledged `grace_s` ago or earlier must have survived."""
         self._died_at = time.monotonic()
 
     def _check_own(self, worker: Worker, wire: Wire) -> None:
@@ -602,7 +602,7 @@ class Trial:
         if not is_found:
             raise AssertionError(
                 f"{worker.name!r}: what is there is none of {len(candidates) + 1} states;"
-                f" {_differences(first, found)}; on their way: {worker.open}"
+                f" {_differences(first, found)}; in flight: {worker.open}"
             )
         worker.done.clear()
         worker.told_at.clear()
@@ -625,7 +625,7 @@ class Trial:
     def _read_shared(self, wire: Wire) -> tuple[dict[bytes, list[bytes]], dict[bytes, tuple[bytes, int]]]:
         rows = wire.call("XRANGE", SHARED, "-", "+").plain()
         entries = dict(rows)
-        assert len(entries) == len(rows), "an ID is there twice"
+        assert len(entries) == len(rows), "an ID exists twice"
         reply = wire.call("XPENDING", SHARED, GROUP, "-", "+", 1_000_000)
         pending = {} if reply.is_error else {row[0]: (row[1], row[3]) for row in reply.plain()}
         return entries, pending

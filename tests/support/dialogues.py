@@ -1,20 +1,20 @@
-"""Dialogues: several connections to one server, and all that each of them is told, in order.
+"""Dialogues: several connections to one server, and everything that each of them receives, in order.
 
-A dialogue is a text. A line says who does what; requests with ` ; ` between them are sent in one piece:
+A dialogue is a text. Each line is a connection and its action; requests separated by ` ; ` are sent in one piece:
 
     a: CLIENT TRACKING ON ; GET k      `a` sends this; it speaks RESP3, as all do whose names do not end in 2
     b2: SET k 1                        `b2` speaks RESP2
-    a> MULTI ; GET k                   answered, but not listened to, until `a` has something to say with a colon
-    a& XREAD BLOCK 0 STREAMS s $       `a` blocks: the server counts one blocked client more; not listened to ...
+    a> MULTI ; GET k                   answered, but `a` is not read until it sends something with a colon
+    a& XREAD BLOCK 0 STREAMS s $       `a` blocks: the server counts one more blocked client; not read ...
     a.                                 ... until here, when it has been served
-    a~ EXEC                            sent, and not listened to either
+    a~ EXEC                            sent, and not read either
     a!                                 `a` hangs up
-    a?                                 the server closes the connection of `a`, after what it says here
+    a?                                 the server closes the connection of `a`, after what is recorded here
     c2+                                `c2` connects
 
-After each line everybody is listened to: each connection sends a PING of its own, and what comes before the answer is
-written down. `{a}` stands for the ID of a connection in what is sent, `{addr a}` for its address; where a client is told
-an ID, the name of that connection is written down.
+After each line all connections are read: each sends a PING of its own, and what comes before the answer is
+recorded. `{a}` stands for the ID of a connection in what is sent, `{addr a}` for its address; where a reply
+contains an ID, the name of that connection is recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TELLS_IDS = (b"CLIENT TRACKINGINFO", b"CLIENT GETREDIR")
 
 
 class Dialogue:
-    """One server, emptied, and what was said."""
+    """One server, emptied, and the record of a dialogue."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -97,7 +97,7 @@ class Dialogue:
             self.wires.pop(who).close()
 
     def _until_marker(self, who: str, requests: Sequence[list[bytes]] = ()) -> list[str]:
-        """All that is said to `who` before the answer to the marker; replies are taken to be to the requests in turn."""
+        """Everything `who` receives before the answer to the marker; replies are matched with the requests in order."""
         told = []
         left = list(requests)
         while not self._is_marker(reply := self.wires[who].read()):
@@ -123,7 +123,7 @@ class Dialogue:
         return text
 
     def _listen(self, speaker: str) -> None:
-        """Write down what everybody has been told; the speaker first."""
+        """Record what all connections received; the one that acted first."""
         for who in sorted(self.wires, key=lambda who: (who != speaker, who)):
             if who in self.silent:
                 continue
@@ -150,7 +150,7 @@ class Dialogue:
 
 
 def compare_dialogue(ours: Server, theirs: Server, text: str) -> None:
-    """Hold the dialogue with both servers; AssertionError where the records part."""
+    """Play the dialogue on both servers; AssertionError where the records differ."""
     records = []
     for server in (ours, theirs):
         dialogue = Dialogue(server)
@@ -164,7 +164,7 @@ def compare_dialogue(ours: Server, theirs: Server, text: str) -> None:
 
 
 def compare_records(ours: Server, theirs: Server, records: Sequence[list[str]]) -> None:
-    """Compare what two servers said; AssertionError where the records part."""
+    """Compare the records of two servers; AssertionError where the records differ."""
     if records[0] != records[1]:
         at = next(
             (at for at, (mine, its) in enumerate(zip(*records, strict=False)) if mine != its), min(map(len, records))
@@ -172,5 +172,5 @@ def compare_records(ours: Server, theirs: Server, records: Sequence[list[str]]) 
         before = "\n".join(records[1][:at])
         parts = ["\n".join(record[at : at + 2]) for record in records]
         raise AssertionError(
-            f"the dialogues part after:\n{before}\n--- {ours.name}:\n{parts[0]}\n--- {theirs.name}:\n{parts[1]}"
+            f"the dialogues differ after:\n{before}\n--- {ours.name}:\n{parts[0]}\n--- {theirs.name}:\n{parts[1]}"
         )

@@ -1,7 +1,7 @@
 """The same script to two servers, the replies compared byte for byte.
 
 A *script* is a list of requests. `Pair.run` sends it to both servers and raises `Difference` at the first reply that is
-not the same; the text shows the script as redis-cli lines, so that it can be pasted and played with.
+not the same; the text shows the script as redis-cli lines, which can be pasted into redis-cli.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tally:
 
 
 def parse_script(text: str) -> list[Request]:
-    """Lines as one types them into redis-cli; blank lines and lines starting with `#` are skipped."""
+    """Lines as typed into redis-cli; blank lines and lines starting with `#` are skipped."""
     lines = (line.strip() for line in text.splitlines())
     return [tuple(split_line(line)) for line in lines if line and not line.startswith("#")]
 
@@ -107,7 +107,7 @@ class Pair:
     def compare_script(
         self, script: Sequence[Request], *, keys: Sequence[bytes], groups: Sequence[bytes], has_clock_ids: bool = False
     ) -> None:
-        """Run a script on emptied servers, then compare everything that can be seen of the given keys and groups."""
+        """Run a script on emptied servers, then compare all visible state of the given keys and groups."""
         self.reset()
         self.tally.scripts += 1
         self.run(script, has_clock_ids=has_clock_ids)
@@ -145,7 +145,7 @@ def _first_difference(ours: Reply, theirs: Reply, path: str = "reply") -> str:
 
 
 def state_requests(keys: Sequence[bytes], groups: Sequence[bytes]) -> list[Request]:
-    """Requests that show everything about some keys of the selected database."""
+    """Requests that return all state of some keys of the selected database."""
     return [(b"DBSIZE",), (b"KEYS", b"*"), *(request for key in keys for request in _key_requests(key, groups))]
 
 
@@ -172,7 +172,7 @@ def _key_requests(key: bytes, groups: Sequence[bytes]) -> list[Request]:
 
 
 class PairPool:
-    """A pair per protocol, opened when first asked for and kept: opening one costs more than most scripts."""
+    """A pair per protocol, opened when first needed and kept: opening one costs more than most scripts."""
 
     def __init__(self, ours: Server, theirs: Server, tally: Tally) -> None:
         self._arguments = (ours, theirs, tally)

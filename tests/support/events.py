@@ -4,9 +4,9 @@
     watch.compare("SET s hello\nRENAME s other")            # fails unless both servers published the same, in the same order
     watch.compare("XADD s 1-1 f v", letters="KEt")          # only some classes of events
 
-Each script runs on emptied servers, over one connection. An event is (database, event, key); events that came by both
-kinds of channels are put together again, and it is asserted that each came by both, `__keyspace@` first. Where time is
-part of the story, `wait_for` waits until a server has published an event (a key expired by itself).
+Each script runs on emptied servers, over one connection. An event is (database, event, key); the messages of both
+kinds of channels are joined, and each event must come on both, `__keyspace@` first. Where time matters,
+`wait_for` waits until a server has published an event (such as the expiry of a key).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def join_messages(messages: Iterable[tuple[bytes, bytes]]) -> list[Event]:
 
 
 class EventWatch:
-    """Two servers that publish their events, and who listens to them."""
+    """Two servers that publish their events, and their listeners."""
 
     def __init__(self, ours: Server, theirs: Server, protocol: int = 2) -> None:
         self.servers = (ours, theirs)
@@ -103,7 +103,7 @@ class EventWatch:
         self._scripts = 0
 
     def close(self) -> None:
-        """Publish events no more."""
+        """Stop publishing events."""
         for wire, listener in zip(self.wires, self.listeners, strict=True):
             assert wire.call("CONFIG", "SET", "notify-keyspace-events", "") == Reply("+", b"OK")
             wire.close()
@@ -122,7 +122,7 @@ class EventWatch:
 
         script     lines as in redis-cli, or requests
         letters    the setting notify-keyspace-events
-        waits_for  event and key: something that happens by itself after the script, and is waited for
+        waits_for  event and key: an event that occurs by itself after the script, to wait for
         """
         requests = (
             parse_script(script) if isinstance(script, str) else [tuple(map(as_bytes, request)) for request in script]

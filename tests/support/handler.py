@@ -15,11 +15,11 @@ from streamd.errors import CommandError
 from streamd.protocol.reply import ReplyWriter
 
 START_MS = 1_700_000_000_000
-"""The time that a new context begins with."""
+"""The initial time of a new context."""
 
 
 class HandlerContext(Context):
-    """A context that keeps what handlers ask to wait for in `blocked`."""
+    """A context that records blocking requests in `blocked`."""
 
     blocked: BlockRequest | None
 
@@ -53,14 +53,14 @@ def make_context(resp: int = 2, now_ms: int = START_MS, **config: Any) -> Handle
 
 
 def set_time(ctx: HandlerContext, now_ms: int) -> None:
-    """Let it be `now_ms`, everywhere."""
+    """Set the time everywhere."""
     ctx.now_ms = now_ms
     for db in ctx.databases:
         db.now_ms = now_ms
 
 
 def run(ctx: HandlerContext, *args: bytes | str | int) -> Any:
-    """Run one request; its decoded reply, or None for the null replies, or when it waits (`ctx.blocked`).
+    """Run one request; return its decoded reply, or None for null replies and when it blocks (`ctx.blocked`).
 
     An error is returned as hiredis.ReplyError; simple strings and bulk strings are both bytes. Dispatch is the table's:
     unknown names and wrong numbers of arguments are errors of the test.

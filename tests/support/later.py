@@ -1,4 +1,4 @@
-"""What releases after 8.6.3 changed, and streamd with them: where tests that compare with a Redis 8.6.3 look it up."""
+"""Changes of releases after 8.6.3 that streamd includes, for tests that compare with a Redis 8.6.3."""
 
 from __future__ import annotations
 

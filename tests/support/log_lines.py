@@ -1,4 +1,4 @@
-"""What servers log, made comparable: lines of streamd and of a real Redis without times and process IDs."""
+"""Log lines made comparable: those of streamd and of a real Redis without times and process IDs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["plain_lines", "said"]
 LINE = re.compile(r"\d+:(?P<role>[MC]) \d\d \w{3} \d{4} [\d:.]{12} (?P<mark>[.*#-]) (?P<text>.*)")
 FROM_SIGNAL = re.compile(r"\d+:signal-handler \(\d+\) (?P<text>.*)")
 REDIS_ONLY = re.compile(r"Fork CoW for|Received SIGUSR1 in child")
-"""What a child of Redis says; ours report to the server, and are killed."""
+"""Logged by children of Redis; ours report to the server, and are killed."""
 
 
 def said(server: Server, mark: int = 0) -> list[str]:

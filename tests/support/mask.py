@@ -1,6 +1,6 @@
-"""What may differ between two servers that behave alike: times, and what is made of them. Nothing else is masked.
+"""What may differ between two servers that behave alike: times, and values derived from them. Nothing else is masked.
 
-`mask(args, reply)` replaces, by name or by the place that the command's documentation gives it:
+`mask(args, reply)` replaces, by name or by its position in the documented reply:
 
     XINFO                 what only releases newer than 8.6 have: nacked-count of groups
                           idle, inactive, seen-time, active-time (kept when -1, "never"), delivery times in `pending`
@@ -42,7 +42,7 @@ def mask(args: Sequence[bytes], reply: Reply) -> Reply:
 
 
 def mask_tree_shape(reply: Reply) -> Reply:
-    """Without the radix tree's size, which follows from the digits of the IDs: for streams with IDs from the clock."""
+    """Mask the radix tree's size, which depends on the digits of the IDs: for streams with IDs from the clock."""
     return _mask_fields(reply, TREE_FIELDS)
 
 

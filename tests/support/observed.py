@@ -1,6 +1,6 @@
-"""What commands do besides answering: the events they tell of, whether they touch a key, what they propagate.
+"""Effects of commands besides replies: events published, keys touched, commands propagated.
 
-A server that was started with OBSERVING shows it by its append-only file, its keyspace notifications and WATCH.
+A server started with OBSERVING reveals them by its append-only file, its keyspace notifications and WATCH.
 `ServerObserver.run` sends a script to one and returns a list of `Told`, one for each request, in which the wall clock is
 masked. `run_observed` gives the effects of one request to a handler, without a server.
 """
@@ -28,21 +28,21 @@ Effect = tuple[bytes, ...]
 Request = Sequence[bytes]
 
 OBSERVING = {"appendonly": "yes", "appendfsync": "no", "notify-keyspace-events": "Et$nm"}
-"""The directives of a server that is to be observed."""
+"""The directives for a server to be observed."""
 
 CLOCK = re.compile(rb"1[678]\d{11}(-\d+)?")
 BRACKETS = {(b"MULTI",): 1, (b"EXEC",): -1}
 MARK = b"mark"
-"""A key that is set after each request: where it is set, what belongs to one request ends."""
+"""A key that is set after each request, to mark the end of that request's effects."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What one request did.
+    """The effects of one request.
 
     events   those on streams, new keys and misses, as `name key`
     touched  whether it touched a watched key
-    effects  what it was propagated as
+    effects  the propagated commands
     dirty    by how much it raised rdb_changes_since_last_save
     """
 
@@ -59,7 +59,7 @@ class Told:
 def masked(effect: Sequence[bytes]) -> Effect:
     """Without what the wall clock says: Unix times of today in milliseconds, and IDs made of them.
 
-    Nor the threshold that an approximate trim with a policy is propagated with; see docs/differences.md.
+    Nor with the threshold with which an approximate trim with a policy is propagated; see docs/differences.md.
     """
     words = [b"<clock>" if CLOCK.fullmatch(word) else word for word in effect]
     if effect[0].upper() in (b"XADD", b"XTRIM") and {b"DELREF", b"ACKED"} & set(effect):
@@ -68,7 +68,7 @@ def masked(effect: Sequence[bytes]) -> Effect:
 
 
 def units(effects: Iterable[Effect]) -> list[list[Effect]]:
-    """The commands of a log in their units: what stands between MULTI and EXEC is one, and so is any other command."""
+    """The commands of a log in units: those between MULTI and EXEC form one, and so does any other command."""
     found: list[list[Effect]] = []
     depth = 0
     for effect in effects:
@@ -97,7 +97,7 @@ class ServerObserver:
         self._ear.close()
 
     def start_over(self, **settings: Any) -> None:
-        """Empty the server and set some settings."""
+        """Empty the server and change some settings."""
         assert self.wire.call("FLUSHALL") == Reply("+", b"OK")
         for name, value in settings.items():
             assert self.wire.call("CONFIG", "SET", name.replace("_", "-"), str(value)) == Reply("+", b"OK")
@@ -157,9 +157,9 @@ def _split(effects: Iterable[Effect]) -> list[tuple[Effect, ...]]:
 
 
 def compare_told(requests: Sequence[Request], ours: Sequence[Told], theirs: Sequence[Told]) -> None:
-    """Fail at the first request on streams that did not do the same in both, but for the consumers that it created.
+    """Fail at the first stream request with different effects, except for consumers that it created.
 
-    Redis keeps to itself when XDELEX has entries forgotten that had been trimmed away; see docs/differences.md.
+    Redis does not propagate when XDELEX forgets entries that were already trimmed; see docs/differences.md.
     """
     for at, (request, mine, its) in enumerate(zip(requests, ours, theirs, strict=True)):
         if request[0].upper() == b"XDELEX" and mine.effects == (tuple(request),) and mine.dirty == 0:
@@ -174,7 +174,7 @@ def compare_told(requests: Sequence[Request], ours: Sequence[Told], theirs: Sequ
 
 
 def run_observed(ctx: HandlerContext, request: Request) -> list[list[bytes]]:
-    """Run one request; what it is to be propagated as, as the dispatcher decides it."""
+    """Run one request; return the commands to propagate, as execution decides them."""
     dirty = ctx.dirty
     ctx.effects = None
     if _is_complete(request):
@@ -185,7 +185,7 @@ def run_observed(ctx: HandlerContext, request: Request) -> list[list[bytes]]:
 
 
 def _is_complete(request: Request) -> bool:
-    """Whether there is such a command or subcommand, and it takes so many arguments: else it does nothing."""
+    """Whether the command or subcommand exists and accepts this number of arguments: otherwise nothing is run."""
     command = table[request[0].decode().upper()]
     if command.handler is None:
         subcommand = command.subcommands.get(request[1].decode().upper()) if len(request) > 1 else None

@@ -1,4 +1,4 @@
-"""What a server says to those who watch it, in a form that two servers can be compared by."""
+"""What a server reports to observers (MONITOR, CLIENT LIST, INFO), in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Watcher:
 
 
 def masked(line: bytes) -> str:
-    """A line of MONITOR, its form looked at, its time and port taken out."""
+    """A line of MONITOR, its form checked, its time and port masked."""
     match = re.fullmatch(rb"(\d{10})\.(\d{6}) \[(\d+) ([^]]+)\] (.*)", line, re.DOTALL)
     assert match is not None, line
     address = re.sub(rb"^(127\.0\.0\.1):\d+$", rb"\1:PORT", match[4])
@@ -50,7 +50,7 @@ def masked(line: bytes) -> str:
 
 
 def same_story(story: Callable[[Server], object], *servers: Server) -> None:
-    """Tell the same story to all servers; what it returns must not differ."""
+    """Run the same story on all servers; its results must not differ."""
     first, *others = servers
     ours = story(first)
     for other in others:
@@ -59,7 +59,7 @@ def same_story(story: Callable[[Server], object], *servers: Server) -> None:
 
 
 def client_fields(wire: Wire, client_id: int | None = None) -> dict[str, str]:
-    """A line of CLIENT LIST, or the own one, as fields."""
+    """A line of CLIENT LIST or CLIENT INFO, as fields."""
     text = wire.call("CLIENT", "INFO") if client_id is None else wire.call("CLIENT", "LIST", "ID", str(client_id))
     line = text.value.decode().removeprefix("txt:").strip()
     return dict(field.split("=", 1) for field in line.split(" "))

@@ -1,4 +1,4 @@
-"""Databases, RDB files and payloads for tests: made, seen through, and damaged."""
+"""Databases, RDB files and payloads for tests: created, inspected, and damaged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = 4_000_000_000_000
-"""In times that no test lives to see: what is from then does not expire."""
+"""Far in the future: such keys do not expire during tests."""
 
 
 class Memory:
@@ -95,7 +95,7 @@ def make_stream(
 STRINGS = (b"", b"hello", b"0", b"-1", b"127", b"-128", b"128", b"32767", b"-32769", b"2147483647", b"-2147483648",
            b"2147483648", b"007", b"+1", b"-0", b"12345678901", b"a" * 20, b"a" * 21, b"abc" * 1000, bytes(range(256)) * 3,
            b"x" * 16383, b"y" * 16384 + bytes(random.Random(5).randbytes(20000)))  # fmt: skip
-"""Strings on both sides of every border between the encodings."""
+"""Strings on both sides of every boundary between encodings."""
 
 
 def make_databases(seed: int = 0) -> list[Database]:
@@ -116,7 +116,7 @@ def make_databases(seed: int = 0) -> list[Database]:
 
 
 def see(value: Any) -> Any:
-    """All that can be seen of a value, to be compared."""
+    """All visible state of a value, for comparison."""
     if not isinstance(value, Stream):
         return value
     value.check_invariants()
@@ -141,7 +141,7 @@ def see(value: Any) -> Any:
 
 
 def use(stream: Stream) -> None:
-    """Do all sorts of things to a stream that came from outside; none may find it inconsistent."""
+    """Run all kinds of operations on a loaded stream; none may find it inconsistent."""
     stream.check_invariants()
     entries = stream.range()
     assert stream.range(reverse=True) == entries[::-1]
@@ -175,7 +175,7 @@ def save(databases: Sequence[Database], options: WriteOptions | None = None) -> 
 
 
 def load(data: bytes, options: LoadOptions | None = None, databases: int = 16) -> list[Database]:
-    """The databases of a file; those without keys too."""
+    """The databases of a file, including empty ones."""
     loaded = [Database(index) for index in range(databases)]
     for db in loaded:
         db.now_ms = NOW_MS
@@ -194,7 +194,7 @@ def make_length(value: int) -> bytes:
 
 
 def make_string(text: bytes) -> bytes:
-    """A string as it is."""
+    """A string, not encoded further."""
     return make_length(len(text)) + text
 
 

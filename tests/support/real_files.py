@@ -1,4 +1,4 @@
-"""A real Redis over a folder of files: which versions there are, whether it starts, and what it then holds."""
+"""A real Redis over a folder of files: which versions exist, whether it starts, and what it loads."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NEW = {b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", b"ii
 
 
 def view(call: Callable[..., Any], *, times: bool = True, producers: bool = True, layout: bool = False) -> Any:
-    """All that commands show of database 0; `call` runs one. Without `times`, what only Redis's snapshots keep is left out."""
+    """All state of database 0 that commands show; `call` runs one. Without `times`, what only Redis's snapshots keep is left out."""
     hidden = NEWER_FIELDS | (set() if times else TIMES) | (set() if layout else LAYOUT) | (set() if producers else NEW)
     found = {}
     for key in sorted(call("KEYS", "*")):

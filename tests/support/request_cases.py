@@ -1,4 +1,4 @@
-"""Inputs of the request parser with what must come of them, for its unit tests and for the comparison with a real Redis."""
+"""Inputs of the request parser with expected results, for its unit tests and for the comparison with a real Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parser(Protocol):
 
 @dataclass
 class Outcome:
-    """What came of some input: the requests, and the error that ended it (None: none; "": close without a word)."""
+    """The result of some input: the requests, and the error that ended it (None: none; "": closed silently)."""
 
     requests: list[Request]
     error: str | None = None
@@ -51,7 +51,7 @@ LENGTH = PREFIX + "invalid bulk length"
 QUOTES = PREFIX + "unbalanced quotes in request"
 PING = encode(b"PING")
 
-# Input, the requests that come of it, the error that ends it.
+# Input, resulting requests, the error that ends it.
 MULTIBULK: list[Case] = [
     (b"", [], None),
     (PING, [[b"PING"]], None),

@@ -1,4 +1,4 @@
-"""Requests made up from the declarations of commands: rightly and wrongly made, with keywords as keys, values and names."""
+"""Requests generated from the declarations of commands: valid and invalid ones, with keywords as keys, values and names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = (
     b"GET",
     b"DB",
 )
-"""What keys are called, and groups and consumers."""
+"""Names of keys, groups and consumers."""
 
 NUMBERS = (b"0", b"1", b"2", b"3", b"10", b"-1", b"x", b"STREAMS", b"1.5", b"99999999999999999999")
 WORDS = (*NAMES, b"1-1", b"2-1", b"0-0", b"*", b"+", b"-", b"(1-1", b"NOACK", b"BLOCK", b"CLAIM", b"REPLACE", b"AUTH")
@@ -45,16 +45,16 @@ class _Maker:
     def __init__(self, rng: random.Random, command: Command) -> None:
         self.rng = rng
         self.words = (*WORDS, *tokens_of(command.args))
-        self.repeats = rng.choice((1, 1, 2, 3))  # the same everywhere: as many IDs as keys
+        self.repeats = rng.choice((1, 1, 2, 3))  # the same for all arguments: as many IDs as keys
 
     def request(self, args: Sequence[Arg]) -> list[bytes]:
-        """Arguments as declared; those with a keyword in any order now and then."""
+        """Arguments as declared; sometimes with keyword arguments in another order."""
         args = list(args)
         if self.rng.random() < 0.6:
             keyed = [at for at, arg in enumerate(args) if arg.optional or arg.token]
             for at, arg in zip(keyed, self.rng.sample([args[at] for at in keyed], len(keyed)), strict=True):
                 args[at] = arg
-            # What ends a request of reads is a keyword, too: mostly it stays behind.
+            # The last argument of reads is also a keyword: it usually stays last.
             if self.rng.random() < 0.8:
                 args.sort(key=lambda arg: arg.token == "STREAMS")
         return [word for arg in args for word in self.argument(arg)]
@@ -84,14 +84,14 @@ class _Maker:
         if arg.type == "key":
             return [rng.choice(NAMES)]
         if arg.type in ("integer", "double", "unix-time"):
-            # Mostly the number of what is repeated: as `numkeys` and `numids` have it.
+            # Usually the number of repetitions, as for `numkeys` and `numids`.
             return [b"%d" % self.repeats if rng.random() < 0.6 else rng.choice(NUMBERS)]
         if arg.name in ("id", "start", "end", "lastid", "threshold", "min-id", "id-selector", "last-id"):
             return [rng.choice((b"1-1", b"2-1", b"0", b">", b"$", b"+", b"-", b"3-1"))]
         return [rng.choice(self.words)]
 
     def mutated(self, args: list[bytes]) -> list[bytes]:
-        """With one word too many, too few, in another place, or in other letters."""
+        """With one word added, removed, moved, or changed."""
         at = self.rng.randrange(len(args) + 1)
         word = args[at : at + 1]
         match self.rng.randrange(5):
@@ -110,7 +110,7 @@ class _Maker:
 
 
 def random_request(rng: random.Random, command: Command) -> list[bytes]:
-    """A request that calls the command, with as many arguments as it takes; half of them as it is declared."""
+    """A request that calls the command, with as many arguments as it takes; half of them are valid by its declaration."""
     maker = _Maker(rng, command)
     name = command.name.encode().split(b" ")
     while True:

@@ -1,9 +1,9 @@
 """Hypothesis strategies for random scripts of commands about a few keys, groups and consumers.
 
-The pools are small, so that commands meet each other: IDs are those that were added, their neighbours, and the bounds of
-the ID space; options have valid and invalid values. What would make a script depend on the clock is avoided, not masked:
-minimum idle times are 0 or a million milliseconds, and entries get old by XCLAIM IDLE only; every command that orders
-pending entries by time is kept apart from the next by a wait inside the server.
+The pools are small, so that commands interact: IDs are those that were added, their neighbours, and the bounds of the
+ID space; options have valid and invalid values. Anything that would make a script depend on the clock is avoided, not
+masked: minimum idle times are 0 or a million milliseconds, and entries get old by XCLAIM IDLE only; every command that
+orders pending entries by time is kept apart from the next by a wait inside the server.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Command = SearchStrategy[tuple[bytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NextId:
-    """Stands for an ID above all that the script has added to any key: the next number, or the next millisecond."""
+    """A placeholder for an ID above all that the script has added to any key: the next number, or the next millisecond."""
 
     in_same_ms: bool
 
 
 @dataclass(frozen=True, slots=True)
 class OldId:
-    """Stands for one of the IDs that the script has added so far, to any key; with `prefix` before it."""
+    """A placeholder for one of the IDs that the script has added so far, to any key, after `prefix`."""
 
     number: int
     prefix: bytes = b""
@@ -75,7 +75,7 @@ class Script:
 
 
 def weighted(*choices: tuple[int, Any]) -> SearchStrategy[Any]:
-    """One of the values or strategies, each so many times as likely; the first is the simplest."""
+    """One of the values or strategies, each with a weight; the first is the simplest."""
     strategies = [c if isinstance(c, SearchStrategy) else st.just(c) for _, c in choices]
     marks = [at for at, (weight, _) in enumerate(choices) for _ in range(weight)]
     return st.sampled_from(marks).flatmap(lambda at: strategies[at])
@@ -128,7 +128,7 @@ def counts(low: int = -1, high: int = 6) -> SearchStrategy[bytes]:
 
 
 def words(*parts: bytes | SearchStrategy[Any]) -> Words:
-    """The parts one after the other; strategies give a word or a list of words."""
+    """The parts in sequence; strategies produce a word or a list of words."""
     return st.tuples(*(p if isinstance(p, SearchStrategy) else st.just(p) for p in parts)).map(_flat)
 
 
@@ -365,7 +365,8 @@ PRELUDE: tuple[tuple[Any, ...], ...] = (
 )
 
 
-# Each command of the prelude is there or not by a choice of its own, so that a failing script sheds those it does not need.
+# Each command of the prelude is there or not by a choice of its own, so that shrinking can drop those that a failure
+# does not need.
 kept = weighted((1, False), (40, True))
 whole_prelude = st.tuples(*(kept for _ in PRELUDE)).map(
     lambda flags: tuple(each for each, is_kept in zip(PRELUDE, flags, strict=True) if is_kept)
@@ -374,11 +375,11 @@ preludes = weighted((1, st.just(())), (5, whole_prelude))
 
 
 def scripts(lengths: Sequence[int] = (1, 10, 20, 30), *, with_xnack: bool = False) -> SearchStrategy[Script]:
-    """Scripts of about so many commands, most of them behind a prelude that makes streams and groups.
+    """Scripts of about this number of commands, most of them with a prelude that creates streams and groups.
 
     with_xnack  XNACK is among them, which Redis 8.6 does not have
     """
-    # The length is drawn first: lists of free length come out short, and short scripts find little.
+    # The length is drawn first: lists of free length tend to be short, and short scripts find little.
     one = weighted((9, command), (2, xnack)) if with_xnack else command
     bodies = st.sampled_from(lengths).flatmap(lambda n: st.lists(one, min_size=n, max_size=n + n // 2))
     requests = st.tuples(preludes, bodies).map(lambda both: _resolved([*both[0], *both[1]]))
@@ -388,7 +389,7 @@ def scripts(lengths: Sequence[int] = (1, 10, 20, 30), *, with_xnack: bool = Fals
 
 
 def _resolved(commands: Sequence[Sequence[Any]]) -> tuple[Request, ...]:
-    """Put real IDs in the place of NextId and OldId; keep timed commands in milliseconds of their own."""
+    """Replace NextId and OldId by real IDs; keep timed commands in milliseconds of their own."""
     added = [(0, 0)]
     requests = [tuple(_real_word(word, added) for word in command) for command in commands]
     return tuple(_paced(requests))
@@ -405,7 +406,7 @@ def _real_word(word: bytes | NextId | OldId, added: list[tuple[int, int]]) -> by
 
 
 def _paced(requests: Sequence[Request]) -> Sequence[Request]:
-    """With a wait behind each timed command, when the script asks for pending entries in the order of their times."""
+    """With a wait after each timed command, when the script asks for pending entries in the order of their times."""
     if not any(request[0] == b"XREADGROUP" and b"CLAIM" in request for request in requests):
         return requests
     pause = (b"DEBUG", b"SLEEP", b"0.002")

@@ -1,4 +1,4 @@
-"""Servers as subprocesses: found, started on a free port, waited for, stopped, their output kept.
+"""Servers as subprocesses: found, started on a free port, awaited, stopped, with their output kept.
 
 Environment:
 
@@ -39,7 +39,7 @@ __all__ = [
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
-# What every server of the tests is started with; a test's own directives come on top.
+# Directives for every server of the tests; a test's own directives override them.
 BASE_DIRECTIVES: Mapping[str, str] = {
     "bind": "127.0.0.1",
     "save": "",
@@ -104,7 +104,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A running server. `stop` ends it; `log_since(mark)` is what it has printed since `mark`."""
+    """A running server. `stop` ends it; `log_since(mark)` returns its output since `mark`."""
 
     def __init__(self, name: str, argv: Sequence[str], port: int, folder: Path, env: Mapping[str, str]) -> None:
         self.name = name
@@ -184,7 +184,7 @@ class Server:
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, SIGKILL when that does not help; return the exit status."""
+        """Send SIGTERM, then SIGKILL if necessary; return the exit status."""
         if self.is_running:
             self.process.send_signal(signal.SIGTERM)
             try:

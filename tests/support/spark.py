@@ -25,14 +25,14 @@ ON_BOTH = pytest.mark.parametrize(
 
 
 def random_source() -> random.Random:
-    """Chance whose seed is shown when the test fails; STREAMD_TEST_SEED gives the same again."""
+    """A random source whose seed is shown when the test fails; STREAMD_TEST_SEED repeats it."""
     seed = int(os.environ.get("STREAMD_TEST_SEED") or random.randrange(2**32))
     print(f"STREAMD_TEST_SEED={seed}")
     return random.Random(seed)
 
 
 def batches_planned(folder: Path) -> int:
-    """The batches that stand in the checkpoint."""
+    """The batches planned in the checkpoint."""
     offsets = folder / "checkpoint" / "offsets"
     numbers = (int(each.name) for each in offsets.glob("*") if each.name.isdigit())
     return max(numbers, default=-1) + 1
@@ -46,7 +46,7 @@ def wait_for_batches(folder: Path, count: int, timeout_s: float = 90) -> None:
 def session_of_its_own(
     folder: Path, options: dict[str, str], *, is_final: bool, sink: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The query in another process; killed with all that it started when the block ends."""
+    """The query in another process; killed with all its children when the block ends."""
     job = {"folder": str(folder), "options": options, "is_final": is_final, "sink": sink}
     env = python_environment()
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env["PYTHONPATH"]])

@@ -2,7 +2,7 @@
 
     python -m support.spark_query '{"folder": ..., "options": {...}, "is_final": false, "sink": null}'
 
-It goes on until it is killed; with `is_final`, it reads what there is and ends. `sink`: options of a stream to write to.
+It runs until it is killed; with `is_final`, it reads what exists and ends. `sink`: options of a stream to write to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that the data source does, with passwords, in a session that logs all it can.
+"""Everything that the data source does, with passwords, in a session with maximum logging.
 
     echo '{"ways": [{"port": ..., "password": ...}, ...], "wrong": [...]}' | python -m support.spark_secrets FOLDER
 

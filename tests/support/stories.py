@@ -1,7 +1,7 @@
-"""Stories with several connections: what each client was told, and who is left waiting, written down in order.
+"""Stories with several connections: what each client received, and who still waits, recorded in order.
 
-A story is a function of a `Stage`. It is played on two servers, and the two records must be the same. Nothing in it waits
-for a time: a step goes on when the server says that a client is blocked, or when a reply has come.
+A story is a function of a `Stage`. It is played on two servers, and the two records must be the same. Nothing in it sleeps:
+a step ends when the server reports that a client is blocked, or when a reply has come.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Stage:
         self.count_blocked(+1)
 
     def count_blocked(self, change: int) -> None:
-        """Wait until so many more (or fewer) clients are blocked: for what was sent or read by other means."""
+        """Wait until the number of blocked clients has changed by `by`: for what was sent or read by other means."""
         self._blocked += change
         self._wait_for_blocked()
 
@@ -63,13 +63,13 @@ class Stage:
         self.wire(who).send(*args)
 
     def served(self, *who: str) -> None:
-        """Each of these has been answered, or is now; they are blocked no longer."""
+        """Each of these has been answered, or is now; they are no longer blocked."""
         for one in who:
             self._told(one, self._sent[one], self.wire(one).read())
         self.count_blocked(-len(who))
 
     def still_waits(self, *who: str) -> None:
-        """None of these has been answered, though the server has done all that it was told before."""
+        """None of these has been answered, although the server has executed everything sent before."""
         self.observer.call("PING")
         for one in who:
             assert not self.wire(one).has_input(), f"{one} was answered: {show(self.wire(one).read())}"
@@ -101,7 +101,7 @@ class Stage:
         self.note(" ".join(line for line in text.split("\r\n") if line.split(":")[0] in names))
 
     def timed(self, who: str, line: str, at_least_s: float) -> None:
-        """A blocking command that must run into its time-out, not before the time."""
+        """A blocking command that must time out, and not too early."""
         started = time.monotonic()
         self.send(who, *split_line(line))
         self._told(who, self._sent[who], self.wire(who).read())
@@ -109,12 +109,12 @@ class Stage:
         assert waited >= at_least_s - 0.001, f"{self.server.name} answered after {waited:.4f} s, before {at_least_s} s"
 
     def send_lines(self, who: str, text: bytes, *, last: str = "PING") -> None:
-        """Inline commands in one piece; `last` is what a later `served` takes the reply to be of."""
+        """Inline commands in one piece; `last` is the request that a later `served` expects the reply to."""
         self._sent[who] = split_line(last)
         self.wire(who).send_bytes(text)
 
     def reads(self, who: str, count: int = 1) -> None:
-        """Record the next replies as they are."""
+        """Record the next replies without masking."""
         self.note(f"{who} read {' '.join(show(self.wire(who).read()) for _ in range(count))}")
 
     def _told(self, who: str, args: list[bytes], reply: Reply) -> Reply:

@@ -4,22 +4,23 @@ Each line of a file is one step:
 
     # text                a comment
     @server NAME VALUE    the story needs a server of its own, started with this directive (may repeat)
-    @since 7.0            the oldest real Redis that the story is true for; 8.6 when absent
-    @redis whole          a real Redis gets each request whole only: Redis 8.6.3 does not answer an error in the header of a
-                          bulk, and never says anything again, when it had to wait for bytes after the header of the array
-    @connect [NAME]       open a connection, under a name, and talk over it from here on; the file starts with one open
-    @use NAME             talk over that connection again
+    @since 7.0            the oldest real Redis for which the story holds; 8.6 when absent
+    @redis whole          a real Redis gets each request only in one piece: Redis 8.6.3 does not answer an error in the header of a
+                          bulk, and never answers again, when it had to wait for bytes after the header of the array
+    @connect [NAME]       open a named connection and use it from here on; the file starts with one open
+    @use NAME             switch to that connection
     @blocked N            wait until N clients are blocked
     > BYTES               send these bytes; nothing is added to them
     >> COMMAND            send this command, as redis-cli would send it: split into arguments, as an array of bulks
     < LINE                expect this line; its end, \r\n, is implied
     ! closed              expect the end of the connection
 
-Escapes in BYTES and LINE: `\r \n \t \a \b \\ \" \xHH`; `{"TEXT"*N}` stands for N times TEXT. In LINE, what follows from
-time, chance or the build is written `{int}` (decimal digits), `{text}` (anything up to the line's end) or `{element}` (a
-whole reply of any type and length, which is all there is in its line of the transcript); nothing else may vary.
+Escapes in BYTES and LINE: `\r \n \t \a \b \\ \" \xHH`; `{"TEXT"*N}` stands for N times TEXT. In LINE, what depends on
+time, randomness or the build is written `{int}` (decimal digits), `{text}` (anything up to the line's end) or
+`{element}` (a whole reply of any type and length, which is all there is in its line of the transcript); nothing else
+may vary.
 
-At the end of a story, every connection still open must have nothing more to say: it is sent an ECHO and must answer it.
+At the end of a story, no open connection may have anything left to read: each is sent an ECHO and must answer only that.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WILDCARD = re.compile(r"\{(int|text|element)\}")
 
 
 class TranscriptError(AssertionError):
-    """The server said something else than the transcript."""
+    """The server sent something other than the transcript."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ Cut = Callable[[bytes], Iterator[bytes]]
 class Conversation:
     """Plays the steps of one story against a server.
 
-    cut   how what is sent is cut into pieces, each sent on its own
+    cut   cuts what is sent into pieces, each sent separately
     """
 
     def __init__(self, story: Story, server: Server, cut: Cut) -> None:
@@ -141,7 +142,7 @@ class Conversation:
             wire.send("ECHO", LAST_WORD)
             said = wire.read_bytes(len(LAST_WORD) + len(b"$19\r\n\r\n"))
             if said != b"$%d\r\n%s\r\n" % (len(LAST_WORD), LAST_WORD):
-                raise TranscriptError(f"{self.story.path.name}: connection {name} had more to say: {said!r}")
+                raise TranscriptError(f"{self.story.path.name}: connection {name} had more to read: {said!r}")
 
     def perform(self, step: Step) -> None:
         if step.kind in (">", ">>"):
@@ -160,10 +161,10 @@ class Conversation:
     def send(self, data: bytes) -> None:
         wire = self.wire
         for piece in self.cut(data):
-            wire.drain()  # what a server said before it hung up would be lost with the next bytes sent
+            wire.drain()  # what a server sent before it closed the connection would be lost with the next bytes sent
             try:
                 wire.send_bytes(piece)
-            except OSError:  # it has hung up in the middle of a request; the next step says whether it should
+            except OSError:  # it closed the connection in the middle of a request; the next step says whether it should
                 return
 
     def expect(self, line: str) -> None:
@@ -193,7 +194,7 @@ class Conversation:
         return bytes(self.wire.reader.buffer[:300])
 
     def take(self, what: str) -> None:
-        """Take digits or the rest of the line from what has been said."""
+        """Take digits or the rest of the line from the input."""
         wire = self.wire
         line = wire.read_raw_line()
         match = re.match(rb"\d+" if what == "int" else rb"[^\r]+", line)

@@ -3,7 +3,7 @@
 A test against a real server compares what was on the wire, so a client that turns `+OK` and `$2 OK`, or `*-1` and
 `$-1`, into the same value is of no use. Here a reply is a tree of `Reply(kind, value)` where the kind is the type byte
 of the protocol. The reader is strict: it refuses anything that is not written in the one canonical way, so two equal
-trees have equal bytes (`encode` gives them back).
+trees have equal bytes (`encode` reproduces them).
 
     kind                  value
     + - ! = ( ,           bytes, without the line end (`=` keeps its `txt:` prefix)
@@ -11,7 +11,7 @@ trees have equal bytes (`encode` gives them back).
     :                     int
     #                     bool
     $-1  *-1  _           None: null bulk, null array, RESP3 null
-    * ~ > % |             tuple of Reply; a map is its keys and values in turn
+    * ~ > % |             tuple of Reply; a map alternates keys and values
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Reply:
         return self.kind in "-!"
 
     def plain(self) -> Any:
-        """The value as a client library would give it: bytes, int, None, list, dict for a map."""
+        """The value as a client library would return it: bytes, int, None, list, dict for a map."""
         if self.kind in ("%", "|"):
             return {_hashable(k.plain()): v.plain() for k, v in zip(self.value[::2], self.value[1::2], strict=True)}
         if self.kind in _NESTED_KINDS:
@@ -88,7 +88,7 @@ def encode(reply: Reply) -> bytes:
 
 
 def show(reply: Reply) -> str:
-    """A one-line rendering in which every type can be told from every other."""
+    """A one-line rendering in which all types are distinguishable."""
     kind, value = reply.kind, reply.value
     if kind in ("$-1", "*-1", "_"):
         return {"$-1": "null-bulk", "*-1": "null-array", "_": "null"}[kind]
@@ -204,7 +204,7 @@ def unescape(text: str) -> bytes:
 
 
 def split_line(line: str) -> list[bytes]:
-    """A command as one types it into redis-cli, split into arguments."""
+    """A command as typed into redis-cli, split into arguments."""
     args, at, line = [], 0, line.rstrip()
     while at < len(line):
         match = _TOKEN.match(line, at)
@@ -228,7 +228,7 @@ def join_line(args: Sequence[bytes]) -> str:
 
 
 class Wire:
-    """One connection to a server. Every wait has a deadline; `ConnectionClosed` when the server hung up."""
+    """One connection to a server. Every wait has a deadline; `ConnectionClosed` when the server closed it."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
         self.timeout_s = timeout_s
@@ -281,7 +281,7 @@ class Wire:
         return data
 
     def read_raw_line(self) -> bytes:
-        """Raw bytes up to and with the next line end."""
+        """Raw bytes up to and including the next line end."""
         deadline = time.monotonic() + self.timeout_s
         while b"\r\n" not in self.reader.buffer:
             self._receive(deadline)

@@ -1,10 +1,10 @@
-"""A consumer-group worker as a program: first its own backlog, then new entries, each acknowledged when it is done.
+"""A consumer-group worker as a program: first its own backlog, then new entries, each acknowledged after processing.
 
     python worker.py PORT STREAM GROUP CONSUMER [--stuck-after N]
 
 Prints one line of JSON per entry, {"phase": "backlog" or "new", "id": ..., "fields": ...}, before it acknowledges it, and
-{"phase": "waiting"} when it has worked off its backlog. With --stuck-after N it handles N entries, prints
-{"phase": "stuck"} in the middle of the next one, and sits there, as a worker does that is about to be killed.
+{"phase": "waiting"} when it has processed its backlog. With --stuck-after N it handles N entries, prints
+{"phase": "stuck"} in the middle of the next one, and waits there, to be killed.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def check_incarnation(
         )
     if next_is_there or allow_gaps or last.next_id is None:
         return
-    # XDEL records the highest ID it removed, trimming does not: so up to that ID the entry may have been deleted on purpose.
+    # XDEL records the highest ID it removed, trimming does not: so up to that ID the entry may have been deleted on
+    # purpose.
     if state.max_deleted is None or state.max_deleted < last.next_id:
         raise DataLossError(
             f"entry {format_entry_id(last.next_id)}, the first one that is not archived, has been trimmed, or the stream "

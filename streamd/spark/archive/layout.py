@@ -8,10 +8,10 @@
         _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
 
-`<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode such
-names, see the key in the column `stream`. The date is that of the entries' IDs, in UTC; entries of years that dates cannot
-hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what null is called there. Names with `_` in front are not seen by
-readers of Parquet folders.
+`<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode
+such names, see the key in the column `stream`. The date is that of the entries' IDs, in UTC; entries of years that
+dates cannot hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what null is called there. Names with `_` in
+front are not seen by readers of Parquet folders.
 
 The root is a folder of a file system that all processes see under the same name, with atomic renames: a local disk, NFS. An
 object store has no atomic rename, and is refused.

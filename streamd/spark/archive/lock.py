@@ -8,9 +8,10 @@
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.
 
-A lock that expires cannot stop its holder, which may have been suspended. So whatever the holder changes is tied to the lock:
-on the server by WATCH (`guarded`: done only if the lock is still this run's at that moment), in the archive by the order of
-what is done (see manifest.py), which is why an archiver that died on this machine can be taken over from at once.
+A lock that expires cannot stop its holder, which may have been suspended. So whatever the holder changes is tied to the
+lock: on the server by WATCH (`guarded`: done only if the lock is still this run's at that moment), in the archive by
+the order of what is done (see manifest.py), which is why an archiver that died on this machine can be taken over from
+at once.
 """
 
 from __future__ import annotations

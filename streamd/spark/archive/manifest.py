@@ -26,11 +26,11 @@ keeps them apart, and requires only that renames are atomic:
     the one that takes over 1. gets the lock   2. notes the data files that are there   3. sees that the lock is still its own
                             4. removes all pending files   5. reads the manifests   6. removes the noted files they do not name
 
-Either the rename comes before the removal of the pending file, and the new archiver finds the manifest; or it fails, because
-the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. A manifest never remains
-whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does not is refused, so
-violations of this order are detected.) Noting before step 3 makes step 6 safe however late it happens: whoever wrote a
-noted file had lost the lock by step 3, or is the archiver itself.
+Either the rename comes before the removal of the pending file, and the new archiver finds the manifest; or it fails,
+because the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. A
+manifest never remains whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does
+not is refused, so violations of this order are detected.) Noting before step 3 makes step 6 safe however late it
+happens: whoever wrote a noted file had lost the lock by step 3, or is the archiver itself.
 """
 
 from __future__ import annotations

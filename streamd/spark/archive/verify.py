@@ -48,8 +48,8 @@ def compare_with_server(
 
 
 def count_gone(written: Iterable[pa.RecordBatch], held: Iterable[pa.RecordBatch], where: str = "on the server") -> int:
-    """Walk through both, in ascending order of IDs. Returns how many are in `written` only; raises VerifyError for any in `held`
-    only, or with other fields.
+    """Walk through both, in ascending order of IDs. Returns how many are in `written` only; raises VerifyError for any
+    in `held` only, or with other fields.
 
     where  what `held` is, for the error's text
     """

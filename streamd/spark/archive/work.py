@@ -3,9 +3,9 @@
     held(...)      the lock, for as long as a block runs
     StreamWork     the steps that runs (run.py) and deletions (delete.py) share
 
-Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries.
-A rewrite is committed like everything else: new files are staged, compared with those that they replace, moved, and named by
-a manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
+Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries. A rewrite is
+committed like everything else: new files are staged, compared with those that they replace, moved, and named by a
+manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
 readers that have planned to read them.
 """
 

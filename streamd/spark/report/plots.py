@@ -1,8 +1,8 @@
 """Plots as SVG text: lines and bands over time, vertical and horizontal bars.
 
-Colours are the page's (`STYLE` names them, for light and dark), so that a plot is a few kilobytes and needs nothing else: no
-library, no font, no script. Every mark has a `<title>`, which browsers show as a tooltip and screen readers read.
-Labels may be anything: they are escaped here, and nowhere else.
+Colours are the page's (`STYLE` names them, for light and dark), so that a plot is a few kilobytes and needs nothing
+else: no library, no font, no script. Every mark has a `<title>`, which browsers show as a tooltip and screen readers
+read. Labels may be anything: they are escaped here, and nowhere else.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def find_numeric_fields(
     """Names of fields whose values are numbers (nine of ten at least), judged by a few entries at both ends of a range; the
     most frequent first.
 
-    Numbers that only count entries, with another value in each of them and rising, are left out: a line of them says nothing.
+    Numbers that only count entries, with another value in each of them and rising, are left out: a line of them says
+    nothing.
     """
     key, bounds = stream_key(stream), (format_entry_id(low), format_entry_id(high))
     first, last = connection.pipeline(

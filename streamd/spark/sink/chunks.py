@@ -1,7 +1,8 @@
 """What all deliveries have in common: rows are written chunk by chunk, each chunk in a transaction.
 
-A chunk is written whole or not at all, except for rows that the server refuses while it executes (no stream at that key,
-an ID that is not above the last one). Each chunk takes one round trip: what the next one needs is sent right after its EXEC.
+A chunk is written whole or not at all, except for rows that the server refuses while it executes (no stream at that
+key, an ID that is not above the last one). Each chunk takes one round trip: what the next one needs is sent right after
+its EXEC.
 
     WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC, WATCH marker, GET marker, MULTI | XADD ... SET marker, EXEC ...
      replies are checked       ---->|                             replies are checked       ---->|

@@ -4,9 +4,9 @@
     7 4000 9f3c2a11 3998,3999    these two of them were refused, and are still to be written
 
 Rows come in the same order whenever a batch is repeated, so it does not matter which attempt of a task wrote them. Two
-attempts that run at the same time (one was given up, but has not noticed) take turns: when the other attempt has moved the
-marker, the transaction fails, and this attempt continues where the other is. An attempt that finds the marker of a later batch
-stops. A batch that is repeated with other rows is detected by the CRC, and is an error instead of a loss.
+attempts that run at the same time (one was given up, but has not noticed) take turns: when the other attempt has moved
+the marker, the transaction fails, and this attempt continues where the other is. An attempt that finds the marker of a
+later batch stops. A batch that is repeated with other rows is detected by the CRC, and is an error instead of a loss.
 """
 
 from __future__ import annotations

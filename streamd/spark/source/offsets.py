@@ -10,11 +10,12 @@ An offset is a JSON object with sorted keys; Spark compares offsets as texts. Fo
                               "read": 1000}},            entries-added as of `at`; left out when unknown, or `added`
      "version": 1}
 
-`parts` is what the batch that ends at this offset reads of the stream, cut for its tasks: for each part its first entry, and
-the number of its entries when that is known; a part ends where the next one starts, the last one at `at`. So the
-partitions of a batch follow from the offset at its end alone, and a batch that is replayed has the same ones. It also makes
-the first batch safe: if a query dies in it, Spark asks for the initial offset again, which for `latest` is another one by
-then; what the batch reads was written down before that. A stream of which the batch reads nothing has no `parts`.
+`parts` is what the batch that ends at this offset reads of the stream, cut for its tasks: for each part its first
+entry, and the number of its entries when that is known; a part ends where the next one starts, the last one at `at`. So
+the partitions of a batch follow from the offset at its end alone, and a batch that is replayed has the same ones. It
+also makes the first batch safe: if a query dies in it, Spark asks for the initial offset again, which for `latest` is
+another one by then; what the batch reads was written down before that. A stream of which the batch reads nothing has no
+`parts`.
 
 Loss is found by comparing a Position with the StreamInfo of now (`find_loss`):
 

@@ -28,7 +28,8 @@ run: when Spark asks what comes behind an offset, everything up to it has been p
 by anything else, so entries that may have to be replayed are never acknowledged.
 
 State between polls: the connection, the streams found by the pattern, where streams start that are not in an offset yet
-(`_fresh`), positions corrected after a loss (`_corrected`), targets, and caches. None of it is essential: the process may die.
+(`_fresh`), positions corrected after a loss (`_corrected`), targets, and caches. None of it is essential: the process
+may die.
 """
 
 from __future__ import annotations
@@ -741,8 +742,8 @@ def _shares(counts: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def _corrected(position: Position, info: StreamInfo | None, is_other_stream: bool) -> Position:
-    """Where to continue after a loss. In a recreated stream: at its start if its IDs are lower than what was read, otherwise
-    after what was read, since IDs usually come from the clock."""
+    """Where to continue after a loss. In a recreated stream: at its start if its IDs are lower than what was read,
+    otherwise after what was read, since IDs usually come from the clock."""
     if info is None:
         return Position()
     if is_other_stream and info.last < position.at:

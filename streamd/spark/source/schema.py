@@ -1,9 +1,9 @@
 """The schemas of Spark: that of the default table (arrow/entry_table.py), and what a user's schema may ask for.
 
-A user's schema may have any column of the default table, in any order, some in another type (`ms decimal(20,0)`, `fields
-map<string,string>`); each other column is the value of the entry's field of that name, cast to the column's type. If several
-fields have the same name, the last one counts; a missing field is null. One string column may receive the entries that do
-not fit (`columnNameOfCorruptRecord`).
+A user's schema may have any column of the default table, in any order, some in another type (`ms decimal(20,0)`,
+`fields map<string,string>`); each other column is the value of the entry's field of that name, cast to the column's
+type. If several fields have the same name, the last one counts; a missing field is null. One string column may receive
+the entries that do not fit (`columnNameOfCorruptRecord`).
 """
 
 from __future__ import annotations

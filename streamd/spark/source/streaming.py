@@ -11,8 +11,8 @@ reading, it checks that nothing of the part was trimmed before it was read. Any 
     the part came in a single reply, which started with the first entry of the part; and the stream is still the same
     the stream still starts at or below the first entry of the part
 
-If it has fewer entries than were counted, the others were deleted one by one, which is not a loss. Otherwise entries are gone,
-or may be: DataLossError, if failOnDataLoss is set.
+If it has fewer entries than were counted, the others were deleted one by one, which is not a loss. Otherwise entries
+are gone, or may be: DataLossError, if failOnDataLoss is set.
 """
 
 from __future__ import annotations

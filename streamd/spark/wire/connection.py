@@ -7,8 +7,9 @@
     server_features(conn)    what the server is, and what it can do
 
 A Connection speaks RESP2 and blocks. It has two interfaces, not to be mixed while replies are outstanding: `command`,
-`pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled coders.
-It has its own socket instead of a client library's because the raw interface needs one, and little else is required.
+`pipeline` and `replies` decode replies to Python values; `socket_send` and `receive` move raw bytes for the compiled
+coders. It has its own socket instead of a client library's because the raw interface needs one, and little else is
+required.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def connect(options: ConnectionOptions) -> Connection:
     """Open a connection: socket, TLS, AUTH, CLIENT SETNAME, SELECT.
 
     Attempts are repeated, with growing waits, while nobody listens, the server is loading, or no Sentinel knows of a
-    primary. Raises UnreachableError when the last one failed, ServerError immediately for permanent errors (a wrong password).
+    primary. Raises UnreachableError when the last one failed, ServerError immediately for permanent errors (a wrong
+    password).
     """
     return _repeated(options, lambda: _open(options))
 

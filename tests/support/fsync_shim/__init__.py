@@ -1,13 +1,13 @@
 """Power failures and failing disks for a real server, by a small library that is preloaded into it (shim.c).
 
-    power = PowerLoss(folder, scratch)           before the server starts: what is in `folder` now is safe
+    power = PowerLoss(folder, scratch)           before the server starts: the current contents of `folder` are safe
     ... start a server with power.environment() in `folder` ...
     power.rules("fsync 5 1+")                    from now on each sync fails with EIO; power.rules() ends that
     ... kill it ...
-    power.happen()                               `folder` is now what a disk would hold that kept nothing but what was synced
+    power.happen()                               `folder` is now what a disk would hold that kept only what was synced
 
-The strictest disk is played: a name counts only since its directory was synced, a byte only since its file was, and what
-was never synced is gone. A disk may keep more than that; it must be enough.
+The strictest disk is simulated: a name exists only once its directory was synced, a byte only once its file was, and what
+was never synced is lost. A real disk may keep more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).with_name("shim.c")
 
 
 def find_compiler() -> str | None:
-    """A C compiler, or None: then the shim cannot be had. It is for Linux only."""
+    """A C compiler, or None: then the shim cannot be built. Linux only."""
     return (shutil.which("cc") or shutil.which("gcc")) if sys.platform == "linux" else None
 
 
@@ -90,13 +90,13 @@ class PowerLoss:
         }
 
     def rules(self, *lines: str) -> None:
-        """Let calls fail from now on, as the head of shim.c says; without lines, let everything work again."""
+        """Make calls fail from now on, as described at the head of shim.c; without lines, let everything work again."""
         fresh = self._control.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines))
         fresh.replace(self._control)
 
     def renew(self) -> None:
-        """What is in the folder now is safe, and nothing is known any more; before another server starts."""
+        """Treat the current contents as safe and forget earlier calls; before another server starts."""
         self._log.unlink(missing_ok=True)
         for path in self._kept.iterdir():
             path.unlink()
@@ -125,7 +125,7 @@ class PowerLoss:
         return disk
 
     def happen(self) -> None:
-        """Make the folder what is safe. The server must be dead; children that it left end here."""
+        """Reduce the folder to what is safe. The server must be dead; its remaining children are killed."""
         for pid in self._processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -144,7 +144,7 @@ class PowerLoss:
         self._restore(self.folder, top, disk, contents, folders)
 
     def _processes(self) -> list[int]:
-        """Those that work in the folder."""
+        """Processes whose working directory is the folder."""
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
