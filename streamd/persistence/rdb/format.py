@@ -1,4 +1,6 @@
-"""What writer and reader of RDB must agree on: opcodes, types, the forms of the releases, options.
+"""What writer and reader of RDB must agree on: the forms of the releases, options, what types are called.
+
+The numbers of opcodes and types are in `codes`.
 
     file      REDIS 0013 | aux fields | per database: SELECTDB, RESIZEDB, keys | EOF | checksum, 8 bytes little endian
     key       [EXPIRETIME_MS] [IDLE] type, key, value
@@ -6,7 +8,7 @@
     string    length, bytes | c0 c1 c2: an integer of 1, 2, 4 bytes, little endian | c3 length length LZF
     payload   type, value | version, 2 bytes | checksum, 8 bytes          of DUMP and RESTORE; little endian
 
-The stream's own layout is drawn in rdb_write.
+The stream's own layout is drawn in write.pyx.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from streamd.engine.idempotency import IdempotencyRegistry
+from streamd.persistence.rdb import codes
 
 __all__ = [
     "DEFAULT_FORM",
@@ -35,22 +38,34 @@ NEWEST_VERSION = 15
 
 # --- Types -----------------------------------------------------------------------------------------------------------
 
-STREAM_TYPES = (15, 19, 21, 26, 27)
+STREAM_TYPES = (codes.TYPE_STREAM, codes.TYPE_STREAM_2, codes.TYPE_STREAM_3, codes.TYPE_STREAM_4, codes.TYPE_STREAM_5)
 """Types of streams, each with what the one before has and more: since Redis 5.0, 7.0, 7.2, 8.6, 8.8."""
 
-TYPE_NAMES = {
-    0: "string",
-    1: "list", 10: "list", 14: "list", 18: "list",
-    2: "set", 11: "set", 20: "set",
-    3: "sorted set", 5: "sorted set", 12: "sorted set", 17: "sorted set",
-    4: "hash", 9: "hash", 13: "hash", 16: "hash", 22: "hash", 23: "hash", 24: "hash", 25: "hash",
-    6: "module value", 7: "module value",
-    15: "stream", 19: "stream", 21: "stream", 26: "stream", 27: "stream",
-    28: "array", 29: "hash", 30: "hash", 31: "hash", 32: "hash",
+_NAMES = {
+    "STRING": "string", "LIST": "list", "SET": "set", "SORTED_SET": "sorted set", "HASH": "hash", "STREAM": "stream",
+    "MODULE": "module value", "ARRAY": "array",
 }  # fmt: skip
+"""What values are called, by the first words of their types' names."""
+
+
+def _name_of(type_name: str) -> str:
+    words = type_name.removeprefix("TYPE_")
+    return next(name for start, name in _NAMES.items() if words.startswith(start))
+
+
+TYPE_NAMES = {number: _name_of(name) for name, number in vars(codes).items() if name.startswith("TYPE_")}
 """What the type bytes of a file stand for."""
 
-UNKNOWN_LAYOUTS = frozenset({6, 28, 29, 30, 31, 32})
+UNKNOWN_LAYOUTS = frozenset(
+    {
+        codes.TYPE_MODULE_PRERELEASE,
+        codes.TYPE_ARRAY,
+        codes.TYPE_HASH_TEMPLATE,
+        codes.TYPE_HASH_TEMPLATE_2,
+        codes.TYPE_HASH_TEMPLATE_3,
+        codes.TYPE_HASH_TEMPLATE_4,
+    }
+)
 """Types whose values cannot be passed over: module values of a pre-release; arrays and hashes with templates of 8.8, 8.10."""
 
 # --- Forms -----------------------------------------------------------------------------------------------------------
@@ -70,11 +85,15 @@ class Form:
     @property
     def has_xnack(self) -> bool:
         """Whether that release knows XNACK, and pending entries that nobody owns."""
-        return self.stream_type >= 27
+        return self.stream_type >= codes.TYPE_STREAM_5
 
 
 FORMS = {
-    "8.10": Form(15, 27), "8.8": Form(14, 27), "8.6": Form(13, 26), "7.2": Form(11, 21), "7.0": Form(10, 19),
+    "8.10": Form(15, codes.TYPE_STREAM_5),
+    "8.8": Form(14, codes.TYPE_STREAM_5),
+    "8.6": Form(13, codes.TYPE_STREAM_4),
+    "7.2": Form(11, codes.TYPE_STREAM_3),
+    "7.0": Form(10, codes.TYPE_STREAM_2),
 }  # fmt: skip
 """The forms that can be written, by the first release that can read them."""
 

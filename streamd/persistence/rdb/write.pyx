@@ -54,6 +54,9 @@ from streamd.engine.pel cimport (
 from streamd.engine.rax cimport rax_first, rax_higher, store_be64
 from streamd.engine.stream cimport Stream, StreamNode
 from streamd.heap cimport free as heap_free
+from streamd.persistence.rdb.codes cimport (
+    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_IDLE, OP_RESIZE, OP_SELECT, TYPE_STRING,
+)
 from streamd.persistence.rdb.lzf cimport LzfTable, lzf_compress
 
 from streamd import REDIS_VERSION
@@ -63,15 +66,6 @@ from streamd.persistence.rdb.format import FORMS, Losses, WriteOptions
 __all__ = ["RdbWriter", "dump_value"]
 
 cdef enum:
-    OP_AUX = 250
-    OP_RESIZE = 251
-    OP_EXPIRE_MS = 252
-    OP_SELECT = 254
-    OP_IDLE = 248
-    OP_FREQUENCY = 249
-    OP_END = 255
-    TYPE_STRING = 0
-
     HAND_OVER = 1 << 18        # bytes that are gathered before the file gets them
     FIRST_ROOM = 1 << 12
     LONGEST_NUMBER = 11        # bytes of a string that may be written as an integer
