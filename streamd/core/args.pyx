@@ -2,11 +2,12 @@
 """Arguments of requests, read by handlers: integers, IDs, option words. No state, no replies."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, UINT64_MAX
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strlen
 
 from streamd import entry_id
 from streamd.engine.ids cimport StreamID
+from streamd.numbers cimport read_int64
 from streamd.errors import CommandError, InvalidIDError, NotIntegerError
 
 __all__ = ["integer", "is_option", "parse_timeout", "stream_id", "word"]
@@ -55,48 +56,11 @@ cdef int require_id(bytes text, StreamID *out, unsigned long long missing_seq=0)
 
 
 cdef bint parse_int64(bytes text, long long *out) noexcept:
-    """Read the canonical decimal form of a signed 64-bit integer; False when it is anything else.
-
-    Canonical: no leading zero, no `+`, no `-0`, no white space, as Redis's own test for integers.
-    """
-    cdef const char *p = PyBytes_AS_STRING(text)
-    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
-    cdef bint negative = False
-    cdef unsigned long long value
-    cdef unsigned int digit
-    if n == 0 or n > 20:
+    """Read the canonical decimal form of a signed 64-bit integer; False when it is anything else."""
+    cdef int64_t value
+    if not read_int64(PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &value):
         return False
-    if n == 1 and p[0] == b'0':
-        out[0] = 0
-        return True
-    if p[0] == b'-':
-        negative = True
-        p += 1
-        n -= 1
-        if n == 0:
-            return False
-    if not b'1' <= p[0] <= b'9':
-        return False
-    value = <unsigned int>(p[0] - c'0')
-    p += 1
-    n -= 1
-    while n:
-        if not b'0' <= p[0] <= b'9':
-            return False
-        digit = <unsigned int>(p[0] - c'0')
-        if value > (UINT64_MAX - digit) // 10:
-            return False
-        value = value * 10 + digit
-        p += 1
-        n -= 1
-    if negative:
-        if value > (<unsigned long long>1 << 63):
-            return False
-        out[0] = <long long>(0 - value)
-    else:
-        if value >= (<unsigned long long>1 << 63):
-            return False
-        out[0] = <long long>value
+    out[0] = value
     return True
 
 

@@ -45,9 +45,10 @@ from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetIte
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_Hash
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 from streamd.heap cimport free, realloc
+from streamd.numbers cimport leading_zeros, read_int64
 
 from random import randrange
 from sys import getsizeof
@@ -78,7 +79,6 @@ cdef extern from *:
     }
     """
     PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
-    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept nogil
 
 __all__ = [
     "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
@@ -149,25 +149,9 @@ cdef KeyspaceListener NOBODY = KeyspaceListener()
 
 
 cdef bint is_integer(bytes text) noexcept:
-    """Whether a string reads as a signed 64-bit integer in its one canonical form."""
-    cdef const char *p = PyBytes_AS_STRING(text)
-    cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
-    cdef uint64_t value = 0
-    cdef bint negative = n > 0 and p[0] == b'-'
-    if negative:
-        p += 1
-        n -= 1
-    if n == 0 or n > 19:
-        return False
-    if p[0] == b'0':
-        return n == 1 and not negative
-    while n:
-        if not b'0' <= p[0] <= b'9':
-            return False
-        value = value * 10 + <unsigned char>(p[0] - c'0')  # nineteen digits are below 2**64
-        p += 1
-        n -= 1
-    return value <= (<uint64_t>1 << 63) - (0 if negative else 1)
+    """Whether a string reads as a signed 64-bit integer in canonical form."""
+    cdef int64_t value
+    return read_int64(PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &value)
 
 
 @cython.final

@@ -3,6 +3,11 @@
 
 from libc.stdint cimport UINT64_MAX, uint64_t
 
+from streamd.numbers cimport INT64_ROOM, put_uint64
+
+cdef enum:
+    ID_ROOM = 2 * INT64_ROOM + 1       # characters of any ID at most
+
 
 cdef struct StreamID:
     uint64_t ms
@@ -51,3 +56,10 @@ cdef inline bint id_decrement(StreamID *id) noexcept nogil:
     else:
         return False
     return True
+
+
+cdef inline size_t put_id(char *p, StreamID id) noexcept nogil:
+    """Write an ID as `ms-seq` at p, at most ID_ROOM characters; returns how many."""
+    cdef size_t n = put_uint64(p, id.ms)
+    p[n] = c'-'
+    return n + 1 + put_uint64(p + n + 1, id.seq)

@@ -7,6 +7,8 @@ The readers trust the bytes that they walk: bytes from outside go through lp_val
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from streamd.numbers cimport read_int64
+
 
 cdef enum:
     LP_HEADER = 6              # bytes before the first element
@@ -25,7 +27,6 @@ cdef struct LpValue:
 
 # --- Writing: no function checks for room -----------------------------------------------------------------------------
 
-cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil    # is it a canonical int64?
 cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil                 # returns the end of what was written
 cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil  # as a string, always
 cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil        # as an integer when it reads as one
@@ -188,4 +189,4 @@ cdef inline bint lp_equals(const LpValue *value, const uint8_t *s, size_t n) noe
     cdef int64_t number
     if value.data is not NULL:
         return value.length == n and memcmp(value.data, s, n) == 0
-    return lp_parse_int(s, n, &number) and number == value.number
+    return read_int64(<const char *>s, n, &number) and number == value.number

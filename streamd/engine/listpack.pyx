@@ -26,44 +26,15 @@ stream.pyx for everything; Python only for tests, through `encode`, `decode` and
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from streamd.heap cimport free, malloc
+from streamd.numbers cimport read_int64
 from libc.string cimport memcpy, memmove
 
 __all__ = ["convert", "decode", "decode_backwards", "encode", "replace_int", "validate"]
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
-
-
-cdef bint lp_parse_int(const uint8_t *p, size_t n, int64_t *out) noexcept nogil:
-    """Read `n` bytes as an int64 in canonical decimal form; False when they are anything else."""
-    cdef const uint8_t *end = p + n
-    cdef uint64_t value = 0
-    cdef uint64_t limit = <uint64_t>INT64_MAX
-    cdef unsigned int digit
-    cdef bint negative
-    if n == 0 or n > 20:
-        return False
-    if n == 1 and p[0] == c'0':
-        out[0] = 0
-        return True
-    negative = p[0] == c'-'
-    if negative:
-        limit += 1
-        p += 1
-    if p == end or not c'1' <= p[0] <= c'9' or end - p > 19:
-        return False
-    while p < end:     # nineteen digits cannot overflow
-        digit = <unsigned int>p[0] - c'0'
-        if digit > 9:
-            return False
-        value = value * 10 + digit
-        p += 1
-    if value > limit:
-        return False
-    out[0] = <int64_t>(0 - value) if negative else <int64_t>value
-    return True
 
 
 cdef inline uint8_t *put_backlen(uint8_t *p, uint64_t n) noexcept nogil:
@@ -147,7 +118,7 @@ cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nog
 
 cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil:
     cdef int64_t number
-    if lp_parse_int(s, n, &number):
+    if read_int64(<const char *>s, n, &number):
         return lp_put_int(p, number)
     return lp_put_string(p, s, n)
 
@@ -365,7 +336,7 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
     cdef Py_ssize_t _i
     cdef list values = decode(listpack)
     cdef bytes text = values[index]
-    if not lp_parse_int(<const uint8_t *>PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &old):
+    if not read_int64(PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &old):
         raise ValueError("no integer there")
     lp = <uint8_t *>malloc(size + LP_ROOM)
     if lp is NULL:

@@ -12,7 +12,8 @@ there is one.
 
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from streamd.protocol.reply cimport ReplyWriter, put_int64
+from streamd.numbers cimport put_digits, put_int64
+from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.client cimport MONITORING, Client
 from streamd.core.execute cimport HAS_MONITORS, Dispatcher
 
@@ -82,16 +83,11 @@ cdef int write_head(ReplyWriter line, bytes place) except -1:
     cdef timespec now
     cdef char *out = line.grow(HEADER)
     cdef size_t used
-    cdef long micros
-    cdef int digit
     clock_gettime(CLOCK_REALTIME, &now)
     out[0] = c'+'
     used = 1 + put_int64(out + 1, now.tv_sec)
     out[used] = c'.'
-    micros = now.tv_nsec // 1000
-    for digit in range(6, 0, -1):
-        out[used + digit] = c'0' + <char>(micros % 10)
-        micros //= 10
+    put_digits(out + used + 1, <unsigned long long>now.tv_nsec // 1000, 6)
     line.length += used + 7
     return line.raw_c(<const char *>place, len(place))
 

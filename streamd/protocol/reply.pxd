@@ -69,8 +69,3 @@ cdef class ReplyWriter:
 
 
 cpdef int give_back_idle_blocks() except -1
-
-
-# Digits, for modules that write into room they reserved with `grow` themselves.
-cdef size_t put_uint64(char *p, uint64_t value) noexcept nogil     # the decimal digits, 1 to 20; returns how many
-cdef size_t put_int64(char *p, int64_t value) noexcept nogil       # 1 to 20 characters

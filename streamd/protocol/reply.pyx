@@ -23,9 +23,11 @@ The writer never checks that the elements of an aggregate are as many as its hea
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf, isnan
-from libc.stdint cimport SIZE_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, int64_t, uint64_t
 from streamd.heap cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memmove
+
+from streamd.numbers cimport count_digits, put_digits, put_line, put_uint64
 
 __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
@@ -87,86 +89,7 @@ cpdef int give_back_idle_blocks() except -1:
     return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks))
 
 
-# --- Digits ---------------------------------------------------------------------------------------------------------
-
-cdef extern from *:
-    """
-    static const char streamd_digit_pairs[] =
-        "00010203040506070809" "10111213141516171819" "20212223242526272829" "30313233343536373839"
-        "40414243444546474849" "50515253545556575859" "60616263646566676869" "70717273747576777879"
-        "80818283848586878889" "90919293949596979899";
-    static const unsigned long long streamd_powers_of_ten[] = {
-        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
-        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000,
-        1000000000000000000, 10000000000000000000u };
-    """
-    const char *DIGIT_PAIRS "streamd_digit_pairs"
-    const unsigned long long *POWERS_OF_TEN "streamd_powers_of_ten"
-    int leading_zeros "__builtin_clzll"(unsigned long long value) noexcept nogil
-
-
-cdef inline size_t count_digits(uint64_t value) noexcept nogil:
-    # 1233 / 4096 is log10(2), near enough: a number of b bits has that many digits, or one more.
-    cdef size_t digits = <size_t>((64 - leading_zeros(value | 1)) * 1233) >> 12
-    return digits + ((value | 1) >= POWERS_OF_TEN[digits])
-
-
-cdef inline void put_pair(char *p, uint32_t pair) noexcept nogil:
-    memcpy(p, DIGIT_PAIRS + 2 * pair, 2)
-
-
-cdef inline void put_digits(char *p, uint64_t value, size_t n) noexcept nogil:
-    """Write the n digits of `value`, from the right: eight at a time, then two, then one."""
-    cdef uint32_t low, high
-    while n > 8:
-        low = <uint32_t>(value % 100000000)
-        value //= 100000000
-        n -= 8
-        high = low // 10000
-        low %= 10000
-        put_pair(p + n, high // 100)
-        put_pair(p + n + 2, high % 100)
-        put_pair(p + n + 4, low // 100)
-        put_pair(p + n + 6, low % 100)
-    low = <uint32_t>value
-    while n > 1:
-        n -= 2
-        put_pair(p + n, low % 100)
-        low //= 100
-    if n:
-        p[0] = <char>(48 + low)
-
-
-cdef size_t put_uint64(char *p, uint64_t value) noexcept nogil:
-    """Write the decimal digits of `value` at p, at most 20; return how many."""
-    cdef size_t n = count_digits(value)
-    put_digits(p, value, n)
-    return n
-
-
-cdef size_t put_int64(char *p, int64_t value) noexcept nogil:
-    """Write `value` in decimal at p, at most 20 characters; return how many."""
-    if value >= 0:
-        return put_uint64(p, <uint64_t>value)
-    p[0] = c'-'
-    return 1 + put_uint64(p + 1, 0 - <uint64_t>value)      # unsigned, so that the smallest value has a negative
-
-
-cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
-    """Write marker, number and line end, such as `*12\\r\\n`; return how many bytes, at most 23."""
-    cdef size_t n
-    p[0] = marker
-    if 0 <= value <= 9:
-        p[1] = <char>(48 + value)
-        n = 2
-    elif 10 <= value <= 99:
-        put_pair(p + 1, <uint32_t>value)
-        n = 3
-    else:
-        n = 1 + put_int64(p + 1, value)
-    p[n] = c'\r'
-    p[n + 1] = c'\n'
-    return n + 2
+# --- Numbers -------------------------------------------------------------------------------------------------------
 
 
 cdef bytes format_double(double value):

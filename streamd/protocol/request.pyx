@@ -33,10 +33,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memmove
 
 from streamd.heap cimport free, malloc, realloc
+from streamd.numbers cimport read_int64
 
 from streamd.errors import ProtocolError, one_line
 from streamd.protocol.inline import split_line
@@ -72,11 +73,11 @@ DEFAULT_MAX_BULK_LEN = 512 * 1024 * 1024
 
 # --- Numbers --------------------------------------------------------------------------------------------------------
 
-cdef inline const char *short_number(const char *p, const char *end, long long *out) noexcept nogil:
+cdef inline const char *short_number(const char *p, const char *end, int64_t *out) noexcept nogil:
     """Read a number of one to nine canonical digits that CR and one more byte follow; where the CR is, else NULL."""
     cdef const char *q = p
     cdef const char *stop = end - 1 if end - p <= 10 else p + 10
-    cdef long long value = 0
+    cdef int64_t value = 0
     while q < stop and c'0' <= q[0] <= c'9':
         value = value * 10 + (q[0] - c'0')
         q += 1
@@ -84,25 +85,6 @@ cdef inline const char *short_number(const char *p, const char *end, long long *
         return NULL
     out[0] = value
     return q
-
-
-cdef bint parse_number(const char *p, Py_ssize_t n, long long *out) noexcept nogil:
-    """Read a canonical decimal integer of n characters; False for leading zeros, `+`, `-0`, blanks, or an overflow."""
-    cdef bint negative = n > 1 and p[0] == c'-'
-    cdef unsigned long long value = 0
-    if negative:
-        p += 1
-        n -= 1
-    if n < 1 or n > 19 or (p[0] == c'0' and (n > 1 or negative)):
-        return False
-    while n:
-        if not c'0' <= p[0] <= c'9':
-            return False
-        value = value * 10 + <unsigned int>(p[0] - c'0')     # 19 digits never overflow 64 bits
-        p += 1
-        n -= 1
-    out[0] = <long long>(0 - value if negative else value)
-    return value < <unsigned long long>1 << 63 or (negative and value == <unsigned long long>1 << 63)
 
 
 # --- Words seen lately ----------------------------------------------------------------------------------------------
@@ -140,7 +122,7 @@ cdef inline PyObject **place_of(uint64_t head, uint64_t tail, Py_ssize_t n) noex
     return &recent[head >> (64 - RECENT_BITS)]
 
 
-cdef inline bint is_word(PyObject *word, uint64_t head, uint64_t tail, Py_ssize_t n) noexcept:
+cdef inline bint has_ends(PyObject *word, uint64_t head, uint64_t tail, Py_ssize_t n) noexcept:
     """Whether a kept word, or NULL, is the one of n bytes with these ends."""
     cdef uint64_t word_head = 0, word_tail = 0
     if word == NULL or bytes_size(word) != n:
@@ -159,7 +141,7 @@ cdef inline PyObject *find_or_keep(const char *p, Py_ssize_t n) except NULL:
     ends_of(p, n, &head, &tail)
     place = place_of(head, tail, n)
     word = place[0]
-    if not is_word(word, head, tail, n):
+    if not has_ends(word, head, tail, n):
         word = new_bytes(p, n)
         Py_XDECREF(place[0])
         place[0] = word
@@ -183,7 +165,7 @@ def forget_words(list words not None):
             ends_of(PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word), &head, &tail)
             place = place_of(head, tail, PyBytes_GET_SIZE(word))
             kept = place[0]
-            if is_word(kept, head, tail, PyBytes_GET_SIZE(word)):
+            if has_ends(kept, head, tail, PyBytes_GET_SIZE(word)):
                 place[0] = NULL
                 Py_XDECREF(kept)
 
@@ -467,7 +449,7 @@ cdef class RequestParser:
     cdef int read_count(self) except -1:
         """Read `*<n>` and begin a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
         cdef const char *line = self.input + self.pos
-        cdef long long count = 0
+        cdef int64_t count = 0
         cdef Py_ssize_t length
         cdef const char *end = short_number(line + 1, self.input + self.size, &count)
         if end != NULL:
@@ -476,7 +458,7 @@ cdef class RequestParser:
             length = self.find_line_end(True, "ERR Protocol error: too big mbulk count string")
             if length < 0:
                 return MORE
-            if not parse_number(line + 1, length - 1, &count) or count > MAX_COUNT:
+            if not read_int64(line + 1, <size_t>(length - 1), &count) or count > MAX_COUNT:
                 self.fail("ERR Protocol error: invalid multibulk length")
         if count > STRANGER_COUNT and not self.authenticated:
             self.fail("ERR Protocol error: unauthenticated multibulk length")
@@ -492,7 +474,7 @@ cdef class RequestParser:
         """Read `$<n>`; False when the line is not complete."""
         cdef const char *line = self.input + self.pos
         cdef const char *end = NULL
-        cdef long long length = 0
+        cdef int64_t length = 0
         cdef Py_ssize_t line_length
         if self.size - self.pos > 3 and line[0] == c'$':
             end = short_number(line + 1, self.input + self.size, &length)
@@ -504,7 +486,7 @@ cdef class RequestParser:
                 return False
             if line[0] != c'$':
                 self.fail(f"ERR Protocol error: expected '$', got '{one_line(line[:1])}'")
-            if not parse_number(line + 1, line_length - 1, &length) or length < 0:
+            if not read_int64(line + 1, <size_t>(line_length - 1), &length) or length < 0:
                 length = -1
         if not 0 <= length <= self.max_bulk_len:
             self.fail("ERR Protocol error: invalid bulk length")

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What stream commands have in common in their arguments. See stream_args.pyx."""
+"""What stream commands have in common in their arguments. See arguments.pyx."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint64_t

@@ -12,9 +12,10 @@ from streamd.core.args cimport is_word, parse_int64, require_id
 from streamd.core.context cimport Context
 from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.group cimport Consumer, Group
-from streamd.engine.ids cimport StreamID, id_decrement, id_increment, make_id
+from streamd.engine.ids cimport ID_ROOM, StreamID, id_decrement, id_increment, make_id, put_id
 from streamd.engine.pel cimport PelRecord, zone_place
 from streamd.engine.stream cimport ACKED, DELREF, KEEPREF, RefPolicy, Stream
+from streamd.numbers cimport INT64_ROOM, put_uint64
 
 from streamd.engine.group import UNOWNED_MARK
 from streamd.errors import CommandError, NoGroupError, OptionSyntaxError, WrongTypeError, printable
@@ -158,34 +159,14 @@ cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1:
 
 # --- Effects --------------------------------------------------------------------------------------------------------
 
-cdef enum:
-    NUMBER_SIZE = 20           # digits of the greatest number
-
-
-cdef char *put_before(char *end, uint64_t number) noexcept nogil:
-    """Write the digits of a number so that they end before `end`; returns where they begin."""
-    while True:
-        end -= 1
-        end[0] = <char>(c'0' + <int>(number % 10))
-        number //= 10
-        if number == 0:
-            return end
-
-
 cdef bytes id_text(StreamID id):
-    cdef char text[2 * NUMBER_SIZE + 1]
-    cdef char *end = text + sizeof(text)
-    cdef char *p = put_before(end, id.seq) - 1
-    p[0] = c'-'
-    p = put_before(p, id.ms)
-    return PyBytes_FromStringAndSize(p, end - p)
+    cdef char text[ID_ROOM]
+    return PyBytes_FromStringAndSize(text, <Py_ssize_t>put_id(text, id))
 
 
 cdef bytes number_text(uint64_t number):
-    cdef char text[NUMBER_SIZE]
-    cdef char *end = text + sizeof(text)
-    cdef char *p = put_before(end, number)
-    return PyBytes_FromStringAndSize(p, end - p)
+    cdef char text[INT64_ROOM]
+    return PyBytes_FromStringAndSize(text, <Py_ssize_t>put_uint64(text, number))
 
 
 cdef int propagate_pending(

@@ -41,7 +41,7 @@ cdef inline bytes argument(list args, Py_ssize_t i):
     return <bytes>PyList_GET_ITEM(args, i)
 
 
-cdef inline bint is_char(bytes text, char c) noexcept:
+cdef inline bint is_char_before_nul(bytes text, char c) noexcept:
     """Whether the text is this character; a NUL byte ends it, as Redis looks at it."""
     cdef const char *p = PyBytes_AS_STRING(text)
     return p[0] == c and p[1] == 0
@@ -82,7 +82,7 @@ cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *o
     while i < argc:
         word = argument(args, i)
         left = argc - i - 1
-        if is_xadd and is_char(word, c'*'):
+        if is_xadd and is_char_before_nul(word, c'*'):
             out.id_at = i
             break
         if left and (is_word(word, b"MAXLEN") or is_word(word, b"MINID")):
@@ -124,8 +124,8 @@ cdef Py_ssize_t parse_threshold(list args, Py_ssize_t i, TrimRule *out) except -
     cdef bytes following = argument(args, i + 1)
     if out.strategy != TRIM_NONE:
         raise CommandError("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")
-    if i + 2 < PyList_GET_SIZE(args) and (is_char(following, c'~') or is_char(following, c'=')):
-        out.approximate = is_char(following, c'~')
+    if i + 2 < PyList_GET_SIZE(args) and (is_char_before_nul(following, c'~') or is_char_before_nul(following, c'=')):
+        out.approximate = is_char_before_nul(following, c'~')
         i += 1
     i += 1
     if by_id:
@@ -272,7 +272,7 @@ def xadd(Context ctx not None, list args not None):
     cdef Py_ssize_t fields
     cdef bytes pid = None, iid = None
     memset(&options, 0, sizeof(options))
-    if is_char(argument(args, 2), c'*'):
+    if is_char_before_nul(argument(args, 2), c'*'):
         options.id_at = 2
     else:
         parse_options(args, True, ctx.is_replaying, &options)

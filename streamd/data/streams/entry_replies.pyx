@@ -7,13 +7,14 @@ any size costs no more than its own bytes. When there is no memory, MemoryError 
 dispatcher drops what a failed command has written.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from streamd.engine.ids cimport StreamID
 from streamd.engine.listpack cimport LpValue
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_find, cursor_next, cursor_pair, cursor_seek
-from streamd.protocol.reply cimport SMALL_REPLY, ReplyWriter, put_int64, put_uint64
+from streamd.numbers cimport INT64_ROOM, put_int64, put_line
+from streamd.protocol.reply cimport SMALL_REPLY, ReplyWriter
 
 __all__: list[str] = []
 
@@ -23,18 +24,13 @@ cdef enum:
     ELEMENT_ROOM = 32
 
 
-cdef inline char *put_header(char *p, char marker, uint64_t n) noexcept nogil:
-    """Write a marker, a number and CR LF; returns the end."""
-    p[0] = marker
-    if n < 10:
-        p[1] = <char>(c'0' + n)
-        p += 2
-    elif n < 100:
-        p[1] = <char>(c'0' + n / 10)
-        p[2] = <char>(c'0' + n % 10)
-        p += 3
-    else:
-        p += 1 + put_uint64(p + 1, n)
+cdef char *put_integer(char *p, int64_t number) noexcept nogil:
+    """Write an integer as a bulk string; returns the end."""
+    cdef char digits[INT64_ROOM]
+    cdef size_t n = put_int64(digits, number)
+    p += put_line(p, c'$', <int64_t>n)
+    memcpy(p, digits, n)
+    p += n
     p[0] = c'\r'
     p[1] = c'\n'
     return p + 2
@@ -42,17 +38,11 @@ cdef inline char *put_header(char *p, char marker, uint64_t n) noexcept nogil:
 
 cdef inline char *put_element(char *p, const LpValue *value) noexcept nogil:
     """Write an element as a bulk string; returns the end."""
-    cdef char digits[24]
-    cdef size_t n
-    if value.data is not NULL:
-        n = value.length
-        p = put_header(p, c'$', n)
-        memcpy(p, value.data, n)
-    else:
-        n = put_int64(digits, value.number)
-        p = put_header(p, c'$', n)
-        memcpy(p, digits, n)
-    p += n
+    if value.data is NULL:
+        return put_integer(p, value.number)
+    p += put_line(p, c'$', <int64_t>value.length)
+    memcpy(p, value.data, value.length)
+    p += value.length
     p[0] = c'\r'
     p[1] = c'\n'
     return p + 2
@@ -67,7 +57,7 @@ cdef int write_fields(ReplyWriter reply, StreamCursor *cursor) except -1:
     cdef char *p = reply.grow(SMALL_REPLY)
     cdef const char *stop = reply.data + reply.capacity
     cdef size_t room
-    p = put_header(p, c'*', 2 * cursor.pairs)
+    p += put_line(p, c'*', <int64_t>(2 * cursor.pairs))
     while cursor.pairs_left:
         cursor_pair(cursor, &field, &value)
         room = room_for(&field) + room_for(&value)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What is to be written to the append-only file next. See aof_buffer.pyx."""
+"""What is to be written to the append-only file next. See buffer.pyx."""
 
 cimport cython
 from cpython.object cimport PyObject

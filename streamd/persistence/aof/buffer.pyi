@@ -1,8 +1,6 @@
 from typing import final
 
-__all__ = ["AofBuffer", "encode_command"]
-
-def encode_command(args: list[bytes]) -> bytes: ...
+__all__ = ["AofBuffer"]
 
 @final
 class AofBuffer:

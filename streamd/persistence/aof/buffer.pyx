@@ -21,7 +21,9 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
-__all__ = ["AofBuffer", "encode_command"]
+from streamd.numbers cimport LINE_ROOM, put_line
+
+__all__ = ["AofBuffer"]
 
 cdef enum:
     FIRST_CAPACITY = 16 * 1024
@@ -53,36 +55,14 @@ cdef int buffer_put(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
     return 0
 
 
-cdef inline char *write_count(char *out, char mark, unsigned long long n) noexcept nogil:
-    """Write `mark`, the number, CR and LF: at most 23 bytes; the end of it."""
-    cdef char digits[20]
-    cdef int at = 20
-    out[0] = mark
-    out += 1
-    if n < 10:
-        out[0] = <char>(c'0' + n)
-        out += 1
-    else:
-        while n:
-            at -= 1
-            digits[at] = <char>(c'0' + n % 10)
-            n //= 10
-        memcpy(out, digits + at, <size_t>(20 - at))
-        out += 20 - at
-    out[0] = c'\r'
-    out[1] = c'\n'
-    return out + 2
-
-
 cdef int buffer_put_count(ByteBuffer *buffer, char mark, unsigned long long n) except -1:
-    cdef char *out = buffer_room(buffer, 24)
-    buffer.size += write_count(out, mark, n) - out
+    buffer.size += put_line(buffer_room(buffer, LINE_ROOM), mark, <long long>n)
     return 0
 
 
 cdef int buffer_put_bulk(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
-    cdef char *start = buffer_room(buffer, n + 26)
-    cdef char *out = write_count(start, c'$', <unsigned long long>n)
+    cdef char *start = buffer_room(buffer, n + LINE_ROOM + 2)
+    cdef char *out = start + put_line(start, c'$', n)
     memcpy(out, p, <size_t>n)
     out += n
     out[0] = c'\r'
@@ -94,7 +74,7 @@ cdef int buffer_put_bulk(ByteBuffer *buffer, const char *p, Py_ssize_t n) except
 cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
     """Add a request; `args` are bytes objects, at least one."""
     cdef Py_ssize_t n = PyList_GET_SIZE(args)
-    cdef Py_ssize_t wanted = 24
+    cdef Py_ssize_t wanted = LINE_ROOM
     cdef Py_ssize_t i
     cdef Py_ssize_t length
     cdef char *start
@@ -102,12 +82,12 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
     for i in range(n):
         if not isinstance(<object>PyList_GET_ITEM(args, i), bytes):
             raise TypeError("arguments are bytes")
-        wanted += PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i)) + 26
+        wanted += PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i)) + LINE_ROOM + 2
     start = buffer_room(buffer, wanted)
-    out = write_count(start, c'*', <unsigned long long>n)
+    out = start + put_line(start, c'*', n)
     for i in range(n):
         length = PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i))
-        out = write_count(out, c'$', <unsigned long long>length)
+        out += put_line(out, c'$', length)
         memcpy(out, PyBytes_AS_STRING(<object>PyList_GET_ITEM(args, i)), <size_t>length)
         out += length
         out[0] = c'\r'
@@ -115,18 +95,6 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
         out += 2
     buffer.size += out - start
     return 0
-
-
-def encode_command(list args not None):
-    """The bytes of one command, as they stand in the file and go to replicas."""
-    cdef ByteBuffer buffer
-    buffer.data = NULL
-    buffer.size = buffer.capacity = 0
-    try:
-        buffer_put_command(&buffer, args)
-        return buffer.data[:buffer.size]
-    finally:
-        free(buffer.data)
 
 
 # --- The buffer -----------------------------------------------------------------------------------------------------

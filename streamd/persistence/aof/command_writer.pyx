@@ -31,12 +31,13 @@ from libc.stdlib cimport free
 
 from streamd.engine.database cimport Database, Slot
 from streamd.engine.group cimport Consumer, Group
-from streamd.engine.ids cimport StreamID, id_cmp, make_id
+from streamd.engine.ids cimport ID_ROOM, StreamID, id_cmp, make_id, put_id
 from streamd.engine.listpack cimport LpValue
 from streamd.engine.pel cimport (
     NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
 )
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
+from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
 from streamd.persistence.aof.buffer cimport (
     ByteBuffer, buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
 )
@@ -44,9 +45,6 @@ from streamd.persistence.aof.buffer cimport (
 from streamd.engine.group import UNOWNED_MARK
 
 __all__ = ["CommandWriter"]
-
-cdef extern from "<stdio.h>" nogil:
-    int snprintf(char *out, size_t size, const char *form, ...)
 
 cdef enum:
     PIECE = 256 * 1024          # bytes handed on at a time
@@ -126,19 +124,16 @@ cdef class CommandWriter:
         return buffer_put_bulk(&self.held, word, len(word))
 
     cdef int id_word(self, StreamID id) except -1:
-        cdef char text[48]
-        cdef int n = snprintf(text, sizeof(text), b"%llu-%llu", <unsigned long long>id.ms, <unsigned long long>id.seq)
-        return buffer_put_bulk(&self.held, text, n)
+        cdef char text[ID_ROOM]
+        return buffer_put_bulk(&self.held, text, <Py_ssize_t>put_id(text, id))
 
     cdef int signed_word(self, int64_t number) except -1:
-        cdef char text[24]
-        cdef int n = snprintf(text, sizeof(text), b"%lld", <long long>number)
-        return buffer_put_bulk(&self.held, text, n)
+        cdef char text[INT64_ROOM]
+        return buffer_put_bulk(&self.held, text, <Py_ssize_t>put_int64(text, number))
 
     cdef int unsigned_word(self, uint64_t number) except -1:
-        cdef char text[24]
-        cdef int n = snprintf(text, sizeof(text), b"%llu", <unsigned long long>number)
-        return buffer_put_bulk(&self.held, text, n)
+        cdef char text[INT64_ROOM]
+        return buffer_put_bulk(&self.held, text, <Py_ssize_t>put_uint64(text, number))
 
     cdef int element(self, const LpValue *value) except -1:
         if value.data is NULL:

@@ -71,7 +71,7 @@ class UnknownCommandError(CommandError):
     """For `apply` to raise: no such command, so the file cannot be loaded. Other CommandErrors are passed over."""
 
 
-cdef inline bint is_word(list args, const char *word, Py_ssize_t n) noexcept:
+cdef inline bint is_command(list args, const char *word, Py_ssize_t n) noexcept:
     """Whether a command is the given word, in any case."""
     cdef PyObject *name = <PyObject *>args[0]
     return PyBytes_GET_SIZE(<object>name) == n and strncasecmp(PyBytes_AS_STRING(<object>name), word, <size_t>n) == 0
@@ -294,13 +294,13 @@ cdef class AofReader:
 
     cdef int note_group(self, list args) except -1:
         """Whether a command begins a group or ends one; `strict`: raise the fault of one that cannot."""
-        if is_word(args, b"MULTI", 5):
+        if is_command(args, b"MULTI", 5):
             if self.multi_at >= 0:
                 if self.strict:
                     self.fail(0, "no MULTI inside MULTI")
             else:
                 self.multi_at = self.base + self.start
-        elif is_word(args, b"EXEC", 4):
+        elif is_command(args, b"EXEC", 4):
             if self.multi_at < 0 and self.strict:
                 self.fail(0, "no EXEC without MULTI")
             self.multi_at = -1
@@ -350,7 +350,7 @@ cdef class AofReader:
             if self.multi_at >= 0:
                 if self.group is None:
                     self.group = []
-                elif not is_word(args, b"MULTI", 5):
+                elif not is_command(args, b"MULTI", 5):
                     if knows is not None:
                         knows(args)
                     self.group.append(args)
@@ -362,7 +362,7 @@ cdef class AofReader:
                 limit -= len(each_group)
                 for each in each_group:
                     self.run(apply, each, failed)
-            elif not is_word(args, b"EXEC", 4):
+            elif not is_command(args, b"EXEC", 4):
                 self.run(apply, args, failed)
             self.valid = self.whole
         return True

@@ -47,13 +47,14 @@ from libc.string cimport memcpy, memmove
 from streamd.engine.database cimport Database, Slot
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id
-from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int, lp_parse_int
+from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int
 from streamd.engine.pel cimport (
     NO_OWNER, PelCursor, PelRecord, pel_next, pel_owner_size, pel_seek, pel_seek_oldest, zone_place,
 )
 from streamd.engine.rax cimport rax_first, rax_higher, store_be64
 from streamd.engine.stream cimport Stream, StreamNode
 from streamd.heap cimport free as heap_free
+from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_IDLE, OP_RESIZE, OP_SELECT, TYPE_STRING,
 )
@@ -210,7 +211,7 @@ cdef class RdbWriter:
         """Write a string that is an integer of 32 bits as one; False when it is not."""
         cdef int64_t number
         cdef unsigned int width, i
-        if not lp_parse_int(data, size, &number) or not INT32_MIN <= number <= INT32_MAX:
+        if not read_int64(<const char *>data, size, &number) or not INT32_MIN <= number <= INT32_MAX:
             return False
         width = 0 if -128 <= number <= 127 else 1 if -32768 <= number <= 32767 else 2
         self.reserve(5)

@@ -17,6 +17,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 from streamd.heap cimport free, realloc
+from streamd.numbers cimport count_digits, put_line
 
 __all__ = ["XAddEncoder"]
 
@@ -150,29 +151,8 @@ cdef inline int64_t list_start(ListView *view, int64_t row) noexcept nogil:
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
-cdef inline char *put_number(char *p, char marker, int64_t value) noexcept nogil:
-    """Write `<marker><value>\\r\\n`; return the position behind it."""
-    cdef char[20] digits
-    cdef int n = 0
-    p[0] = marker
-    p += 1
-    while True:
-        digits[n] = <char>(c'0' + value % 10)
-        n += 1
-        value //= 10
-        if value == 0:
-            break
-    while n > 0:
-        n -= 1
-        p[0] = digits[n]
-        p += 1
-    p[0] = c'\r'
-    p[1] = c'\n'
-    return p + 2
-
-
 cdef inline char *put_string(char *p, const char *text, int64_t n) noexcept nogil:
-    p = put_number(p, c'$', n)
+    p += put_line(p, c'$', n)
     if n > 0:
         memcpy(p, text, n)
     p += n
@@ -186,23 +166,19 @@ cdef inline char *put_producer(
 ) noexcept nogil:
     """Write a producer's ID: with several of them, `<producer>:<number>`, the number from the token's FNV-1a hash."""
     cdef uint64_t hashed = 0xcbf29ce484222325ULL
-    cdef int64_t number, rest, digits = 1, i
+    cdef uint64_t number
+    cdef int64_t i
     if producers == 1:
         return put_string(p, producer, n)
     for i in range(token_length):
         hashed = (hashed ^ <uint8_t>token[i]) * 0x100000001b3ULL
     # The low bits of FNV alone depend on the low bits of the bytes alone.
     hashed ^= hashed >> 32
-    number = <int64_t>(hashed % <uint64_t>producers)
-    rest = number // 10
-    while rest > 0:
-        digits += 1
-        rest //= 10
-    p = put_number(p, c'$', n + 1 + digits)
+    number = hashed % <uint64_t>producers
+    p += put_line(p, c'$', n + 1 + <int64_t>count_digits(number))
     memcpy(p, producer, n)
     p += n
-    p = put_number(p, c':', number)     # a colon, the digits, and CR LF
-    return p
+    return p + put_line(p, c':', <int64_t>number)     # a colon, the digits, and CR LF
 
 
 @cython.final
@@ -406,7 +382,7 @@ cdef class XAddEncoder:
         if not self.reserve(size):
             return NO_MEMORY
         p = self.out + self.length
-        p = put_number(p, c'*', 3 + self.option_count + (3 if token is not NULL else 0) + 2 * pairs)
+        p += put_line(p, c'*', 3 + self.option_count + (3 if token is not NULL else 0) + 2 * pairs)
         p = put_string(p, b"XADD", 4)
         p = put_string(p, key, key_length)
         memcpy(p, text_of(self.options), len_of(self.options))
