@@ -308,6 +308,11 @@ cdef class Client:
         return self._address
 
     @property
+    def is_local(self):
+        """Whether the peer is on this machine. Protected mode and the settings with the value `local` rely on it."""
+        return self.is_unix or self.address.startswith(("127.", "[::1]:"))
+
+    @property
     def local_address(self):
         if self._local_address is None:
             self._local_address = self._format("sockname", "sockname")

@@ -381,7 +381,7 @@ class Server:
         refusal = b""
         if len(self.clients) > self.config.maxclients:
             refusal = MAX_CLIENTS_ERROR
-        elif self.config.protected_mode and self.acl.default.is_nopass and not is_local(client):
+        elif self.config.protected_mode and self.acl.default.is_nopass and not client.is_local:
             refusal = PROTECTED_ERROR
         if refusal:
             self.rejected_connections += 1
@@ -642,11 +642,6 @@ class Server:
         took_us = int((time.monotonic() - started) * 1_000_000)
         self.expire_cycle_us += took_us
         self.latency.add("expire-cycle", took_us // 1000)
-
-
-def is_local(client: Client) -> bool:
-    """Whether a client is on this machine."""
-    return client.is_unix or client.address.startswith(("127.", "[::1]:"))
 
 
 def set_keepalive(sock: Any, idle_s: int) -> None:

@@ -5,7 +5,6 @@ What they ask of the server is written down as `Server` and `Config`. Behaviour:
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from streamd.errors import CommandError, ConfigError, OptionSyntaxError, Unknown
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
 
-__all__ = ["Client", "Config", "Server", "ServerContext", "check_enabled", "is_local", "parse_shutdown"]
+__all__ = ["Client", "Config", "Server", "ServerContext", "check_enabled", "parse_shutdown"]
 
 log = logging.getLogger("streamd")
 
@@ -27,10 +26,7 @@ log = logging.getLogger("streamd")
 
 class Client(Protocol):
     @property
-    def is_unix(self) -> bool: ...
-    @property
-    def address(self) -> str:
-        """`ip:port`, `[ip]:port`, or the path of a Unix socket."""
+    def is_local(self) -> bool: ...
 
 
 class Setting(Protocol):
@@ -77,19 +73,9 @@ class ServerContext(Protocol):
     def reply(self) -> ReplyWriter: ...
 
 
-def is_local(client: Client) -> bool:
-    """Whether a client is on this machine."""
-    if client.is_unix:
-        return True
-    try:
-        return ipaddress.ip_address(client.address.rpartition(":")[0].strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def check_enabled(name: str, setting: str, client: Client) -> None:
     """Raise CommandError unless `setting`, the value of enable-NAME-command, lets a client use a command."""
-    if setting != "yes" and not (setting == "local" and is_local(client)):
+    if setting != "yes" and not (setting == "local" and client.is_local):
         raise CommandError(
             f'ERR {name} command not allowed. If the enable-{name.lower()}-command option is set to "local", you can run it'
             " from a local connection, otherwise you need to set this option in the configuration file, and then restart"
@@ -139,7 +125,7 @@ def config_set(ctx: ServerContext, args: list[bytes]) -> None:
     words = decoded(args[2:])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     try:
-        changed = ctx.config.set(pairs, is_local=is_local(ctx.client))
+        changed = ctx.config.set(pairs, is_local=ctx.client.is_local)
     except UnknownSettingError as error:
         name = printable(encoded(error.setting))
         raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'") from error

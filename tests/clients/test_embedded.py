@@ -15,7 +15,7 @@ from support.servers import eventually
 
 import streamd.embedded
 from streamd.errors import ConfigError
-from streamd.serve.app import ListenError, is_local
+from streamd.serve.app import ListenError
 
 
 def connect(port: int) -> redis.Redis:
@@ -153,23 +153,3 @@ def test_a_client_above_the_soft_limit_for_too_long_is_closed() -> None:
         lazy.sendall(b"XRANGE s - +\r\n" * 5)
         eventually(lambda: max(int(c["omem"]) for c in client.client_list()) > 200_000, what="output waiting")
         eventually(lambda: len(client.client_list()) == 1, what="the lazy client gone")
-
-
-@pytest.mark.parametrize(
-    ("address", "is_unix", "expected"),
-    [
-        ("127.0.0.1:5", False, True),
-        ("127.8.0.1:5", False, True),
-        ("[::1]:5", False, True),
-        ("10.0.0.1:5", False, False),
-        ("[fe80::1]:5", False, False),
-        ("/tmp/socket:0", True, True),
-    ],
-)
-def test_protected_mode_tells_this_machine_from_others(address: str, is_unix: bool, expected: bool) -> None:
-    class Peer:
-        pass
-
-    peer = Peer()
-    peer.address, peer.is_unix = address, is_unix  # type: ignore[attr-defined]
-    assert is_local(peer) is expected  # type: ignore[arg-type]
