@@ -30,6 +30,7 @@ import uvloop
 
 from benchmarks.load import make_request
 from streamd.core.client import Client
+from streamd.core.effects import Effect
 from streamd.engine.database import Database
 from streamd.engine.delivery import read_new
 from streamd.engine.group import Group
@@ -548,9 +549,9 @@ def reply() -> Callable[[], object]:
 
 
 def log_effects() -> Callable[[], object]:
-    buffer, effects = AofBuffer(), [(0, [b"XADD", b"stream", b"1700000000000-1", b"field", SMALL])] * 500
+    buffer, effects = AofBuffer(), [Effect(0, [b"XADD", b"stream", b"1700000000000-1", b"field", SMALL])] * 500
     buffer.is_open = True
-    return lambda: buffer.append_effects(effects, NOW_MS)
+    return lambda: buffer.take_effects(effects, NOW_MS)
 
 
 def database_of(stream: Stream | None = None) -> Database:

@@ -4,7 +4,7 @@
      +- ProtocolError       the bytes are not a request: answered once, then the connection is closed
      +- CommandError        answered with `-CODE text`, the connection goes on
      |   +- WrongTypeError, NoSuchKeyError, OptionSyntaxError, NotIntegerError, InvalidIDError,
-     |   |  NoGroupError, BusyGroupError
+     |   |  NoGroupError, BusyGroupError, UnknownCommandError
      +- AclError            users that cannot be loaded
      |   +- RuleError       a rule that cannot be applied
      |   +- UnmatchedError  a selector that is not closed
@@ -32,6 +32,7 @@ __all__ = [
     "ProtocolError",
     "RuleError",
     "StreamdError",
+    "UnknownCommandError",
     "UnknownSettingError",
     "UnmatchedError",
     "UnsupportedValueError",
@@ -100,6 +101,10 @@ class NoGroupError(CommandError):
 class BusyGroupError(CommandError):
     def __init__(self) -> None:
         super().__init__("BUSYGROUP Consumer Group name already exists")
+
+
+class UnknownCommandError(CommandError):
+    """There is no such command, or not with so many arguments: a file with it cannot be loaded."""
 
 
 class AclError(StreamdError):

@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Client-side caching: what clients have read, and the news that it has changed. See tracking.pyx."""
 
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
-from streamd.core.execute cimport Dispatcher, Entry
+from streamd.core.dispatch cimport Dispatcher
 
 
 cdef class ClientTracking:
@@ -24,8 +25,10 @@ cdef class Audience:
     cdef dict keys                        # changed key -> the Client that changed it; None: nobody is spared the news
 
 
-cdef class Tracking:
+cdef class Tracking(Capability):
     cdef Dispatcher dispatcher
+    cdef object config
+    cdef object trash                     # LazyFree
     cdef object table                     # OrderedDict, longest unread first: key -> client ID, or a set of several
     cdef dict prefixes                    # prefix -> Audience
     cdef dict news                        # prefix -> Audience, of those that have keys
@@ -43,14 +46,6 @@ cdef class Tracking:
     cdef int flush_index                  # and which database was flushed; FLUSHALL flushes them in ascending order
 
     cdef bint is_used(self) noexcept
-    cdef long long memory(self) except -1
-    cdef int remember(self, Client client, Entry entry, list args) except -1
-    cdef int after_command(self, Client client, Entry entry) except -1
-    cdef int finish_unit(self, Client client) except -1
-    cdef int touched(self, bytes key, bint by_server) except -1
-    cdef int flushed(self, int db_index) except -1
-    cpdef int broadcast(self) except -1
-    cdef int shrink(self) except -1
     cdef int add_item(self, bytes key, long long client_id) except -1
     cdef list request_keys(self, object command, list args)
     cdef int invalidate(self, bytes key, object ids) except -1

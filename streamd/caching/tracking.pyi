@@ -2,8 +2,9 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+from streamd.core.capability import Capability
 from streamd.core.client import Client
-from streamd.core.execute import Dispatcher
+from streamd.core.host import Host
 
 __all__ = ["ClientTracking", "Tracking"]
 
@@ -20,15 +21,14 @@ class ClientTracking:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # redirect, is_bcast, is_optin, is_optout, is_noloop
 
 @disjoint_base
-class Tracking:
+class Tracking(Capability):
     client_count: int
     total_items: int
     max_keys: int
-    def __init__(self, dispatcher: Dispatcher) -> None: ...
+    def __init__(self, host: Host) -> None: ...
     def enable(self, client: Client, wanted: ClientTracking, prefixes: list[bytes]) -> None: ...
     def disable(self, client: Client) -> None: ...
     def set_caching(self, client: Client) -> None: ...
-    def broadcast(self) -> int: ...
     def refresh(self) -> None: ...
     @property
     def total_keys(self) -> int: ...

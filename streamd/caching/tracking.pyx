@@ -27,8 +27,11 @@ Behaviour: Redis 8.6.
 from collections import Counter, OrderedDict
 
 from streamd.core.spec import keys_of
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
-from streamd.core.execute cimport TRACKING_FULL, Dispatcher, Entry
+from streamd.core.dispatch cimport TRACKING_FULL, Dispatcher
+from streamd.core.info import Field
+from streamd.core.route cimport Route
 
 __all__ = ["ClientTracking", "Tracking"]
 
@@ -81,11 +84,27 @@ class ForgottenTable:
         return released
 
 
-cdef class Tracking:
-    """Who is to be told of what. Made by the dispatcher, whose Keyspace tells it of changed keys."""
+cdef class Tracking(Capability):
+    """Which clients have read what, and the messages that they get when it changes."""
 
-    def __init__(self, Dispatcher dispatcher not None):
-        self.dispatcher = dispatcher
+    info = {
+        "clients": (Field("tracking_clients", lambda self: self.client_count),),
+        "stats": (
+            Field("tracking_total_keys", lambda self: self.total_keys),
+            Field("tracking_total_items", lambda self: self.total_items),
+            Field("tracking_total_prefixes", lambda self: self.total_prefixes),
+        ),
+    }
+    refusal_rank = 100   # it refuses nothing: what it does is done before requests that nobody refuses
+    observer_rank = 10
+
+    def __init__(self, host not None):
+        self.dispatcher = host.dispatcher
+        self.config = host.config
+        self.trash = host.trash
+        self.server_bits = TRACKING_FULL
+        self.dispatcher.read_observer = self
+        host.memory_users.append(self)
         self.table = OrderedDict()
         self.prefixes = {}
         self.news = {}
@@ -152,9 +171,21 @@ cdef class Tracking:
         """CLIENT CACHING: the other way than usual, for the next command or transaction."""
         (<ClientTracking>client.tracking).is_caching = True
 
+    def apply_settings(self):
+        self.max_keys = self.config.tracking_table_max_keys
+
+    def client_gone(self, Client client not None):
+        self.disable(client)
+
+    def client_reset(self, Client client not None):
+        self.disable(client)
+
+    def permissions_change(self):
+        self.before_replies()
+
     def refresh(self):
-        """Have changed keys told when that may be of interest to somebody."""
-        self.dispatcher.keyspace.refresh()
+        """Observe changed keys as long as that may be of interest to somebody."""
+        self.dispatcher.keyspace.observe(self, self.is_used())
 
     cdef bint is_used(self) noexcept:
         """Whether it matters that a key changes."""
@@ -165,7 +196,7 @@ cdef class Tracking:
         """Keys that somebody has read."""
         return len(self.table)
 
-    cdef long long memory(self) except -1:
+    cpdef long long memory(self) except -1:
         """About how many bytes `table` takes."""
         return self.table_names_size + (len(self.table) + self.total_items) * ITEM_BYTES
 
@@ -186,12 +217,12 @@ cdef class Tracking:
 
     # --- What clients read ---------------------------------------------------------------------------------------
 
-    cdef int remember(self, Client client, Entry entry, list args) except -1:
+    cdef int command_read(self, Client client, Route route, list args) except -1:
         """Remember the keys of a command that a tracking client has run, and that changes nothing."""
         cdef ClientTracking record = client.tracking
         if record.is_bcast or (record.is_optin and not record.is_caching) or (record.is_optout and record.is_caching):
             return 0
-        for key in self.request_keys(entry.command, args):
+        for key in self.request_keys(route.command, args):
             self.add_item(key, client.id)
         if 0 < self._max_keys < len(self.table):
             self.dispatcher.change_state(TRACKING_FULL, True)
@@ -228,15 +259,15 @@ cdef class Tracking:
             self.total_items += 1
         return 0
 
-    cdef int after_command(self, Client client, Entry entry) except -1:
-        """CLIENT CACHING holds for one command, or one transaction, that follows it. `entry`: None if there is none."""
+    cdef int request_done(self, Client client, Route route) except -1:
+        """CLIENT CACHING holds for one command, or one transaction, that follows it."""
         cdef ClientTracking record = client.tracking
         if record is not None and record.is_caching and client.blocked is None and not client.state & IN_MULTI:
-            if entry is None or not entry.command.name.startswith("CLIENT "):
+            if route is None or not route.command.name.startswith("CLIENT "):
                 record.is_caching = False
         return 0
 
-    cdef int shrink(self) except -1:
+    cpdef str find_refusal(self, Client client, Route route, list args):
         """Forget some keys, because there are too many; clients drop them as if they had changed."""
         cdef int left = self.effort
         while left and 0 < self._max_keys < len(self.table):
@@ -249,11 +280,11 @@ cdef class Tracking:
         else:
             self.effort = EFFORT
             self.dispatcher.change_state(TRACKING_FULL, False)
-        return 0
+        return None
 
     # --- What changes --------------------------------------------------------------------------------------------
 
-    cdef int touched(self, bytes key, bint by_server) except -1:
+    cdef int key_touched(self, object db, bytes key, bint by_server) except -1:
         """A key has changed; `by_server`: not by the running command, but because it has expired or must make room."""
         if self.prefixes:
             self.note(key, by_server)
@@ -281,18 +312,20 @@ cdef class Tracking:
             return self.send(client, one_key(key))
         if not (<ClientTracking>client.tracking).is_noloop:
             self.pending.append(key)
+            self.dispatcher.has_news = True
         return 0
 
-    cdef int flushed(self, int db_index) except -1:
+    cdef int flushing(self, object db) except -1:
         """All keys of a database, or of several in one command, are going: all is forgotten, and that is told once."""
         cdef Client client
+        cdef int db_index = db.index
         cdef Client executing = self.dispatcher.executing
         cdef bint is_told = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
         self.flush_command = self.dispatcher.total_commands
         self.flush_index = db_index
         if is_told or not self.is_used():
             return 0
-        self.dispatcher.server.trash.add(ForgottenTable(self.table))
+        self.trash.add(ForgottenTable(self.table))
         self.table = OrderedDict()
         self.total_items = self.table_names_size = 0
         # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
@@ -304,6 +337,7 @@ cdef class Tracking:
                 if client.state & TRACKING:
                     if client is self.dispatcher.executing:
                         self.pending.append(None)
+                        self.dispatcher.has_news = True
                     else:
                         self.send(client, None)
         finally:
@@ -311,10 +345,11 @@ cdef class Tracking:
         self.refresh()
         return 0
 
-    cdef int finish_unit(self, Client client) except -1:
+    cdef int unit_done(self, Client client) except -1:
         """Tell a client of its own changes, after its reply."""
         cdef list pending = self.pending
         self.pending = []
+        self.dispatcher.has_news = False
         for key in pending:
             self.send(client, None if key is None else one_key(key))
         self.former = None
@@ -334,11 +369,11 @@ cdef class Tracking:
                 continue
             audience.keys[key] = author if audience.keys.get(key, author) is author else None
             if not self.news:
-                self.dispatcher.schedule()
+                self.dispatcher.ask_before_replies()
             self.news[audience.prefix] = audience
         return 0
 
-    cpdef int broadcast(self) except -1:
+    cpdef int before_replies(self) except -1:
         """Send what has changed since the last time, in one message for each prefix.
 
         Called at the end of a turn, and before users change: what has changed until then is sent to those who may read

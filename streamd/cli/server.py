@@ -91,7 +91,7 @@ def run(config: Config) -> int:
     }
     for name in config.without_effect():
         log.warning("The setting %s has no effect yet", name)
-    from streamd.serve.app import run as run_server
+    from streamd.serve.launch import run as run_server
 
     return run_server(config)
 

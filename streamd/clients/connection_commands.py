@@ -1,215 +1,36 @@
 """Commands about the connection itself: HELLO, AUTH, PING, SELECT, CLIENT and their like.
 
-They know more of the server than others do; what, is written down as `Client`, `Server` and `ConnectionContext`.
+They know more of the server than others do; what, is written down as `Client`, `Server` and `ServerContext`.
 Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from streamd import REDIS_VERSION
+from streamd.clients.pause import Pause
+from streamd.core.args import database_index, parse_timeout
 from streamd.core.args import integer as read_integer
-from streamd.core.args import parse_timeout
+from streamd.core.client import Client
+from streamd.core.client_line import describe
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
-from streamd.core.spec import Command, block, command, container, integer, multiple, oneof, optional, string, token
-from streamd.data.keys import parse_index
+from streamd.core.host import Host
+from streamd.core.spec import block, command, container, integer, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, printable
-from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
+from streamd.users.acl import Acl
 
-__all__ = ["Client", "ConnectionContext", "HelloOptions", "KillFilter", "Server", "describe"]
+__all__ = ["HelloOptions", "KillFilter"]
 
 DEFAULT_USER = b"default"
-REPLY_BLOCK = 16 * 1024
-"""Bytes of unsent replies that CLIENT LIST counts as the fixed buffer of a client (obl); the rest is its list (oll, omem)."""
 
 
 # --- What is asked of the server ------------------------------------------------------------------------------------
-
-
-class User(Protocol):
-    """A user, as these commands see it."""
-
-    @property
-    def name(self) -> bytes: ...
-    @property
-    def is_nopass(self) -> bool: ...
-
-
-class Users(Protocol):
-    """The users of the server, as these commands see them."""
-
-    @property
-    def users(self) -> Mapping[bytes, User]: ...
-    @property
-    def default(self) -> User: ...
-    def authenticate(self, client: Any, name: bytes, password: bytes, command: bytes, /) -> None:
-        """Make a client a user; CommandError when it is not the right password. `command` is what it called."""
-
-
-class Queued(Protocol):
-    """What a connection has queued since MULTI."""
-
-    def __len__(self) -> int: ...
-    @property
-    def size(self) -> int:
-        """Bytes of the arguments."""
-
-
-class Tracked(Protocol):
-    """How a connection caches what it reads: CLIENT TRACKING."""
-
-    @property
-    def redirect(self) -> int:
-        """The connection that is told of changes; 0: itself."""
-
-    @property
-    def is_bcast(self) -> bool: ...
-    @property
-    def is_broken(self) -> bool:
-        """The connection that is to be told is gone."""
-
-
-class Client(Protocol):
-    """A connection, as these commands see it. Times are seconds of CLOCK_MONOTONIC, sizes are bytes."""
-
-    name: bytes
-    lib_name: bytes
-    lib_ver: bytes
-    no_evict: bool
-    no_touch: bool
-    close_after_reply: bool  # set: the connection is closed when the replies are out
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
-    @property
-    def authenticated(self) -> bool: ...
-    @property
-    def user(self) -> User | None: ...
-    @property
-    def db_index(self) -> int: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def local_address(self) -> str: ...
-    @property
-    def fileno(self) -> int: ...
-    @property
-    def is_unix(self) -> bool: ...
-    @property
-    def is_congested(self) -> bool: ...
-    @property
-    def created_at(self) -> float: ...
-    @property
-    def last_interaction(self) -> float: ...
-    @property
-    def is_subscribed(self) -> bool: ...
-    @property
-    def channels(self) -> Sized: ...
-    @property
-    def patterns(self) -> Sized: ...
-    @property
-    def shard_channels(self) -> Sized: ...
-    @property
-    def is_monitor(self) -> bool: ...
-    @property
-    def output_class(self) -> int:
-        """Index into OUTPUT_CLASSES."""
-
-    @property
-    def transaction(self) -> Queued | None: ...
-    @property
-    def watched(self) -> Sized | None: ...
-    @property
-    def is_dirty(self) -> bool:
-        """Something that it watched has changed."""
-
-    @property
-    def tracking(self) -> Tracked | None: ...
-    @property
-    def blocked(self) -> object | None: ...
-    @property
-    def postponed(self) -> list[bytes] | None:
-        """The request that waits for the end of a pause."""
-
-    @property
-    def query_buffer_size(self) -> int: ...
-    @property
-    def query_buffer_free(self) -> int: ...
-    @property
-    def args_size(self) -> int:
-        """Bytes of the arguments of a request that waits, or has come in part."""
-
-    @property
-    def output_size(self) -> int: ...
-    @property
-    def total_net_in(self) -> int: ...
-    @property
-    def total_net_out(self) -> int: ...
-    @property
-    def total_commands(self) -> int: ...
-    @property
-    def read_events(self) -> int:
-        """Pieces received."""
-
-    @property
-    def batches(self) -> int:
-        """Times that requests were found and run in a row."""
-
-    @property
-    def batched_commands(self) -> int: ...
-    @property
-    def last_command(self) -> Command | None: ...
-
-    def memory_usage(self) -> int: ...
-    def set_reply_mode(self, mode: bytes) -> None: ...
-
-
-class Server(Protocol):
-    """The server, as these commands see it."""
-
-    @property
-    def clients(self) -> Mapping[int, Client]:
-        """Every connection by its ID, oldest first."""
-
-    @property
-    def acl(self) -> Users: ...
-
-    def select(self, client: Client, index: int) -> None: ...
-    def reset(self, client: Client) -> None: ...
-    def kill(self, client: Client) -> None:
-        """Close a connection; the client that is being served gets its reply first."""
-
-    def unblock(self, client: Client, error: str | None) -> bool:
-        """End a client's wait for keys, with the null array or an error; False when it does not wait."""
-
-    def pause(self, until: float, *, writes_only: bool) -> None:
-        """Let requests wait until a time of `time.monotonic`."""
-
-    def unpause(self) -> None: ...
-
-
-class ConnectionContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def server(self) -> Server: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
-    @property
-    def databases(self) -> Sequence[object]: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def now_ms(self) -> int: ...
 
 
 # --- Texts and checks that several commands share --------------------------------------------------------------------
@@ -284,10 +105,10 @@ class HelloOptions:
         return cls(protocol, credentials, name)
 
 
-def _authenticate(ctx: ConnectionContext, user: bytes, password: bytes, args: list[bytes]) -> None:
+def _authenticate(ctx: ServerContext, user: bytes, password: bytes, args: list[bytes]) -> None:
     """Make the client the user that it says it is; CommandError when it cannot prove that."""
     forget_words(args[1:])
-    ctx.server.acl.authenticate(ctx.client, user, password, args[0])
+    ctx.get(Acl).authenticate(ctx.client, user, password, args[0])
 
 
 @command(
@@ -305,7 +126,7 @@ def _authenticate(ctx: ConnectionContext, user: bytes, password: bytes, args: li
         ),
     ),
 )  # fmt: skip
-def hello(ctx: ConnectionContext, args: list[bytes]) -> None:
+def hello(ctx: ServerContext, args: list[bytes]) -> None:
     options = HelloOptions.parse(args)
     client = ctx.client
     if options.credentials is not None:
@@ -340,10 +161,10 @@ def hello(ctx: ConnectionContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of passwords of the user",
     args=(optional(string("username"), since="6.0.0"), string("password")),
 )  # fmt: skip
-def auth(ctx: ConnectionContext, args: list[bytes]) -> None:
+def auth(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 3:
         raise OptionSyntaxError
-    if len(args) == 2 and ctx.server.acl.default.is_nopass:
+    if len(args) == 2 and ctx.get(Acl).default.is_nopass:
         raise CommandError(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your"
             " configuration is correct?"
@@ -360,7 +181,7 @@ def auth(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Answers, to show that the server lives.", args=(optional(string("message")),),
     tips=("request_policy:all_shards", "response_policy:all_succeeded"),
 )  # fmt: skip
-def ping(ctx: ConnectionContext, args: list[bytes]) -> None:
+def ping(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if ctx.client.is_subscribed and ctx.reply.resp == 2:
@@ -376,7 +197,7 @@ def ping(ctx: ConnectionContext, args: list[bytes]) -> None:
     "ECHO", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
     summary="Returns what it was given.", args=(string("message"),),
 )  # fmt: skip
-def echo(ctx: ConnectionContext, args: list[bytes]) -> None:
+def echo(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk(args[1])
 
 
@@ -384,11 +205,11 @@ def echo(ctx: ConnectionContext, args: list[bytes]) -> None:
     "SELECT", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
     summary="Chooses the database that the connection works on.", args=(integer("index"),),
 )  # fmt: skip
-def select(ctx: ConnectionContext, args: list[bytes]) -> None:
-    index = parse_index(args[1])
+def select(ctx: ServerContext, args: list[bytes]) -> None:
+    index = database_index(args[1])
     if not 0 <= index < len(ctx.databases):
         raise CommandError("ERR DB index is out of range")
-    ctx.server.select(ctx.client, index)
+    ctx.get(Host).select(ctx.client, index)
     ctx.reply.ok()
 
 
@@ -397,7 +218,7 @@ def select(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Closes the connection after the reply.", deprecated_since="7.2.0",
     replaced_by="just closing the connection",
 )  # fmt: skip
-def quit_(ctx: ConnectionContext, args: list[bytes]) -> None:
+def quit_(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
     ctx.client.close_after_reply = True
 
@@ -406,8 +227,8 @@ def quit_(ctx: ConnectionContext, args: list[bytes]) -> None:
     "RESET", arity=1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="6.2.0",
     summary="Makes the connection what it was when it was new.",
 )  # fmt: skip
-def reset(ctx: ConnectionContext, args: list[bytes]) -> None:
-    ctx.server.reset(ctx.client)
+def reset(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Host).reset(ctx.client)
     ctx.reply.simple(b"RESET")
 
 
@@ -422,7 +243,7 @@ _TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
     "CLIENT ID", arity=2, group="connection", flags="noscript loading stale", since="5.0.0",
     summary="Returns the number of the connection, which no other ever has.",
 )  # fmt: skip
-def client_id(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_id(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.integer(ctx.client.id)
 
 
@@ -430,7 +251,7 @@ def client_id(ctx: ConnectionContext, args: list[bytes]) -> None:
     "CLIENT GETNAME", arity=2, group="connection", flags="noscript loading stale", since="2.6.9",
     summary="Returns the name that the connection was given.",
 )  # fmt: skip
-def client_getname(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_getname(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk(ctx.client.name or None)
 
 
@@ -438,7 +259,7 @@ def client_getname(ctx: ConnectionContext, args: list[bytes]) -> None:
     "CLIENT SETNAME", arity=3, group="connection", flags="noscript loading stale", since="2.6.9", tips=_TO_ALL_NODES,
     summary="Gives the connection a name; an empty one takes it away.", args=(string("connection-name"),),
 )  # fmt: skip
-def client_setname(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_setname(ctx: ServerContext, args: list[bytes]) -> None:
     _check_printable(args[2], "Client names")
     ctx.client.name = args[2]
     ctx.reply.ok()
@@ -449,7 +270,7 @@ def client_setname(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Tells which client library is at the other end.",
     args=(oneof("attr", string("libname", "LIB-NAME"), string("libver", "LIB-VER")),),
 )  # fmt: skip
-def client_setinfo(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_setinfo(ctx: ServerContext, args: list[bytes]) -> None:
     word = args[2].upper()
     if word not in (b"LIB-NAME", b"LIB-VER"):
         raise CommandError(f"ERR Unrecognized option '{printable(args[2])}'")
@@ -466,7 +287,7 @@ def client_setinfo(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Turns the replies to this connection off and on, or off for one command.",
     args=(oneof("action", token("ON"), token("OFF"), token("SKIP")),),
 )  # fmt: skip
-def client_reply(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_reply(ctx: ServerContext, args: list[bytes]) -> None:
     mode = args[2].upper()
     if mode not in (b"ON", b"OFF", b"SKIP"):
         raise OptionSyntaxError
@@ -480,7 +301,7 @@ def client_reply(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Keeps the connection when clients use too much memory.",
     args=(oneof("enabled", token("ON"), token("OFF")),),
 )  # fmt: skip
-def client_no_evict(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_no_evict(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.client.no_evict = _read_switch(args[2], b"ON", b"OFF")
     ctx.reply.ok()
 
@@ -490,7 +311,7 @@ def client_no_evict(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Lets the commands of this connection leave the last access of keys as it is.",
     args=(oneof("enabled", token("ON"), token("OFF")),),
 )  # fmt: skip
-def client_no_touch(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_no_touch(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.client.no_touch = _read_switch(args[2], b"ON", b"OFF")
     ctx.reply.ok()
 
@@ -528,68 +349,9 @@ def _type_of(client: Client) -> str:
     return OUTPUT_CLASSES[client.output_class]
 
 
-def _flags_of(client: Client) -> str:
-    """The letters that stand for a client's state, in the order of Redis."""
-    tracking = client.tracking
-    letters = (
-        "S" if client.output_class == REPLICA_CLASS else "",
-        "O" if client.is_monitor else "",
-        "P" if client.is_subscribed else "",
-        "x" if client.transaction is not None else "",
-        "b" if client.blocked is not None or client.postponed is not None else "",
-        "" if tracking is None else f"t{'R' if tracking.is_broken else ''}{'B' if tracking.is_bcast else ''}",
-        "d" if client.is_dirty else "",
-        "c" if client.close_after_reply else "",
-        "U" if client.is_unix else "",
-        "e" if client.no_evict else "",
-        "T" if client.no_touch else "",
-    )
-    return "".join(letters) or "N"
-
-
-def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes:
-    """The line of CLIENT LIST for one connection, without its end; `now` in seconds of CLOCK_MONOTONIC.
-
-    request  what the connection has sent and is being run
-
-    What Redis allots beforehand (its argument and reply buffers) is allotted here only while it is used, so those fields
-    are zero or follow from what is used.
-    """
-    unsent = client.output_size
-    in_list = max(0, unsent - REPLY_BLOCK)
-    transaction, tracking = client.transaction, client.tracking
-    block = min(unsent, REPLY_BLOCK)
-    command, user = client.last_command, client.user
-    # The list of ten thousand connections holds everybody up, and nothing makes a line faster than one such string.
-    line = (
-        f"id={client.id} addr={client.address} laddr={client.local_address} fd={client.fileno} name={_text(client.name)}"
-        f" age={max(0, int(now - client.created_at))} idle={max(0, int(now - client.last_interaction))}"
-        f" flags={_flags_of(client)} db={client.db_index} sub={len(client.channels)} psub={len(client.patterns)}"
-        f" ssub={len(client.shard_channels)} multi={-1 if transaction is None else len(transaction)}"
-        # What has changed is watched no more: nothing can be added to that.
-        f" watch={0 if client.watched is None or client.is_dirty else len(client.watched)}"
-        f" qbuf={client.query_buffer_size} qbuf-free={client.query_buffer_free}"
-        f" argv-mem={client.args_size + sum(map(len, request))} multi-mem={0 if transaction is None else transaction.size}"
-        f" rbs={block} rbp={block} obl={unsent - in_list} oll={-(-in_list // REPLY_BLOCK)} omem={in_list}"
-        f" tot-mem={client.memory_usage()} events={'rw' if client.is_congested else 'r'}"
-        f" cmd={'NULL' if command is None else command.full_name}"
-        f" user={'(superuser)' if user is None else _text(user.name)} redir={-1 if tracking is None else tracking.redirect}"
-        f" resp={client.reply.resp} lib-name={_text(client.lib_name)} lib-ver={_text(client.lib_ver)} io-thread=0"
-        f" tot-net-in={client.total_net_in} tot-net-out={client.total_net_out} tot-cmds={client.total_commands}"
-        f" read-events={client.read_events} parse-batch-cmd-sum={client.batched_commands}"
-        f" parse-batch-cnt={client.batches}"
-    )
-    return line.encode("utf-8", "surrogateescape")
-
-
-def _text(name: bytes) -> str:
-    """Bytes as text, to be encoded again."""
-    return name.decode("utf-8", "surrogateescape")
-
-
-def _listed(ctx: ConnectionContext, args: list[bytes]) -> list[Client]:
+def _listed(ctx: ServerContext, args: list[bytes]) -> list[Client]:
     """The clients that a CLIENT LIST asks for."""
-    clients = ctx.server.clients
+    clients = ctx.get(Host).clients
     if len(args) == 2:
         return list(clients.values())
     word = args[2].upper()
@@ -602,7 +364,7 @@ def _listed(ctx: ConnectionContext, args: list[bytes]) -> list[Client]:
     raise OptionSyntaxError
 
 
-def _lines(ctx: ConnectionContext, args: list[bytes], now: float) -> Iterator[bytes]:
+def _lines(ctx: ServerContext, args: list[bytes], now: float) -> Iterator[bytes]:
     for client in _listed(ctx, args):
         yield describe(client, now, args if client is ctx.client else ()) + b"\n"
 
@@ -619,7 +381,7 @@ def _lines(ctx: ConnectionContext, args: list[bytes], now: float) -> Iterator[by
         optional(multiple(integer("client-id", "ID")), since="6.2.0"),
     ),
 )  # fmt: skip
-def client_list(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_list(ctx: ServerContext, args: list[bytes]) -> None:
     now = _now()
     ctx.reply.verbatim("txt", b"".join(_lines(ctx, args, now)))
 
@@ -628,7 +390,7 @@ def client_list(ctx: ConnectionContext, args: list[bytes]) -> None:
     "CLIENT INFO", arity=2, group="connection", flags="noscript loading stale", since="6.2.0",
     tips=("nondeterministic_output",), summary="Describes this connection, as CLIENT LIST does.",
 )  # fmt: skip
-def client_info(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_info(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", describe(ctx.client, _now(), args) + b"\n")
 
 
@@ -745,15 +507,15 @@ _KILL_OPTIONS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
         ),
     ),
 )  # fmt: skip
-def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_kill(ctx: ServerContext, args: list[bytes]) -> None:
     # With one argument it is an address, at most one connection is closed, and that may be this one.
     is_old_form = len(args) == 3
-    users = ctx.server.acl.users
+    users = ctx.get(Acl).users
     wanted = KillFilter(address=args[2], skip_me=False) if is_old_form else KillFilter.parse(args, users)
     now = _now()
     found = [
         client
-        for client in ctx.server.clients.values()
+        for client in ctx.get(Host).clients.values()
         if wanted.fits(client, now) and not (wanted.skip_me and client is ctx.client)
     ]
     if is_old_form:
@@ -761,11 +523,22 @@ def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
             raise CommandError("ERR No such client")
         del found[1:]
     for client in found:
-        ctx.server.kill(client)
+        ctx.get(Host).kill(client)
     if is_old_form:
         ctx.reply.ok()
     else:
         ctx.reply.integer(len(found))
+
+
+def _unblock(ctx: ServerContext, client: Client, error: str | None) -> bool:
+    """End a client's wait for keys, with the null array or an error; False when it does not wait for any."""
+    if client.blocked is None or not client.blocked.request.keys:
+        return False
+    if error is None:
+        ctx.get(Host).blocked.time_out(client.blocked)
+    else:
+        ctx.get(Host).blocked.fail(client.blocked, error)
+    return True
 
 
 @command(
@@ -773,14 +546,14 @@ def client_kill(ctx: ConnectionContext, args: list[bytes]) -> None:
     complexity="O(log N) with N being the number of connections", summary="Ends a connection's wait for keys.",
     args=(integer("client-id"), optional(oneof("unblock-type", token("TIMEOUT"), token("ERROR")))),
 )  # fmt: skip
-def client_unblock(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_unblock(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 4)
     reason = args[3].upper() if len(args) == 4 else b"TIMEOUT"
     if reason not in (b"TIMEOUT", b"ERROR"):
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
-    target = ctx.server.clients.get(read_integer(args[2]))
+    target = ctx.get(Host).clients.get(read_integer(args[2]))
     error = "UNBLOCKED client unblocked via CLIENT UNBLOCK" if reason == b"ERROR" else None
-    ctx.reply.integer(1 if target is not None and ctx.server.unblock(target, error) else 0)
+    ctx.reply.integer(1 if target is not None and _unblock(ctx, target, error) else 0)
 
 
 @command(
@@ -788,13 +561,13 @@ def client_unblock(ctx: ConnectionContext, args: list[bytes]) -> None:
     summary="Lets all requests, or all writes, wait for a while.", history=(("6.2.0", "The mode `WRITE`."),),
     args=(integer("timeout"), optional(oneof("mode", token("WRITE"), token("ALL")), since="6.2.0")),
 )  # fmt: skip
-def client_pause(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_pause(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 4)
     mode = args[3].upper() if len(args) == 4 else b"ALL"
     if mode not in (b"WRITE", b"ALL"):
         raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
     timeout_ms = parse_timeout(args[2], ctx.now_ms)
-    ctx.server.pause(time.monotonic() + timeout_ms / 1000, writes_only=mode == b"WRITE")
+    ctx.get(Pause).begin(time.monotonic() + timeout_ms / 1000, writes_only=mode == b"WRITE")
     ctx.reply.ok()
 
 
@@ -802,8 +575,8 @@ def client_pause(ctx: ConnectionContext, args: list[bytes]) -> None:
     "CLIENT UNPAUSE", arity=2, group="connection", flags="admin noscript loading stale", since="6.2.0",
     complexity="O(N) with N being the number of connections that wait", summary="Ends what CLIENT PAUSE began.",
 )  # fmt: skip
-def client_unpause(ctx: ConnectionContext, args: list[bytes]) -> None:
-    ctx.server.unpause()
+def client_unpause(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Pause).end()
     ctx.reply.ok()
 
 
@@ -872,5 +645,5 @@ CLIENT_HELP = (
     "CLIENT HELP", arity=2, group="connection", flags="loading stale", since="5.0.0",
     summary="Lists the subcommands of CLIENT.",
 )  # fmt: skip
-def client_help(ctx: ConnectionContext, args: list[bytes]) -> None:
+def client_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(ctx.reply, args, CLIENT_HELP)

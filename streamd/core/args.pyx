@@ -2,7 +2,7 @@
 """Arguments of requests, read by handlers: integers, IDs, option words. No state, no replies."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int64_t
 from libc.string cimport strlen
 
 from streamd import entry_id
@@ -10,7 +10,7 @@ from streamd.engine.ids cimport StreamID
 from streamd.numbers cimport read_int64
 from streamd.errors import CommandError, InvalidIDError, NotIntegerError
 
-__all__ = ["integer", "is_option", "parse_timeout", "stream_id", "word"]
+__all__ = ["database_index", "integer", "is_option", "parse_timeout", "stream_id", "word"]
 
 
 cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
@@ -124,3 +124,11 @@ def stream_id(bytes text not None, unsigned long long missing_seq=0):
 def is_option(bytes text not None, bytes upper not None):
     """Whether `text` is the option word `upper`, which is in upper case, without regard to case."""
     return is_word(text, PyBytes_AS_STRING(upper))
+
+
+def database_index(bytes text not None):
+    """The number of a database; it may be one that is not there."""
+    cdef long long index = integer(text)
+    if not INT32_MIN <= index <= INT32_MAX:
+        raise CommandError(f"ERR value is out of range, value must between {INT32_MIN} and {INT32_MAX}")
+    return index

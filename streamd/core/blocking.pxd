@@ -6,8 +6,8 @@ from cpython.object cimport PyObject
 
 from streamd.core.context cimport BlockRequest
 from streamd.engine.database cimport Database
-from streamd.core.client cimport Client
-from streamd.core.execute cimport Dispatcher, Entry
+from streamd.core.client cimport Client, ClientHost
+from streamd.core.route cimport Route
 
 
 cdef struct Place:
@@ -42,14 +42,15 @@ cdef class Blocked:
     cdef readonly BlockRequest request
     cdef long long deadline_us
     cdef long long retry_us
-    cdef Entry entry
-    cdef list args
+    cdef readonly Route route
+    cdef readonly list args
     cdef long long spent_us
+    cdef bint waits_on          # run again, its request has asked to wait once more
     cdef Place *places          # one for each of the keys; `place` when that is one, else owned
     cdef Place place
     cdef Py_ssize_t at          # its index in the timeline; -1: it has none
 
-    cdef int begin(self, Entry entry, list args, long long took_us) except -1
+    cdef int begin(self, Route route, list args, long long took_us) except -1
     cdef long long next_us(self) noexcept
 
 
@@ -57,8 +58,7 @@ cdef class Blocked:
 cdef class BlockedClients:
     cdef object loop
     cdef dict blocked           # client id -> Blocked: what keeps the records that queues and the timeline point to
-    cdef public Dispatcher dispatcher
-    cdef Blocked running        # whose request is being run again; None: nobody's, or it has asked to wait on
+    cdef ClientHost host
     # A heap of the Blocked that have a deadline or a retry, by the earlier of them; borrowed.
     cdef PyObject **timeline
     cdef Py_ssize_t time_count
@@ -74,7 +74,6 @@ cdef class BlockedClients:
     cdef int serve_group(self, Database db, bytes key, Waiters waiters, bytes group) except -1
     cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1
     cdef bint serve(self, Blocked blocked) except -1
-    cdef int finish(self, Blocked blocked, size_t mark) except -1
     cdef int drop(self, Client client) except -1
     cdef int put_in_time(self, Blocked blocked) except -1
     cdef void take_out_of_time(self, Blocked blocked) noexcept

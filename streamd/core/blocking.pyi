@@ -2,9 +2,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Self, final
 
-from streamd.core.client import Client
+from streamd.core.client import Client, ClientHost
 from streamd.core.context import BlockRequest
-from streamd.core.execute import Dispatcher
 from streamd.engine.database import Database
 
 __all__ = ["Blocked", "BlockedClients", "Waiters"]
@@ -27,8 +26,7 @@ class Blocked:
 
 @final
 class BlockedClients:
-    dispatcher: Dispatcher
-    def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self: ...
+    def __new__(cls, host: ClientHost, loop: asyncio.AbstractEventLoop) -> Self: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Blocked]: ...
     def time_out(self, blocked: Blocked) -> None: ...

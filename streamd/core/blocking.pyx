@@ -31,14 +31,13 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX
 
 from streamd.core.context cimport BlockRequest
-from streamd.data.streams.arguments cimport find_group
+from streamd.core.route cimport Route
 from streamd.engine.database cimport Database
 from streamd.engine.group cimport Group
 from streamd.engine.ids cimport id_cmp
 from streamd.engine.stream cimport Stream
-from streamd.core.client cimport Client
+from streamd.core.client cimport Client, ClientHost
 from streamd.core.clock cimport monotonic_us
-from streamd.core.execute cimport PAUSED, Dispatcher, Entry
 
 __all__ = ["Blocked", "BlockedClients", "Waiters"]
 
@@ -112,7 +111,7 @@ cdef class Blocked:
     request      what to run when a key is ready; its `args` are those from the last time it was run
     deadline_us  when it gives up, in monotonic microseconds; NEVER without a time-out
     retry_us     when it is to be run again though no key is ready; NEVER if that cannot help
-    entry        the dispatcher's entry of the command
+    route        of the command
     args         the request as received
     spent_us     what has been spent running it
     """
@@ -145,9 +144,9 @@ cdef class Blocked:
         """When it gives up, in monotonic seconds; infinity without a time-out."""
         return float("inf") if self.deadline_us == NEVER else self.deadline_us / 1e6
 
-    cdef int begin(self, Entry entry, list args, long long took_us) except -1:
+    cdef int begin(self, Route route, list args, long long took_us) except -1:
         """The request has been run for the first time: what of it is counted, once the wait is over."""
-        self.entry = entry
+        self.route = route
         self.args = args
         self.spent_us = took_us
         return 0
@@ -161,7 +160,8 @@ cdef class Blocked:
 cdef class BlockedClients:
     """The registry of all waiting clients. `len()` is their number."""
 
-    def __cinit__(self, loop):
+    def __cinit__(self, ClientHost host not None, loop):
+        self.host = host
         self.loop = loop
         self.blocked = {}
         self.timer_us = NEVER
@@ -179,15 +179,15 @@ cdef class BlockedClients:
 
     cdef int block(self, Client client, Database db, BlockRequest request) except -1:
         """Let `client` wait; called from inside its handler, for the first time or again."""
-        cdef Blocked blocked = self.running
+        cdef Blocked blocked = client.blocked
         cdef Waiters waiters
         cdef long long deadline_us = NEVER
         cdef Py_ssize_t i
         cdef bytes key
-        if blocked is not None and blocked.client is client:
+        if blocked is not None:
             blocked.request.args = request.args
             self.set_retry(blocked, request.ready_at_ms)
-            self.running = None
+            blocked.waits_on = True
             return 0
         if request.timeout_ms:
             deadline_us = monotonic_us()
@@ -214,7 +214,7 @@ cdef class BlockedClients:
             return 0
         blocked.retry_us = NEVER
         if ready_at_ms >= 0:
-            wait_ms = max(1, ready_at_ms - self.dispatcher.context.now_ms)
+            wait_ms = max(1, ready_at_ms - (self.host.ended_us + self.host.wall_offset_us) // 1000)
             blocked.retry_us = monotonic_us()
             blocked.retry_us += min(wait_ms, (NEVER - 1 - blocked.retry_us) // 1000) * 1000
         return self.put_in_time(blocked)
@@ -283,7 +283,7 @@ cdef class BlockedClients:
             value = db.peek(key)
             # The head is run whatever there is, as in Redis: its consumer is made again when it has been deleted.
             if not is_first and isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
-                group = find_group(<Stream>value, name)
+                group = (<Stream>value).groups.get(name)
                 if group is not None and (
                     (<Stream>value).length == 0 or id_cmp((<Stream>value).last_live_id(), group.last_id) <= 0
                 ):
@@ -296,7 +296,7 @@ cdef class BlockedClients:
     cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
         """Entries that nobody owns are for those behind the head who claim; the first who gets nothing ends it."""
         cdef object value = db.peek(key)
-        cdef Group group = find_group(<Stream>value, name) if isinstance(value, Stream) else None
+        cdef Group group = (<Stream>value).groups.get(name) if isinstance(value, Stream) else None
         cdef Blocked blocked
         if group is None or not group.pel.unowned:
             return 0
@@ -307,31 +307,7 @@ cdef class BlockedClients:
 
     cdef bint serve(self, Blocked blocked) except -1:
         """Run a waiting request again; True when it did not ask to wait once more."""
-        cdef Client client = blocked.client
-        cdef Dispatcher dispatcher = self.dispatcher
-        cdef size_t mark
-        if client.blocked is not blocked:
-            return True
-        if dispatcher.state & PAUSED and dispatcher.holds_back(client, blocked.entry):
-            dispatcher.has_held_back = True
-            return False
-        mark = client.reply.length
-        self.running = blocked
-        dispatcher.run_again(client, blocked.entry, blocked.request.args)
-        if self.running is None:
-            dispatcher.wait_on(client)
-            return False
-        self.running = None
-        self.finish(blocked, mark)
-        return True
-
-    cdef int finish(self, Blocked blocked, size_t mark) except -1:
-        """Its request has been answered, from `mark` on."""
-        cdef Dispatcher dispatcher = self.dispatcher
-        self.end(blocked)
-        dispatcher.count(blocked.client, blocked.entry, blocked.args, blocked.spent_us)
-        dispatcher.finish_blocked(blocked.client, mark)
-        return 0
+        return blocked.client.blocked is not blocked or self.host.run_again(blocked.client)
 
     def time_out(self, Blocked blocked not None):
         """Answer as after a time-out."""
@@ -340,14 +316,14 @@ cdef class BlockedClients:
             blocked.client.reply.null_array()
         else:
             blocked.client.reply.raw(blocked.request.timeout_reply)
-        self.finish(blocked, mark)
+        self.host.finish_wait(blocked.client, mark)
 
     def fail(self, Blocked blocked not None, str text not None):
         """Answer with an error."""
         cdef size_t mark = blocked.client.reply.length
-        blocked.entry.failed_calls += 1
-        self.dispatcher.answer_error(blocked.client, text)
-        self.finish(blocked, mark)
+        blocked.route.failed_calls += 1
+        self.host.answer_error(blocked.client, text)
+        self.host.finish_wait(blocked.client, mark)
 
     cdef int drop(self, Client client) except -1:
         """The connection is gone: forget that it waits."""
@@ -460,7 +436,7 @@ cdef class BlockedClients:
             assert blocked.at == i and self.blocked[blocked.client.id] is blocked
             assert i == 0 or not is_before(self.timeline[i], self.timeline[(i - 1) // 2])
         assert self.time_count == 0 or self.timer_us <= (<Blocked>self.timeline[0]).next_us()
-        for db in self.dispatcher.context.databases:
+        for db in self.host.databases:
             for waiters in db.waiters.values():
                 queues = list(waiters.groups.values())
                 if waiters.readers is not None:

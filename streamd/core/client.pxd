@@ -30,6 +30,10 @@ cdef enum:
     NAME_SHARED_BYTES = 192
 
 
+cdef enum:
+    REPLY_BLOCK = 16384     # unsent replies that no limit counts
+
+
 cdef enum OutputClass:
     # Which of the limits of client-output-buffer-limit holds for a client.
     CLASS_NORMAL
@@ -38,22 +42,59 @@ cdef enum OutputClass:
     OUTPUT_CLASSES
 
 
+cdef class ClientHost:
+    # What connections need of the server that they belong to; dispatch.Dispatcher is one.
+    cdef readonly dict clients             # id -> Client
+    cdef readonly list databases           # by index, as SELECT numbers them
+    cdef readonly Client executing         # whose command runs; None between commands
+    cdef list writers                      # clients with output
+    cdef list put_off                      # clients that have used up their share of a turn
+    cdef long long ended_us                # monotonic: when the last request had been run or refused, and the next began
+    cdef long long wall_offset_us          # what makes Unix time of monotonic time
+    cdef long long wall_read_us            # monotonic: when that was found
+    cdef size_t output_watch[3]            # by OutputClass: from here on unsent replies are looked at
+    cdef size_t output_most[3]             # ... what a reply may take while it is written; SIZE_MAX: no limit
+    cdef readonly long long names_size     # bytes of the names that clients are subscribed to, watch and track by
+    cdef public bint needs_password        # of new connections
+    cdef public object default_user        # Identity of new connections
+    cdef public long long max_bulk_len
+    cdef public long long net_input_bytes
+    cdef public long long net_output_bytes
+    cdef public long long total_reads      # pieces received
+    cdef public long long total_writes     # pieces sent
+    cdef Py_ssize_t peak_input             # bytes of the longest query buffer since take_peaks
+    cdef size_t peak_output                # bytes of the longest unsent replies since take_peaks
+    cdef long long last_client_id
+
+    cpdef long long new_client_id(self)
+    cdef void look_at_clocks(self) noexcept
+    cdef int register(self, Client client, object sock) except -1
+    cdef int forget(self, Client client) except -1
+    cdef int schedule(self) except -1
+    cdef int process(self, Client client) except -1
+    cdef int run_again(self, Client client) except -1
+    cdef int finish_wait(self, Client client, size_t mark) except -1
+    cdef int answer_error(self, Client client, str text) except -1
+    cdef int check_output(self, Client client) except -1
+    cdef int close_for_output(self, Client client) except -1
+
+
 cdef class Client:
     cdef int state                         # set of ClientState
     cdef readonly int output_class         # OutputClass
-    cdef list subscribed                   # dicts name -> place, by kind of name; None: no subscriptions; kept by Hub
-    cdef public object transaction         # dispatch.Transaction between MULTI and EXEC, else None
+    cdef list subscribed                   # dicts name -> place, by kind of name; None: no subscriptions; kept by pubsub
+    cdef public object transaction         # Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing
     cdef public bint is_dirty              # something watched has changed
     cdef readonly long long names_size     # bytes of the names that it is subscribed to, watches and tracks by
-    cdef public object tracking            # tracking.ClientTracking while CLIENT TRACKING is on, else None
+    cdef public object tracking            # what caching keeps while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
     cdef ReplyWriter confirmed             # (un)subscriptions told though CLIENT REPLY silences the rest; None: none
     cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
     cdef Database db                       # the selected database
-    cdef object dispatcher                 # Dispatcher; typed as object because the two modules need each other
+    cdef ClientHost host
     cdef public object transport           # None after the connection is lost
     cdef int fd                            # -1: replies go through the transport (TLS)
     cdef readonly bint is_unix
@@ -71,7 +112,7 @@ cdef class Client:
     cdef public bytes name
     cdef public bytes lib_name
     cdef public bytes lib_ver
-    cdef readonly object user              # acl.User, who says what it may do; None: nobody, who may do everything
+    cdef readonly object user              # Identity, who says what it may do; None: nobody, who may do everything
     cdef long long created_us              # monotonic
     cdef long long last_interaction_us     # monotonic
     cdef readonly long long total_net_in   # bytes

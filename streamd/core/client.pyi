@@ -4,16 +4,31 @@ from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
-from streamd.caching.tracking import ClientTracking
-from streamd.core.blocking import Blocked
-from streamd.core.execute import Dispatcher, Transaction
+from streamd.core.identity import Identity
 from streamd.core.spec import Command
 from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
-from streamd.users.acl import User
 
-__all__ = ["Client"]
+__all__ = ["CLIENT_STATES", "Client", "ClientHost"]
+
+CLIENT_STATES: dict[str, int]
+
+@disjoint_base
+class ClientHost:
+    clients: dict[int, Client]
+    databases: list[Database]
+    executing: Client | None
+    names_size: int
+    needs_password: bool
+    default_user: Identity | None
+    max_bulk_len: int
+    net_input_bytes: int
+    net_output_bytes: int
+    total_reads: int
+    total_writes: int
+    def new_client_id(self) -> int: ...
+    def take_peaks(self) -> tuple[int, int]: ...
 
 @disjoint_base
 class Client(asyncio.Protocol):
@@ -24,21 +39,21 @@ class Client(asyncio.Protocol):
     is_unix: bool
     is_congested: bool
     authenticated: bool
-    transaction: Transaction | None
+    transaction: Any  # Transaction | None
     watched: dict[tuple[Database, bytes], bool] | None
     is_dirty: bool
     output_class: int
-    tracking: ClientTracking | None
+    tracking: Any  # what caching keeps
     close_after_reply: bool
     no_evict: bool
     no_touch: bool
-    blocked: Blocked | None
+    blocked: Any  # Blocked | None
     postponed: list[bytes] | None
     name: bytes
     lib_name: bytes
     lib_ver: bytes
     @property
-    def user(self) -> User | None: ...
+    def user(self) -> Identity | None: ...
     total_net_in: int
     total_net_out: int
     total_commands: int
@@ -49,7 +64,7 @@ class Client(asyncio.Protocol):
     @property
     def batched_commands(self) -> int: ...
     last_command: Command | None
-    def __new__(cls, dispatcher: Dispatcher, is_unix: bool = ...) -> Self: ...
+    def __new__(cls, host: ClientHost, is_unix: bool = ...) -> Self: ...
     @property
     def is_subscribed(self) -> bool: ...
     @property
@@ -85,7 +100,7 @@ class Client(asyncio.Protocol):
     def memory_usage(self) -> int: ...
     def select(self, db: Database) -> None: ...
     def set_reply_mode(self, mode: bytes) -> None: ...
-    def set_authenticated(self, authenticated: bool, user: User | None = None) -> None: ...
+    def set_authenticated(self, authenticated: bool, user: Identity | None = None) -> None: ...
     def follow_user(self) -> None: ...
     def reset(self, *, needs_password: bool) -> None: ...
     def shut_down(self) -> None: ...

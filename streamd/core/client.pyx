@@ -16,10 +16,15 @@ import socket
 from streamd.engine.database cimport Database
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
-from streamd.core.clock cimport monotonic_us
-from streamd.core.execute cimport Dispatcher
+from streamd.core.clock cimport monotonic_us, wall_us
 
-__all__ = ["Client"]
+__all__ = ["CLIENT_STATES", "Client", "ClientHost"]
+
+CLIENT_STATES = {
+    "stranger": STRANGER, "in-multi": IN_MULTI, "subscribed": SUBSCRIBED, "monitoring": MONITORING, "limited": LIMITED,
+    "tracking": TRACKING,
+}  # fmt: skip
+"""ClientState, for `Capability.client_bits` in Python."""
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
@@ -27,32 +32,105 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef enum:
     PIECE = 65536       # bytes that the transport gets at a time when the kernel takes no more
     TURN_MOST = 1048576     # bytes that one client is sent in a turn, however fast it reads
+    WALL_CLOCK_US = 1000    # how old an answer of the clock of Unix time may be
 
 cdef dict NOTHING = {}
 
 cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
 
-cdef class Client:
-    """A connection. Made by the server's listeners; leaves `dispatcher.clients` when the connection is lost."""
 
-    def __cinit__(self, Dispatcher dispatcher, bint is_unix=False):
-        self.dispatcher = dispatcher
-        self.id = dispatcher.new_client_id()
+cdef class ClientHost:
+    """What connections need of the server that they belong to: its clock, counters and limits, and who runs requests."""
+
+    def __cinit__(self, *args):
+        cdef int output_class
+        self.clients = {}
+        self.writers = []
+        self.put_off = []
+        for output_class in range(OUTPUT_CLASSES):
+            self.output_watch[output_class] = self.output_most[output_class] = SIZE_MAX
+
+    cpdef long long new_client_id(self):
+        self.last_client_id += 1
+        return self.last_client_id
+
+    cdef void look_at_clocks(self) noexcept:
+        """Take the time, before requests are run.
+
+        A look at a clock is not for nothing: Unix time follows from monotonic time, mostly.
+        """
+        self.ended_us = monotonic_us()
+        if self.ended_us - self.wall_read_us >= WALL_CLOCK_US:
+            self.wall_read_us = self.ended_us
+            self.wall_offset_us = wall_us() - self.ended_us
+
+    def take_peaks(self):
+        """The most that any one client has had waiting since the last call: bytes of requests, and of replies.
+
+        Of replies, what is beyond the block that everyone may fill: nothing, as long as clients read.
+        """
+        peaks = self.peak_input, (self.peak_output - REPLY_BLOCK if self.peak_output > REPLY_BLOCK else 0)
+        self.peak_input = self.peak_output = 0
+        return peaks
+
+    cdef int register(self, Client client, object sock) except -1:
+        """A connection has been made."""
+        raise NotImplementedError
+
+    cdef int forget(self, Client client) except -1:
+        """A connection is gone; called once or more for each."""
+        raise NotImplementedError
+
+    cdef int schedule(self) except -1:
+        """Have the turn of the loop ended by what is to be done then."""
+        raise NotImplementedError
+
+    cdef int process(self, Client client) except -1:
+        """Run every complete request of a client. The caller has looked at the clocks."""
+        raise NotImplementedError
+
+    cdef int run_again(self, Client client) except -1:
+        """Run the request of a client that waits: 1 when it has been answered, 0 when it waits on."""
+        raise NotImplementedError
+
+    cdef int finish_wait(self, Client client, size_t mark) except -1:
+        """What a client waited for has been answered, from `mark` on."""
+        raise NotImplementedError
+
+    cdef int answer_error(self, Client client, str text) except -1:
+        """Write an error reply and count it by its code."""
+        raise NotImplementedError
+
+    cdef int check_output(self, Client client) except -1:
+        """Close a client, at the end of the turn, whose unsent replies have grown beyond its limit."""
+        raise NotImplementedError
+
+    cdef int close_for_output(self, Client client) except -1:
+        """Close a client, at the end of the turn, that does not read."""
+        raise NotImplementedError
+
+
+cdef class Client:
+    """A connection. Made by the server's listeners; leaves `ClientHost.clients` when the connection is lost."""
+
+    def __cinit__(self, ClientHost host not None, bint is_unix=False):
+        self.host = host
+        self.id = host.new_client_id()
         self.parser = RequestParser()
-        self.parser.max_bulk_len = dispatcher.max_bulk_len
+        self.parser.max_bulk_len = host.max_bulk_len
         self.reply = ReplyWriter()
-        self.db = dispatcher.context.databases[0]
+        self.db = host.databases[0]
         self.fd = -1
         self.is_unix = is_unix
         self.reply_mode = REPLY_ON
         self.name = self.lib_name = self.lib_ver = b""
-        self.set_authenticated(not dispatcher.needs_password)
+        self.set_authenticated(not host.needs_password)
         self.created_us = self.last_interaction_us = monotonic_us()
 
     # --- What the event loop calls -------------------------------------------------------------------------------
 
     def connection_made(self, transport):
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         self.transport = transport
         sock = transport.get_extra_info("socket")
         # With these high-water marks a transport says pause_writing as soon as it holds anything unsent: a plain one
@@ -63,22 +141,22 @@ cdef class Client:
             transport.set_write_buffer_limits(high=0)
             if sock is not None:
                 self.fd = sock.fileno()
-        dispatcher.register(self, sock)
+        host.register(self, sock)
 
     def data_received(self, bytes data):
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         cdef Py_ssize_t size = len(data), waiting
         self.total_net_in += size
-        dispatcher.net_input_bytes += size
-        dispatcher.total_reads += 1
+        host.net_input_bytes += size
+        host.total_reads += 1
         self.read_events += 1
-        dispatcher.look_at_clocks()
-        self.last_interaction_us = dispatcher.ended_us
+        host.look_at_clocks()
+        self.last_interaction_us = host.ended_us
         self.parser.feed(data)
         waiting = self.parser.size - self.parser.pos + self.parser.partial_size
-        if waiting > dispatcher.peak_input:
-            dispatcher.peak_input = waiting
-        dispatcher.process(self)
+        if waiting > host.peak_input:
+            host.peak_input = waiting
+        host.process(self)
 
     def eof_received(self):
         """The peer sends no more. What it asked before is answered, then the connection is closed."""
@@ -97,35 +175,35 @@ cdef class Client:
             self.want_write()
 
     def connection_lost(self, exc):
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         self.transport = None
         self.fd = -1
         self.postponed = self.deferred = self.confirmed = None
         self.reply.release()
         self.reply.set_limit(SIZE_MAX, None)
-        dispatcher.forget(self)
+        host.forget(self)
 
     # --- Output --------------------------------------------------------------------------------------------------
 
     cdef int want_write(self) except -1:
         """Have `flush` called before the loop sleeps."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         if not self.is_writer:
             self.is_writer = True
-            dispatcher.writers.append(self)
-            dispatcher.schedule()
+            host.writers.append(self)
+            host.schedule()
         return 0
 
     cdef int flush(self) except -1:
         """Send what has gathered in `reply`; close when that is all, if that was asked for."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         cdef ssize_t sent = 0
         cdef size_t left
         self.is_writer = False
         if self.transport is None or self.is_congested or self.reply.is_cut:
             return 0
-        if self.reply.length > dispatcher.peak_output:
-            dispatcher.peak_output = self.reply.length
+        if self.reply.length > host.peak_output:
+            host.peak_output = self.reply.length
         left = self.reply.length - TURN_MOST if self.reply.length > TURN_MOST else 0
         while self.reply.length > left and not self.is_congested:
             if self.fd >= 0:
@@ -137,14 +215,14 @@ cdef class Client:
                         return 0
                     sent = 0
                 self.count_sent(<size_t>sent)
-                dispatcher.total_writes += 1
+                host.total_writes += 1
             if self.reply.length > left:
                 self.hand_over()
         if self.is_congested:
-            dispatcher.check_output(self)
+            host.check_output(self)
         elif self.reply.length:
             self.want_write()       # others come in between
-            dispatcher.check_output(self)
+            host.check_output(self)
         elif self.close_after_reply:
             self.transport.close()
         return 0
@@ -162,7 +240,7 @@ cdef class Client:
     cdef int count_sent(self, size_t size) except -1:
         """Forget bytes of `reply` that have been sent."""
         self.total_net_out += size
-        (<Dispatcher>self.dispatcher).net_output_bytes += size
+        self.host.net_output_bytes += size
         return self.reply.consume(size)
 
     cdef int deliver(self, const char *data, size_t length) except -1:
@@ -171,10 +249,10 @@ cdef class Client:
 
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1:
         """As `deliver`, for a push in two pieces."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         if self.transport is None or self.close_after_reply:
             return 0
-        if dispatcher.executing is self:
+        if host.executing is self:
             if self.deferred is None:
                 self.deferred = self.new_writer()
             self.deferred.raw_parts(head, head_length, tail, tail_length)
@@ -182,8 +260,8 @@ cdef class Client:
         self.reply.raw_parts(head, head_length, tail, tail_length)
         if not self.is_congested:
             self.want_write()
-        if self.reply.length >= dispatcher.output_watch[self.output_class]:
-            dispatcher.check_output(self)
+        if self.reply.length >= host.output_watch[self.output_class]:
+            host.check_output(self)
         return 0
 
     cdef ReplyWriter new_writer(self):
@@ -194,12 +272,12 @@ cdef class Client:
 
     cdef int limit_output(self) except -1:
         """Take over the hard limit of the client's class, for replies that pass it while they are written."""
-        cdef size_t limit = (<Dispatcher>self.dispatcher).output_most[self.output_class]
+        cdef size_t limit = self.host.output_most[self.output_class]
         return self.reply.set_limit(limit, None if limit == SIZE_MAX else self.pass_limit)
 
     def pass_limit(self):
         """More is unsent than the hard limit of the client's class."""
-        (<Dispatcher>self.dispatcher).close_for_output(self)
+        self.host.close_for_output(self)
 
     # --- What commands see and do ---------------------------------------------------------------------------------
 
@@ -210,10 +288,10 @@ cdef class Client:
 
     cdef int put_off(self) except -1:
         """Wait for the next turn with what is left of a pipeline; nothing more is read until `go_on`."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         self.is_put_off = True
-        dispatcher.put_off.append(self)
-        dispatcher.schedule()
+        host.put_off.append(self)
+        host.schedule()
         if not self.transport.is_closing():
             self.transport.pause_reading()
         return 0
@@ -240,18 +318,18 @@ cdef class Client:
 
     def set_authenticated(self, bint authenticated, user=None):
         """Who the client is from now on: an acl.User, or the default one."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         self.authenticated = authenticated
-        self.user = dispatcher.default_user if user is None else user
+        self.user = host.default_user if user is None else user
         self.follow_user()
 
     def follow_user(self):
         """Take over what the client's user may do now, and whether the default user needs a password."""
-        cdef Dispatcher dispatcher = self.dispatcher
-        cdef bint is_stranger = dispatcher.needs_password and not self.authenticated
+        cdef ClientHost host = self.host
+        cdef bint is_stranger = host.needs_password and not self.authenticated
         self.parser.authenticated = not is_stranger
         self.change_state(STRANGER, is_stranger)
-        self.change_state(LIMITED, self.user is not None and not self.user.permissions.allow_everything)
+        self.change_state(LIMITED, self.user is not None and self.user.is_limited)
 
     cdef int change_state(self, int state, bint is_on) except -1:
         """Put one ClientState into the client's set, or take it out."""
@@ -361,18 +439,18 @@ cdef class Client:
 
     cdef int hold_name(self, bytes name) except -1:
         """Count a name that the client is subscribed to, watches or tracks by, from now on."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
         self.names_size += size
-        dispatcher.names_size += size + NAME_SHARED_BYTES
+        host.names_size += size + NAME_SHARED_BYTES
         return 0
 
     cdef int drop_name(self, bytes name) except -1:
         """Count a name no more."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
         self.names_size -= size
-        dispatcher.names_size -= size + NAME_SHARED_BYTES
+        host.names_size -= size + NAME_SHARED_BYTES
         return 0
 
     def memory_usage(self):
@@ -382,8 +460,8 @@ cdef class Client:
 
     def reset(self, *, bint needs_password):
         """RESET: forget everything that the peer has set."""
-        cdef Dispatcher dispatcher = self.dispatcher
-        self.db = dispatcher.context.databases[0]
+        cdef ClientHost host = self.host
+        self.db = host.databases[0]
         self.reply.resp = 2
         self.name = b""
         self.no_evict = self.no_touch = False
@@ -402,9 +480,9 @@ cdef class Client:
 
     def close(self):
         """Drop the connection at once; unsent replies are lost, and nobody sees the client any more."""
-        cdef Dispatcher dispatcher = self.dispatcher
+        cdef ClientHost host = self.host
         self.close_after_reply = True
         self.reply.release()
-        dispatcher.forget(self)
+        host.forget(self)
         if self.transport is not None:
             self.transport.abort()

@@ -27,9 +27,10 @@ cdef class Context:
     cdef public list effects              # what this command is to be propagated as; None: as it was received
     cdef public bint in_transaction       # the command runs inside EXEC: it must not wait
     cdef public bint is_replaying         # it comes from a file or a primary: its effect is applied, not decided
-    cdef public object client             # the connection; families `connection` and `server` know more of it
+    cdef public object client             # client.Client: the connection
     cdef public object server
-    cdef public object config             # settings by attribute: ctx.config.stream_node_max_bytes
+    cdef public object config             # settings.Config: ctx.config.stream_node_max_bytes
+    cdef public dict parts                # what `get` finds, by type
     # Copies of settings that hot handlers need, kept up to date by CONFIG SET.
     cdef public unsigned long long stream_node_max_bytes
     cdef public unsigned long long stream_node_max_entries
@@ -38,7 +39,4 @@ cdef class Context:
     cdef public bint has_xnack            # who reads what is propagated knows XNACK (rdb-form)
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)
-    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1
     cpdef int propagate(self, list args) except -1
-    cpdef int forget_snapshot(self) except -1
-    cpdef int answer_flush(self, list args) except -1

@@ -1,12 +1,15 @@
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
+from streamd.core.client import Client
 from streamd.engine.database import Database
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.protocol.reply import ReplyWriter
 
 __all__ = ["BlockRequest", "Context"]
+
+T = TypeVar("T")
 
 @final
 class BlockRequest:
@@ -42,9 +45,10 @@ class Context:
     effects: list[list[bytes]] | None
     in_transaction: bool
     is_replaying: bool
-    client: Any
+    client: Client
     server: Any
     config: Any
+    parts: dict[type, Any]
     stream_node_max_bytes: int
     stream_node_max_entries: int
     stream_idmp_duration: int
@@ -53,7 +57,7 @@ class Context:
     @property
     def idempotency(self) -> IdempotencyRegistry: ...
     def block_on(self, request: BlockRequest) -> None: ...
-    def publish(self, channel: bytes, payload: bytes, is_sharded: bool) -> int: ...
+    def get(self, kind: type[T]) -> T: ...
+    def find(self, kind: type[T]) -> T | None: ...
     def propagate(self, args: list[bytes]) -> int: ...
-    def forget_snapshot(self) -> int: ...
-    def answer_flush(self, args: list[bytes]) -> int: ...
+    def data_dropped(self) -> None: ...

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """Context: the whole list of what a handler may ask of the server.
 
-The server derives its own class from `Context` and fills the fields before each command, so that the arrow points
-inwards and compiled handlers reach the fields without a look-up. There is one context per server, not one per client: a
-handler must not keep it.
+The dispatcher derives its own class from `Context` and fills the fields before each command, so that compiled handlers
+reach them without a look-up. There is one context per server, not one per client: a handler must not keep it. What belongs
+to a capability is reached by the capability's type: `ctx.get(SlowLog)`.
 """
 
 cimport cython
@@ -40,22 +40,22 @@ cdef class BlockRequest:
 cdef class Context:
     def __cinit__(self):
         self.idempotency = IdempotencyRegistry()
+        self.parts = {}
 
     cpdef block_on(self, object request):
         """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
         raise NotImplementedError
 
-    cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded) except -1:
-        """Deliver a message to the subscribers of a channel, or of a shard channel; return how many they are."""
-        raise NotImplementedError
+    def get(self, kind):
+        """The capability, or other part of the server, of a type; KeyError when there is none."""
+        return self.parts[kind]
 
-    cpdef int forget_snapshot(self) except -1:
+    def find(self, kind):
+        """As `get`; None when there is none, as in a context without a server."""
+        return self.parts.get(kind)
+
+    def data_dropped(self):
         """All data is gone on request: what was saved of it, or is being saved now, must not come back."""
-        return 0
-
-    cpdef int answer_flush(self, list args) except -1:
-        """Answer OK to a request that has removed keys, when their memory has been given up."""
-        return self.reply.ok()
 
     cpdef int propagate(self, list args) except -1:
         """Add a command to those that are propagated instead of the one received.

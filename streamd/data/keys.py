@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
-from streamd.core.context import Context
+from streamd.core.context import BlockRequest, Context
 from streamd.core.spec import (
     KeysAt,
     command,
@@ -26,14 +27,13 @@ from streamd.core.spec import (
     token,
     unix_time,
 )
+from streamd.data.freeing import Freeing
 from streamd.engine.database import ACCESS_MODES, Database, Slot
 from streamd.engine.glob import match
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
 
-INT32_MAX = 2**31 - 1
-INT32_MIN = -(2**31)
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 
@@ -55,14 +55,6 @@ def database_at(ctx: Context, index: int) -> Database:
     db: Database = ctx.databases[index]
     db.now_ms = ctx.now_ms
     return db
-
-
-def parse_index(text: bytes) -> int:
-    """The number of a database; it may be one that is not there."""
-    index = read_integer(text)
-    if not INT32_MIN <= index <= INT32_MAX:
-        raise CommandError(f"ERR value is out of range, value must between {INT32_MIN} and {INT32_MAX}")
-    return index
 
 
 # --- Keys: are they there, what do they hold -------------------------------------------------------------------------
@@ -265,7 +257,7 @@ def renamenx(ctx: Context, args: list[bytes]) -> None:
     summary="Takes a key, and what it holds, to another database.", args=(key(), integer("db")),
 )  # fmt: skip
 def move(ctx: Context, args: list[bytes]) -> None:
-    target = database_at(ctx, parse_index(args[2]))
+    target = database_at(ctx, database_index(args[2]))
     if target is ctx.db:
         raise CommandError("ERR source and destination objects are the same")
     is_moved = ctx.db.move(args[1], target)
@@ -291,7 +283,7 @@ def copy(ctx: Context, args: list[bytes]) -> None:
         if word == b"REPLACE":
             replaces = True
         elif word == b"DB" and (index := next(rest, None)) is not None:
-            target = database_at(ctx, parse_index(index))
+            target = database_at(ctx, database_index(index))
         else:
             raise OptionSyntaxError
     if target is ctx.db and name == new_name:
@@ -324,10 +316,20 @@ def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all
         ctx.dirty += len(db)
         db.flush()
     if is_all:
-        ctx.forget_snapshot()
+        ctx.data_dropped()
     ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
     if not is_async:
-        ctx.answer_flush(args)
+        _answer_flush(ctx, args)
+
+
+def _answer_flush(ctx: Context, args: list[bytes]) -> None:
+    """Answer OK when the memory of what was flushed has been given up."""
+    freeing = ctx.find(Freeing)
+    if freeing is None or ctx.in_transaction or not freeing.has_more():
+        ctx.reply.ok()
+        return
+    ctx.block_on(BlockRequest([], args, 0, timeout_reply=b"+OK\r\n"))
+    freeing.answer_when_done(ctx.client)
 
 
 @command(
@@ -350,7 +352,7 @@ def flushall(ctx: Context, args: list[bytes]) -> None:
 
 def _swap_index(text: bytes, which: str) -> int:
     try:
-        return parse_index(text)
+        return database_index(text)
     except CommandError:
         raise CommandError(f"ERR invalid {which} DB index") from None
 

@@ -1,4 +1,4 @@
-"""MigrationTargets: the connections that MIGRATE has to other servers. They block, on purpose: see commands/migrate.py.
+"""MigrationTargets: the connections that MIGRATE has to other servers. They block, on purpose: see migrate.py.
 
 A connection is kept for some seconds, since who moves one key mostly moves more.
 """
@@ -11,6 +11,8 @@ import socket
 import time
 from contextlib import suppress
 
+from streamd.core.capability import Capability
+from streamd.core.host import Host
 from streamd.data.migrate import TargetIOError
 
 __all__ = ["MigrationTarget", "MigrationTargets"]
@@ -64,11 +66,11 @@ class MigrationTarget:
         self._socket.close()
 
 
-class MigrationTargets:
+class MigrationTargets(Capability):
     """The connections that are kept, by host and port. `len()` is their number."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, host: Host) -> None:
+        self._loop = host.loop
         self._kept: dict[ADDRESS, MigrationTarget] = {}
         self._timer: asyncio.TimerHandle | None = None
 

@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streamd.core.capability import Capability
+from streamd.core.host import Host
 from streamd.heap import allocated, describe
+from streamd.memory.eviction import Eviction
 
 __all__ = [
     "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",
@@ -137,9 +140,10 @@ def percent(part: float, whole: float) -> float:
     return 100 * part / whole if whole > 0 else 0.0
 
 
-def measure(server: Any) -> MemoryReport:
+def measure(server: Host) -> MemoryReport:
     """Look at a server. O(clients + databases)."""
-    used = server.eviction.used()
+    eviction = server.get(Eviction)
+    used = eviction.used()
     clients = replicas = 0
     for client in server.clients.values():
         if client.output_class == REPLICA:
@@ -149,9 +153,9 @@ def measure(server: Any) -> MemoryReport:
     return MemoryReport(
         server=server,
         used=used,
-        peak=server.eviction.peak,
-        peak_time=server.eviction.peak_ms / 1000,
-        startup=server.eviction.startup,
+        peak=eviction.peak,
+        peak_time=eviction.peak_ms / 1000,
+        startup=eviction.startup,
         resident=resident_memory(),
         heap=allocated(),
         clients=clients,
@@ -160,7 +164,7 @@ def measure(server: Any) -> MemoryReport:
             DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in server.databases if len(db)
         ),
         keys=sum(len(db) for db in server.databases),
-        uncounted=server.eviction.uncounted_bytes,
+        uncounted=eviction.uncounted_bytes,
     )
 
 
@@ -219,7 +223,7 @@ SLACK = 64 << 20
 BIG_CLIENT = 200 << 10
 
 
-def diagnose(server: Any, report: MemoryReport) -> str:
+def diagnose(server: Host, report: MemoryReport) -> str:
     """What a person may want to know about the memory of a server, as sentences."""
     if report.used < LITTLE:
         return "There is too little data to say anything about its memory. Ask again when there is more.\n"
@@ -255,23 +259,23 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
 # --- For commands ----------------------------------------------------------------------------------------------------
 
 
-class Memory:
+class Memory(Capability):
     """What the commands of MEMORY ask of a server."""
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""
-        return list(statistics(measure(self._server)))
+        return list(statistics(measure(self._host)))
 
     def diagnosis(self) -> str:
         """What there is to say about the memory, as sentences."""
-        return diagnose(self._server, measure(self._server))
+        return diagnose(self._host, measure(self._host))
 
     def purge(self) -> None:
         """Give what is free back to the system; large heaps take a while, so another thread does it."""
-        self._server.trash.trim_later()
+        self._host.trash.trim_later()
 
     def allocator(self) -> str:
         """What the C library and the interpreter say about their memory, as text."""

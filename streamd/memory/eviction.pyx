@@ -35,8 +35,11 @@ from streamd.engine.database cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TI
 from streamd.heap cimport heap_bytes
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
-from streamd.core.execute cimport PAUSED, Dispatcher
-from streamd.caching.tracking cimport Tracking
+from streamd.core.capability cimport Capability
+from streamd.core.dispatch cimport MEMORY_LIMITED, PAUSED, Dispatcher
+from streamd.core.info import Field
+from streamd.observe.latency import LatencyMonitor
+from streamd.core.route cimport Route
 
 __all__ = ["CLIENT_BYTES", "Eviction"]
 
@@ -67,10 +70,12 @@ ORDERS = {"lru": BY_TIME, "lrm": BY_TIME, "lfu": BY_USES, "ttl": BY_DEADLINE, "r
 MODES = {"lfu": ACCESS_FREQUENCY, "lrm": ACCESS_CHANGES}
 
 
-cdef class Eviction:
-    """The limits of memory of a server. `configure` after each change of the settings."""
+cdef class Eviction(Capability):
+    """The limits of memory of a server."""
 
-    cdef object server
+    cdef object config
+    cdef object latency                        # LatencyMonitor
+    cdef list memory_users                     # Capability: who else uses memory
     cdef Dispatcher dispatcher
     cdef object trash
     cdef list databases
@@ -94,19 +99,25 @@ cdef class Eviction:
     cdef long long clients_bytes               # sum of the weights
     cdef public long long evicted_clients
 
-    def __init__(self, server not None, Dispatcher dispatcher not None):
-        self.server = server
-        self.dispatcher = dispatcher
-        self.trash = server.trash
-        self.databases = list(server.databases)
+    refusal_rank = 20
+
+    def __init__(self, host not None):
+        self.config = host.config
+        self.dispatcher = host.dispatcher
+        self.latency = host.get(LatencyMonitor)
+        self.memory_users = host.memory_users
+        self.trash = host.trash
+        self.databases = list(host.databases)
+        self.server_bits = MEMORY_LIMITED
         self.pool = []
         self.weights = {}
         self.samples = 5
         self.startup = self.used()
 
-    def configure(self, config not None):
+    def apply_settings(self):
         """Take over the settings; evict, between turns, what is too much now."""
         cdef Database db
+        cdef object config = self.config
         cdef str scope, kind
         scope, _, kind = config.maxmemory_policy.partition("-")
         self.is_volatile = scope == "volatile"
@@ -127,7 +138,7 @@ cdef class Eviction:
                     " (%d). This will result in key eviction and/or the inability to accept new write commands"
                     " depending on the maxmemory-policy.", self.limit, self.used(),
                 )
-        self.dispatcher.limit_memory(self.limit != 0)
+        self.dispatcher.change_state(MEMORY_LIMITED, self.limit != 0)
         if self.limit:
             self.go_on_later()
         else:
@@ -140,7 +151,10 @@ cdef class Eviction:
         """Bytes of memory for data, clients, their names and buffers. O(1)."""
         cdef Database db
         cdef long long total = heap_bytes() + len(self.dispatcher.clients) * <long long>CLIENT_BYTES
-        total += self.dispatcher.names_size + (<Tracking>self.dispatcher.tracking).memory()
+        cdef Capability user
+        total += self.dispatcher.names_size
+        for user in self.memory_users:
+            total += user.memory()
         for db in self.databases:
             total += db.memory()
         if total > self.peak:
@@ -185,7 +199,20 @@ cdef class Eviction:
         self.peak = 0
         self.used()
 
+    def each_second(self, long long now_ms):
+        if self.clients_limit:
+            self.weigh_all()
+            self.evict_clients()
+
+    def cron(self, long long now_ms):
+        self.used()     # for the peak
+
     # --- Make room -------------------------------------------------------------------------------------------------
+
+    cpdef str find_refusal(self, Client client, Route route, list args):
+        if not self.make_room() and self.dispatcher.needs_memory(client, route):
+            return "OOM command not allowed when used memory > 'maxmemory'."
+        return None
 
     cpdef bint make_room(self) except -1:
         """Evict as much as is needed and time allows; False when there is no room and nothing more can go."""
@@ -221,7 +248,7 @@ cdef class Eviction:
 
     cdef int note_time(self, long long started_us) except -1:
         """Tell the latency monitor how long somebody had to wait for room."""
-        self.server.latency.add("eviction-cycle", (monotonic_us() - started_us) // 1000)
+        self.latency.add("eviction-cycle", (monotonic_us() - started_us) // 1000)
         return 0
 
     cdef bint wait_for_frees(self, long long until_us) except -1:
@@ -244,7 +271,7 @@ cdef class Eviction:
             self.timer = self.dispatcher.loop.call_soon(self.go_on)
         return 0
 
-    def resume(self):
+    def pause_ended(self):
         """After a pause of writes, in which nothing goes."""
         if self.limit:
             self.go_on_later()
@@ -269,7 +296,7 @@ cdef class Eviction:
         db, key = found
         db.now_ms = wall_ms()
         db.evict(key)
-        self.dispatcher.finish_effects()
+        self.dispatcher.effects.finish_unit()
         return True
 
     cdef object find_victim(self):
@@ -390,10 +417,15 @@ cdef class Eviction:
         self.weights[client] = size
         return 0
 
-    def forget(self, Client client not None):
-        """A client is gone."""
+    def client_gone(self, Client client not None):
         if self.weights:
             self.clients_bytes -= <long long>self.weights.pop(client, 0)
+
+    cpdef int after_replies(self, list clients) except -1:
+        cdef Client client
+        for client in clients:
+            self.weigh(client)
+        return self.evict_clients()
 
     cpdef int evict_clients(self) except -1:
         """Close the clients that take most until the limit is kept."""
@@ -409,7 +441,7 @@ cdef class Eviction:
             log.info("Evicting client: id=%d addr=%s tot-mem=%d", client.id, client.address, client.memory_usage())
             self.evicted_clients += 1
             client.close()
-            self.forget(client)
+            self.client_gone(client)
         return 0
 
 

@@ -14,13 +14,13 @@ import random
 import resource
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from streamd.core.spec import Command, keys_of
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.route import Route
+from streamd.core.spec import keys_of
 from streamd.observe.hotkeys_commands import SessionOptions
-
-if TYPE_CHECKING:
-    from streamd.core.execute import Dispatcher
 
 __all__ = ["HotKeys", "Session", "Weights", "request_size"]
 
@@ -116,42 +116,50 @@ def _cpu_ms() -> tuple[int, int]:
     return int(usage.ru_utime * 1000), int(usage.ru_stime * 1000)
 
 
-class HotKeys:
-    """The session that runs, or the last one. `dispatcher.hotkeys` is this object while it counts, else None."""
+class HotKeys(Capability):
+    """The session that runs, or the last one. Commands are counted only while one runs."""
 
-    def __init__(self, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Host) -> None:
         self.session: Session | None = None
-        self._dispatcher = dispatcher
-        self._loop = loop
+        self._dispatcher = host.dispatcher
+        self._loop = host.loop
+        self._never = self.slow_us
         self._end: asyncio.TimerHandle | None = None
 
-    def start(self, options: SessionOptions, now_ms: int) -> None:
+    def begin(self, options: SessionOptions, now_ms: int) -> None:
         """Begin to count; what the session before has counted is forgotten."""
         self.session = Session(options, now_ms)
         if options.seconds:
-            self._end = self._loop.call_later(options.seconds, self.stop)
-        self._dispatcher.set_hotkeys(self)
+            self._end = self._loop.call_later(options.seconds, self.end)
+        self.slow_us = 0
+        self._dispatcher.follow_capabilities()
 
-    def stop(self) -> None:
+    def end(self) -> None:
         """Count no more; the results stay."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
         if self.session is not None:
             self.session.stop()
-        self._dispatcher.set_hotkeys(None)
+        self.slow_us = self._never
+        self._dispatcher.follow_capabilities()
 
     def forget(self) -> None:
         self.session = None
 
-    def note(
-        self, command: Command, args: list[bytes], took_us: int, reply_bytes: int, *, in_transaction: bool
-    ) -> None:
-        """Count a command that has been run. One of a transaction has taken what EXEC and its reply so far took."""
-        keys = [args[use.position] for use in keys_of(command, args)]
-        if keys and self.session is not None:
-            request_bytes = request_size((b"EXEC",)) if in_transaction else request_size(args)
-            self.session.note(keys, took_us, request_bytes + reply_bytes)
+    def command_took(self, client: Client, route: Route, args: list[bytes], took_us: int) -> int:
+        """Count a command that has been run, and did not have to wait.
+
+        One of a transaction has taken what EXEC and its reply so far took.
+        """
+        if self.session is None or self._dispatcher.executing is not client:
+            return 0
+        keys = [args[use.position] for use in keys_of(route.command, args)]
+        if keys:
+            is_of_exec = self._dispatcher.context.in_transaction
+            request_bytes = request_size((b"EXEC",)) if is_of_exec else request_size(args)
+            self.session.note(keys, took_us, request_bytes + self._dispatcher.reply_size)
+        return 0
 
 
 def request_size(args: Sequence[bytes]) -> int:

@@ -119,8 +119,8 @@ class HotKeys(Protocol):
     def session(self) -> Session | None:
         """The one that runs, or the last one."""
 
-    def start(self, options: SessionOptions, now_ms: int) -> None: ...
-    def stop(self) -> None: ...
+    def begin(self, options: SessionOptions, now_ms: int) -> None: ...
+    def end(self) -> None: ...
     def forget(self) -> None: ...
 
 
@@ -164,7 +164,7 @@ def _is_active(ctx: HotKeysContext) -> bool:
 def hotkeys_start(ctx: HotKeysContext, args: list[bytes]) -> None:
     if _is_active(ctx):
         raise CommandError("ERR hotkey tracking session already in progress")
-    ctx.server.hotkeys.start(SessionOptions.parse(args[2:]), ctx.now_ms)
+    ctx.server.hotkeys.begin(SessionOptions.parse(args[2:]), ctx.now_ms)
     ctx.reply.simple("OK")
 
 
@@ -176,7 +176,7 @@ def hotkeys_stop(ctx: HotKeysContext, args: list[bytes]) -> None:
     if not _is_active(ctx):
         ctx.reply.null()
         return
-    ctx.server.hotkeys.stop()
+    ctx.server.hotkeys.end()
     ctx.reply.ok()
 
 

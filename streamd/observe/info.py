@@ -75,8 +75,7 @@ class DispatcherSource(Protocol):
     """Counters of the dispatcher."""
 
     @property
-    def entries(self) -> Mapping[str, EntrySource]:
-        """By full name: `xgroup|create`."""
+    def routes(self) -> Any: ...
 
     @property
     def errorstats(self) -> Mapping[str, int]:
@@ -393,11 +392,11 @@ CLIENTS_FIELDS = (
     Field("client_recent_max_input_buffer", lambda s: s.recent_input.most),
     Field("client_recent_max_output_buffer", lambda s: s.recent_output.most),
     Field("blocked_clients", lambda s: len(s.blocked) + s.postponed_count),
-    Field("tracking_clients", lambda s: s.dispatcher.tracking.client_count),
-    Field("pubsub_clients", lambda s: s.dispatcher.hub.client_count),
-    Field("watching_clients", lambda s: s.dispatcher.keyspace.watching_clients),
+    Field("tracking_clients", lambda s: s.tracking.client_count),
+    Field("pubsub_clients", lambda s: s.hub.client_count),
+    Field("watching_clients", lambda s: s.dispatcher.transactions.watching_clients),
     Field("clients_in_timeout_table", lambda s: sum(blocked.deadline != float("inf") for blocked in s.blocked)),
-    Field("total_watched_keys", lambda s: s.dispatcher.keyspace.total_watched_keys),
+    Field("total_watched_keys", lambda s: s.dispatcher.transactions.total_watched_keys),
     Field("total_blocking_keys", lambda s: sum(len(db.waiters) for db in s.databases)),
     Field(
         "total_blocking_keys_on_nokey",
@@ -415,7 +414,7 @@ SCRIPT_MEMORY = (
 
 
 def memory_lines(server: InfoSource) -> Iterator[str]:
-    report = measure(server)
+    report = measure(server)  # type: ignore[arg-type]
     for field in MEMORY_FIELDS:
         value = field.value(report) if callable(field.value) else field.value
         yield f"{field.name}:{value}"
@@ -586,9 +585,9 @@ STATS_FIELDS = (
     Field("current_eviction_exceeded_time", lambda s: s.eviction.current_excess_ms),
     Field("keyspace_hits", lambda s: sum(db.hits for db in s.databases)),
     Field("keyspace_misses", lambda s: sum(db.misses for db in s.databases)),
-    Field("pubsub_channels", lambda s: len(s.dispatcher.hub.channels)),
-    Field("pubsub_patterns", lambda s: len(s.dispatcher.hub.patterns)),
-    Field("pubsubshard_channels", lambda s: len(s.dispatcher.hub.shard_channels)),
+    Field("pubsub_channels", lambda s: len(s.hub.channels)),
+    Field("pubsub_patterns", lambda s: len(s.hub.patterns)),
+    Field("pubsubshard_channels", lambda s: len(s.hub.shard_channels)),
     Field("latest_fork_usec", lambda s: s.persistence.children.last_fork_us),
     Field("total_forks", lambda s: s.persistence.children.total_forks),
     Field("migrate_cached_sockets", lambda s: len(s.migration)),
@@ -599,9 +598,9 @@ STATS_FIELDS = (
     Field("active_defrag_key_misses", 0),
     Field("total_active_defrag_time", 0),
     Field("current_active_defrag_time", 0),
-    Field("tracking_total_keys", lambda s: s.dispatcher.tracking.total_keys),
-    Field("tracking_total_items", lambda s: s.dispatcher.tracking.total_items),
-    Field("tracking_total_prefixes", lambda s: s.dispatcher.tracking.total_prefixes),
+    Field("tracking_total_keys", lambda s: s.tracking.total_keys),
+    Field("tracking_total_items", lambda s: s.tracking.total_items),
+    Field("tracking_total_prefixes", lambda s: s.tracking.total_prefixes),
     Field("unexpected_error_replies", lambda s: s.dispatcher.unexpected_errors),
     Field("total_error_replies", lambda s: s.dispatcher.total_error_replies),
     Field("dump_payload_sanitizations", 0),
@@ -669,7 +668,7 @@ CPU_FIELDS = (
 
 
 def commandstats(server: InfoSource) -> Iterator[str]:
-    for name, entry in server.dispatcher.entries.items():
+    for name, entry in server.dispatcher.routes.by_full_name.items():
         if entry.calls or entry.rejected_calls or entry.failed_calls:
             slow = server.slowlog.by_command.get(name)
             logged = (
@@ -693,7 +692,7 @@ def latencystats(server: InfoSource) -> Iterator[str]:
         return
     wanted = server.config.latency_tracking_info_percentiles
     names = Percentiles().format(wanted).split()
-    for name, entry in server.dispatcher.entries.items():
+    for name, entry in server.dispatcher.routes.by_full_name.items():
         histogram = entry.histogram
         if histogram is not None:
             values = (

@@ -19,8 +19,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.route import Route
+
 __all__ = ["Event", "LatencyMonitor"]
 
+NEVER = 2**63 - 1
 SAMPLES = 160
 """Samples of an event that are kept."""
 
@@ -44,17 +50,28 @@ class Event:
             self.samples.append((at_s, ms))
 
 
-class LatencyMonitor:
+class LatencyMonitor(Capability):
     """The events of a server.
 
     threshold_ms  shorter ones are not kept; 0: none are
     clock         Unix time in seconds
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, host: Host | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self._host = host
         self.threshold_ms = 0
         self._clock = clock
         self._events: dict[str, Event] = {}
+
+    def apply_settings(self) -> None:
+        if self._host is not None:
+            self.threshold_ms = self._host.config.latency_monitor_threshold
+            self.slow_us = self.threshold_ms * 1000 if 0 < self.threshold_ms <= NEVER // 1000 else NEVER
+            self._host.dispatcher.tracks_latency = self._host.config.latency_tracking
+
+    def command_took(self, client: Client, route: Route, args: list[bytes], took_us: int) -> int:
+        self.add("fast-command" if "fast" in route.command.flags else "command", took_us // 1000)
+        return 0
 
     @property
     def events(self) -> Mapping[str, Event]:

@@ -62,8 +62,7 @@ class Entry(Protocol):
 
 class Dispatcher(Protocol):
     @property
-    def entries(self) -> Mapping[str, Entry]:
-        """By full name: `xgroup|create`."""
+    def routes(self) -> Any: ...
 
 
 class Server(Protocol):
@@ -256,7 +255,7 @@ def _named(entries: Mapping[str, Entry], names: Sequence[str]) -> Iterator[tuple
     summary="Returns how many calls of commands took how long.", args=(optional(multiple(string("command"))),),
 )  # fmt: skip
 def latency_histogram(ctx: LatencyContext, args: list[bytes]) -> None:
-    entries = ctx.server.dispatcher.entries
+    entries = ctx.server.dispatcher.routes.by_full_name
     if len(args) > 2:
         found = list(_named(entries, [_decoded(name).lower() for name in args[2:]]))
     else:

@@ -2,12 +2,12 @@
 """Connections that are shown every request. See monitor.pyx."""
 
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
+from streamd.core.dispatch cimport Dispatcher
 
 
-cdef class Monitors:
+cdef class Monitors(Capability):
     cdef dict clients            # Client -> None
-    cdef object dispatcher       # Dispatcher; typed as object because the two modules need each other
+    cdef Dispatcher dispatcher
     cdef ReplyWriter line        # of one request, made once for all clients
-
-    cdef int feed(self, Client source, list args) except -1

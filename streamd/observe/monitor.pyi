@@ -1,13 +1,14 @@
 from typing_extensions import disjoint_base
 
+from streamd.core.capability import Capability
 from streamd.core.client import Client
-from streamd.core.execute import Dispatcher
+from streamd.core.host import Host
 
 __all__ = ["Monitors"]
 
 @disjoint_base
-class Monitors:
-    def __init__(self, dispatcher: Dispatcher) -> None: ...
+class Monitors(Capability):
+    def __init__(self, host: Host) -> None: ...
     def __len__(self) -> int: ...
     def add(self, client: Client) -> None: ...
     def remove(self, client: Client) -> None: ...

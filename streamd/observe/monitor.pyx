@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Monitors: the connections that have sent MONITOR, and what they are shown.
 
-The dispatcher calls `feed` for each request that has been run, provided that there are monitors (ServerState
+The dispatcher calls `show_request` for each request that has been run, provided that there are monitors (ServerState
 HAS_MONITORS): nobody else pays for them. A line is made once and added to the output of each.
 
     +1700000000.123456 [0 127.0.0.1:50000] "XADD" "s" "*" "field" "a \"quoted\" value"
@@ -15,7 +15,9 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from streamd.numbers cimport put_digits, put_int64
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.client cimport MONITORING, Client
-from streamd.core.execute cimport HAS_MONITORS, Dispatcher
+from streamd.core.capability cimport Capability
+from streamd.core.dispatch cimport HAS_MONITORS, Dispatcher
+from streamd.core.route cimport MAY_REPLICATE, READ_ONLY, WRITE, Route
 
 __all__ = ["Monitors"]
 
@@ -26,11 +28,15 @@ cdef enum:
     HEADER = 64            # time, brackets, database
 
 
-cdef class Monitors:
+cdef class Monitors(Capability):
     """The monitors of a server."""
 
-    def __init__(self, dispatcher):
-        self.dispatcher = dispatcher
+    refusal_rank = 50
+
+    def __init__(self, host not None):
+        self.dispatcher = host.dispatcher
+        self.dispatcher.monitor = self
+        self.client_bits = MONITORING
         self.clients = {}
         self.line = ReplyWriter()
 
@@ -41,16 +47,27 @@ cdef class Monitors:
         """MONITOR: show this client every request from now on."""
         client.change_state(MONITORING, True)
         self.clients[client] = None
-        (<Dispatcher>self.dispatcher).change_state(HAS_MONITORS, True)
+        self.dispatcher.change_state(HAS_MONITORS, True)
+
+    def client_gone(self, Client client not None):
+        self.remove(client)
+
+    def client_reset(self, Client client not None):
+        self.remove(client)
+
+    cpdef str find_refusal(self, Client client, Route route, list args):
+        if route.flags & (WRITE | READ_ONLY | MAY_REPLICATE):
+            return "ERR Replica can't interact with the keyspace"
+        return None
 
     def remove(self, Client client not None):
         """Show it nothing any more; a client that is no monitor is left as it is."""
         if client.state & MONITORING:
             client.change_state(MONITORING, False)
             del self.clients[client]
-            (<Dispatcher>self.dispatcher).change_state(HAS_MONITORS, len(self.clients) > 0)
+            self.dispatcher.change_state(HAS_MONITORS, len(self.clients) > 0)
 
-    cdef int feed(self, Client source, list args) except -1:
+    cdef int show_request(self, Client source, list args) except -1:
         """Show all monitors a request that `source` has had run; secrets have been taken out."""
         cdef Client client
         cdef bytes arg
@@ -73,9 +90,9 @@ cdef class Monitors:
     def check_invariants(self):
         """Raise AssertionError when a client is in a state that says otherwise."""
         cdef Client client
-        for client in (<Dispatcher>self.dispatcher).clients.values():
+        for client in self.dispatcher.clients.values():
             assert (client in self.clients) == bool(client.state & MONITORING), client.id
-        assert bool(self.clients) == bool((<Dispatcher>self.dispatcher).state & HAS_MONITORS)
+        assert bool(self.clients) == bool(self.dispatcher.state & HAS_MONITORS)
 
 
 cdef int write_head(ReplyWriter line, bytes place) except -1:

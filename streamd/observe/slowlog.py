@@ -6,12 +6,22 @@ that an entry stays small whatever was sent.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.redaction import redacted
+from streamd.core.route import Route
+
 __all__ = ["SlowLog", "SlowRequest", "SlowTotals"]
+
+
+NEVER = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -50,7 +60,7 @@ class SlowRequest:
     argc: int
 
 
-class SlowLog:
+class SlowLog(Capability):
     """The log. Its limits are looked at when an entry is added: smaller ones than before change nothing by themselves.
 
     max_len    entries that are kept
@@ -59,7 +69,10 @@ class SlowLog:
     totals     what has been logged since the statistics were reset; `by_command`: the same by full names
     """
 
-    def __init__(self, max_len: int = 128, max_args: int = 32, max_bytes: int = 128) -> None:
+    def __init__(
+        self, host: Host | None = None, *, max_len: int = 128, max_args: int = 32, max_bytes: int = 128
+    ) -> None:
+        self._config = None if host is None else host.config
         self.max_len = max_len
         self.max_args = max_args
         self.max_bytes = max_bytes
@@ -67,6 +80,24 @@ class SlowLog:
         self.by_command: dict[str, SlowTotals] = {}
         self._entries: deque[SlowRequest] = deque()
         self._next_id = 0
+
+    def apply_settings(self) -> None:
+        config = self._config
+        if config is not None:
+            self.max_len = config.slowlog_max_len
+            self.max_args = config.slowlog_entry_max_argc
+            self.max_bytes = config.slowlog_entry_max_string_len
+            limit_us = config.slowlog_log_slower_than
+            self.slow_us = limit_us if limit_us >= 0 else NEVER
+
+    def command_took(self, client: Client, route: Route, args: list[bytes], took_us: int) -> int:
+        command = route.command
+        if "skip_slowlog" not in command.flags:
+            self.add(
+                redacted(command.full_name, args), took_us, command=command.full_name, at_s=int(time.time()),
+                address=client.address.encode("utf-8", "surrogateescape"), name=client.name,
+            )  # fmt: skip
+        return 0
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -22,26 +22,28 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streamd.core.capability import Capability
 from streamd.core.client import Client
+from streamd.core.dispatch import SERVER_STATES
+from streamd.core.host import Host
+from streamd.core.route import Route
 from streamd.disk import Disk, StrPath
-from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, printable
-from streamd.persistence.aof.buffer import AofBuffer
+from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
+from streamd.memory.eviction import Eviction
+from streamd.observe.latency import LatencyMonitor
 from streamd.persistence.aof.file import AofOptions, AofState, AppendOnlyFile, CannotPersistError
 from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
-from streamd.persistence.aof.load import UnknownCommandError, load_files
+from streamd.persistence.aof.load import load_files
 from streamd.persistence.aof.manifest import Manifest
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report
 from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
-from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
+from streamd.persistence.rdb.format import FORMS, LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.snapshot import load_file, save_to_file, temporary_path
-
-if TYPE_CHECKING:
-    from streamd.serve.app import Server
 
 __all__ = ["LoadError", "Loading", "Persistence"]
 
@@ -125,17 +127,6 @@ def working_directory() -> str:
         return "unknown"
 
 
-class Takers:
-    """Several buffers that all get the effects of commands."""
-
-    def __init__(self, buffers: list[AofBuffer]) -> None:
-        self._buffers = buffers
-
-    def append_effects(self, effects: list[tuple[int, list[bytes]]], now_ms: int) -> None:
-        for buffer in self._buffers:
-            buffer.append_effects(effects, now_ms)
-
-
 def log_origin(aux: Mapping[str, str]) -> None:
     """Who wrote a snapshot, and when, by its fields."""
     if version := aux.get("redis-ver"):
@@ -201,7 +192,7 @@ class Loading:
         return int(elapsed * (self.total - self.done) / self.done) if self.done else 1
 
 
-class Persistence:
+class Persistence(Capability):
     """A server's files.
 
     children              the forked child, if there is one
@@ -210,10 +201,16 @@ class Persistence:
     is_last_save_ok       whether the last attempt at a snapshot was good
     """
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
-        self._server = server
-        self._config = server.config
-        self.children = Children(loop)
+    refusal_rank = 30
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._config = host.config
+        self._latency = host.get(LatencyMonitor)
+        self._eviction = host.get(Eviction)
+        self.server_bits = SERVER_STATES["refusing"]
+        self.children = Children(host.loop)
+        self.children.begin = host.child_begins
         self.loading: Loading | None = Loading()
         self.last_save = int(time.time())
         self.is_last_save_ok = True
@@ -247,6 +244,11 @@ class Persistence:
         )  # fmt: skip
         self.apply_settings()
         self.refresh()
+        config.callbacks |= {
+            "append-only": self.switch_append_only,
+            "directory": self.change_directory,
+            "save-points": self.change_save_points,
+        }
 
     def apply_settings(self) -> None:
         """Bring what keeps copies of settings up to date."""
@@ -258,13 +260,14 @@ class Persistence:
         options.rewrite_percentage = config.auto_aof_rewrite_percentage
         options.rewrite_min_size = config.auto_aof_rewrite_min_size
         self.aof.buffer.has_timestamps = config.aof_timestamp_enabled
+        self._host.dispatcher.context.has_xnack = FORMS[config.rdb_form].has_xnack
 
     # --- What others ask ---------------------------------------------------------------------------------------------
 
     @property
     def changes(self) -> int:
         """Changes since the last good snapshot."""
-        return max(0, self._server.dispatcher.context.dirty - self._dirty_saved)
+        return max(0, self._host.dispatcher.context.dirty - self._dirty_saved)
 
     @property
     def is_logging(self) -> bool:
@@ -282,10 +285,11 @@ class Persistence:
 
     def path(self, name: str) -> str:
         """A file of the data directory. The process works in it, but not one that a server is embedded in."""
-        return os.path.join(self._config.dir or ".", name) if self._server.is_embedded else name
+        return os.path.join(self._config.dir or ".", name) if self._host.is_embedded else name
 
-    def find_refusal(self, command: Any, is_write: bool) -> str | None:
+    def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         """The error with which a command is refused now because of the files, or None."""
+        command, is_write = route.command, self._host.dispatcher.is_write(client, route)
         if (is_write or command.name == "PING") and (reason := self._write_error()):
             return reason
         if self.loading is not None and "loading" not in command.flags:
@@ -301,7 +305,8 @@ class Persistence:
 
     def refresh(self) -> None:
         """Tell the dispatcher whether commands may have to be refused; after everything that may change it."""
-        self._server.dispatcher.is_refusing = self.loading is not None or bool(self._write_error())
+        self._host.is_loading = self.loading is not None
+        self._host.dispatcher.is_refusing = self.loading is not None or bool(self._write_error())
 
     # --- The data directory ------------------------------------------------------------------------------------------
 
@@ -345,7 +350,7 @@ class Persistence:
         path = self._config.dir or self._start_directory
         try:
             self._claim(path)
-            if not self._server.is_embedded:
+            if not self._host.is_embedded:
                 os.chdir(path)
         except OSError as error:
             raise ConfigError("dir", error.strerror or str(error)) from error
@@ -378,7 +383,7 @@ class Persistence:
         if not self._save_now():
             raise CommandError("ERR")
 
-    def forget_snapshot(self) -> None:
+    def data_dropped(self) -> None:
         """FLUSHALL: end a child that writes a snapshot, and with save points replace the snapshot, while everybody waits."""
         child = self.children.current
         if child is not None and child.kind == "rdb":
@@ -418,8 +423,8 @@ class Persistence:
     def _write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
         """Write a snapshot; `logged` gets the lines for the log."""
         saved = save_to_file(
-            self._server.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
-            now_ms=now_ms(), used_memory=self._server.eviction.used(),
+            self._host.databases, self.snapshot_path, self._write_options(self._config.rdb_form),
+            now_ms=now_ms(), used_memory=self._eviction.used(),
             incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, disk=disk,
         )  # fmt: skip
         logged(logging.INFO, saved.summary)
@@ -428,7 +433,7 @@ class Persistence:
         logged(logging.INFO, "DB saved on disk")
 
     def _save_now(self) -> bool:
-        dirty = self._server.dispatcher.context.dirty
+        dirty = self._host.dispatcher.context.dirty
         try:
             self._claim(self._directory)
             self._write_snapshot(log_line, self._slowed(None) if self._config.rdb_key_save_delay else None)
@@ -441,7 +446,7 @@ class Persistence:
         return True
 
     def _count_keys(self) -> int:
-        return sum(map(len, self._server.databases))
+        return sum(map(len, self._host.databases))
 
     def _saved(self, dirty: int) -> None:
         self.is_last_save_ok = True
@@ -451,7 +456,7 @@ class Persistence:
 
     def _fork_save(self) -> bool:
         self._last_attempt = time.monotonic()
-        self._dirty_at_fork = self._server.dispatcher.context.dirty
+        self._dirty_at_fork = self._host.dispatcher.context.dirty
         self.is_save_scheduled = False
         self.saves += 1
         server_pid = os.getpid()
@@ -475,7 +480,7 @@ class Persistence:
             self.is_last_save_ok = False
             self.refresh()
             return False
-        self._server.latency.add("fork", child.fork_us // 1000)
+        self._latency.add("fork", child.fork_us // 1000)
         log.info("Background saving started by pid %d", child.pid)
         return True
 
@@ -511,7 +516,7 @@ class Persistence:
 
     # --- The append-only file ------------------------------------------------------------------------------------------
 
-    def flush(self) -> None:
+    def before_replies(self) -> int:
         """Write the effects of this turn, before its replies leave."""
         started = time.monotonic()
         try:
@@ -522,14 +527,15 @@ class Persistence:
         took_ms = int((time.monotonic() - started) * 1000)
         if took_ms:
             event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
-            self._server.latency.add(event, took_ms)
+            self._latency.add(event, took_ms)
         if self.aof.write_error or self._was_failing:
             self._look_at_errors()
+        return 0
 
     def _give_up(self, error: CannotPersistError) -> None:
         """What was promised cannot be kept: end at once, with nothing acknowledged."""
         log.critical("%s", error)
-        self._server.abort()
+        self._host.abort()
 
     def _look_at_errors(self) -> None:
         self._was_failing = self.aof.write_error != 0
@@ -560,8 +566,8 @@ class Persistence:
             idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
         write_base(
-            path, self._server.databases, options,
-            now_ms=now_ms(), used_memory=self._server.eviction.used(), progress=progress,
+            path, self._host.databases, options,
+            now_ms=now_ms(), used_memory=self._eviction.used(), progress=progress,
         )  # fmt: skip
 
     def _fork_rewrite(self) -> bool:
@@ -582,7 +588,7 @@ class Persistence:
             self.aof.rewrite_failed(f"fork: {error.strerror}")
             self._settle()
             return False
-        self._server.latency.add("fork", child.fork_us // 1000)
+        self._latency.add("fork", child.fork_us // 1000)
         self.aof.rewrite_started(child.pid)
         return True
 
@@ -627,7 +633,7 @@ class Persistence:
             except (OSError, StreamdError) as error:
                 raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.") from error
             self.aof.enable()
-            must_wait = self.children.current is not None or self._server.dispatcher.context.in_transaction
+            must_wait = self.children.current is not None or self._host.dispatcher.context.in_transaction
             if not must_wait and not self._fork_rewrite():
                 self._switch_off()
                 raise ConfigError("appendonly", "Unable to turn on AOF. Check server logs.")
@@ -649,12 +655,11 @@ class Persistence:
 
     def _refresh_propagation(self) -> None:
         """Have the dispatcher collect effects as long as somebody wants them."""
-        dispatcher = self._server.dispatcher
+        dispatcher = self._host.dispatcher
         takers = [self.aof.buffer] if self.aof.state is not AofState.OFF else []
         if self.backup.buffer is not None:
             takers.append(self.backup.buffer)
-        dispatcher.propagation = takers[0] if len(takers) == 1 else Takers(takers) if takers else None
-        dispatcher.context.is_propagating = bool(takers)
+        dispatcher.effects.set_files(takers)
 
     def _backup_changed(self) -> None:
         self._settle()
@@ -685,7 +690,7 @@ class Persistence:
             raise LoadError(str(error)) from error
         self.loading = None
         self.refresh()
-        self._dirty_saved = self._server.dispatcher.context.dirty
+        self._dirty_saved = self._host.dispatcher.context.dirty
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -766,7 +771,7 @@ class Persistence:
 
     def _replay(self, load: Callable[..., Iterator[int]], options: AofLoadOptions) -> Iterator[int]:
         """Run commands of files; load: AppendOnlyFile.load, or its like."""
-        server = self._server
+        server = self._host
         client = Client(server.dispatcher)
         is_propagating = server.dispatcher.context.is_propagating
         server.dispatcher.context.is_propagating = False
@@ -784,7 +789,7 @@ class Persistence:
 
     def _require_known(self, args: list[bytes]) -> None:
         """Raise UnknownCommandError when there is no such command."""
-        command = self._server.commands.find(args)
+        command = self._host.commands.find(args)
         if command is None or (command.subcommands and len(args) == 1):
             raise UnknownCommandError(f"Unknown command '{printable(args[0][:128])}'")
 
@@ -797,7 +802,7 @@ class Persistence:
 
     async def _load_snapshot(self, path: str) -> None:
         self._begin_loading(os.stat(path).st_size)
-        reader = load_file(path, self._server.databases, self.load_options())
+        reader = load_file(path, self._host.databases, self.load_options())
         await self._step(self._read(reader))
         assert self.loading is not None  # noqa: S101
         log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
@@ -809,7 +814,7 @@ class Persistence:
         if flush:
             self._empty()
         try:
-            reader = load_file(self.snapshot_path, self._server.databases, self.load_options())
+            reader = load_file(self.snapshot_path, self._host.databases, self.load_options())
             deque(self._read(reader), maxlen=0)
         except (OSError, StreamdError) as error:
             log.warning("%s", error)
@@ -818,7 +823,7 @@ class Persistence:
 
     def reload_append_only(self) -> None:
         """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
-        self.flush()
+        self.before_replies()
         self._empty()
         try:
             if self.aof.state is not AofState.OFF:
@@ -827,10 +832,10 @@ class Persistence:
             log.warning("%s", error)
             raise CommandError("ERR Error trying to load the AOF files, check server logs") from error
         finally:
-            self._dirty_saved = self._server.dispatcher.context.dirty
+            self._dirty_saved = self._host.dispatcher.context.dirty
 
     def _empty(self) -> None:
-        for db in self._server.databases:
+        for db in self._host.databases:
             db.flush()
 
     def _read(self, reader: RdbReader) -> Iterator[int]:
@@ -854,7 +859,7 @@ class Persistence:
         """Load a snapshot that an append-only file begins with; returns where it ends."""
         size = os.fstat(file.fileno()).st_size
         options = self.load_options(drop_expired=False)
-        reader = RdbReader(file, self._server.databases, options=options, name=path, size=size)
+        reader = RdbReader(file, self._host.databases, options=options, name=path, size=size)
         log.info("Reading RDB base file on AOF loading...")
         yield from self._read(reader)
         return reader.end_offset
@@ -871,13 +876,13 @@ class Persistence:
             node_max_entries=config.stream_node_max_entries,
             idmp_duration=config.stream_idmp_duration,
             idmp_maxsize=config.stream_idmp_maxsize,
-            registry=self._server.dispatcher.context.idempotency,
+            registry=self._host.dispatcher.context.idempotency,
             log=lambda text: log.warning("%s", text),
         )
 
     # --- Time, and the end ---------------------------------------------------------------------------------------------
 
-    def cron(self) -> None:
+    def cron(self, now_ms: int) -> None:
         """Called `hz` times a second: begin what is due."""
         if self.loading is not None:
             return

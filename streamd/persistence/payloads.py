@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from streamd.core.capability import Capability
+from streamd.core.host import Host
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, CorruptFileError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_value
 from streamd.persistence.rdb.write import dump_value
 
-if TYPE_CHECKING:
-    from streamd.serve.app import Server
-
 __all__ = ["Payloads"]
 
 log = logging.getLogger("streamd")
 
 
-class Payloads:
+class Payloads(Capability):
     """What the commands DUMP and RESTORE ask of the server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def dump(self, value: Stream | bytes) -> bytes:
         """The payload of a value, in a form that loses nothing."""
-        config = self._server.config
+        config = self._host.config
         return dump_value(value, WriteOptions(lossless_form(config.rdb_form), compression=config.rdbcompression))
 
     def restore(self, payload: bytes) -> Stream | bytes:
         """The value of a payload; CommandError when it has none."""
-        config = self._server.config
+        config = self._host.config
         options = LoadOptions(
             node_max_bytes=config.stream_node_max_bytes,
             node_max_entries=config.stream_node_max_entries,
             idmp_duration=config.stream_idmp_duration,
             idmp_maxsize=config.stream_idmp_maxsize,
-            registry=self._server.dispatcher.context.idempotency,
+            registry=self._host.dispatcher.context.idempotency,
         )
         try:
             return restore_value(payload, options)

@@ -6,6 +6,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 
 
@@ -54,7 +55,7 @@ cdef class Patterns(Namespace):
 
 
 @cython.final
-cdef class Hub:
+cdef class Hub(Capability):
     cdef readonly Namespace channels
     cdef readonly Patterns patterns
     cdef readonly Namespace shard_channels

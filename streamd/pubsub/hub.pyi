@@ -3,7 +3,9 @@ from typing import Self, final
 
 from typing_extensions import disjoint_base
 
+from streamd.core.capability import Capability
 from streamd.core.client import Client
+from streamd.core.host import Host
 from streamd.protocol.reply import ReplyWriter
 
 __all__ = ["Hub", "Namespace", "Patterns"]
@@ -26,12 +28,12 @@ class Namespace:
 class Patterns(Namespace): ...
 
 @final
-class Hub:
+class Hub(Capability):
     channels: Namespace
     patterns: Patterns
     shard_channels: Namespace
     client_count: int
-    def __new__(cls) -> Self: ...
+    def __new__(cls, host: Host | None = None) -> Self: ...
     def publish(self, channel: bytes, payload: bytes, is_sharded: bool = False) -> int: ...
     def begin(self, client: Client) -> None: ...
     def end(self, client: Client) -> None: ...

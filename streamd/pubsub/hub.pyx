@@ -30,6 +30,9 @@ from libc.string cimport memcpy
 
 from streamd.engine.glob cimport glob_match
 from streamd.protocol.reply cimport ReplyWriter
+from streamd.core.capability cimport Capability
+from streamd.core.info import Field
+from streamd.core.route cimport FOR_SUBSCRIBERS, Route
 from streamd.core.client cimport CLASS_NORMAL, CLASS_PUBSUB, SUBSCRIBED, Client
 
 __all__ = ["Hub", "Namespace", "Patterns"]
@@ -288,18 +291,43 @@ cdef Py_ssize_t push_to_all(Pattern pattern, const char *tail, size_t tail_lengt
 # --- The hub --------------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class Hub:
+cdef class Hub(Capability):
     """All subscriptions of a server.
 
     channels, patterns, shard_channels  the namespaces
     client_count                        clients with at least one subscription
     """
 
-    def __cinit__(self):
+    info = {
+        "clients": (Field("pubsub_clients", lambda self: self.client_count),),
+        "stats": (
+            Field("pubsub_channels", lambda self: len(self.channels)),
+            Field("pubsub_patterns", lambda self: len(self.patterns)),
+            Field("pubsubshard_channels", lambda self: len(self.shard_channels)),
+        ),
+    }
+    refusal_rank = 40
+
+    def __cinit__(self, host=None):
+        self.client_bits = SUBSCRIBED
         self.channels = Namespace(self, CHANNELS)
         self.patterns = Patterns(self, PATTERNS)
         self.shard_channels = Namespace(self, SHARD_CHANNELS)
         self.message = ReplyWriter()
+
+    cpdef str find_refusal(self, Client client, Route route, list args):
+        if client.reply.resp == 2 and not route.flags & FOR_SUBSCRIBERS:
+            return (
+                f"ERR Can't execute '{route.command.full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT /"
+                " RESET are allowed in this context"
+            )
+        return None
+
+    def client_gone(self, Client client not None):
+        self.drop(client)
+
+    def client_reset(self, Client client not None):
+        self.drop(client)
 
     cdef bint has_listeners(self) noexcept:
         """Whether anybody is subscribed to a channel or a pattern."""

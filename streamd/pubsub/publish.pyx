@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Messages: PUBLISH and SPUBLISH.
 
-Compiled, unlike their kin in pubsub.py: a message to one subscriber costs hardly more than what stands around it. Who
-receives it is the server's business (`Context.publish`). It is propagated to replicas, whose subscribers hear it too,
+Compiled, unlike their kin in subscribe.py: a message to one subscriber costs hardly more than what stands around it. It
+is propagated to replicas, whose subscribers hear it too,
 and written to no file. Behaviour: Redis 8.6.
 """
 
 from streamd.core.context cimport Context
 
+from streamd.pubsub.hub cimport Hub
 from streamd.core.spec import ChannelsAt, KeysAt, command, string
 
 __all__ = ["publish", "spublish"]
@@ -21,7 +22,8 @@ FLAGS = "pubsub loading stale fast may_replicate"
     summary="Sends a message to the subscribers of a channel.", args=(string("channel"), string("message")),
 )
 def publish(Context ctx not None, list args not None):
-    ctx.reply.integer(ctx.publish(<bytes>args[1], <bytes>args[2], False))
+    cdef Hub hub = ctx.parts[Hub]
+    ctx.reply.integer(hub.publish(<bytes>args[1], <bytes>args[2], False))
     if ctx.is_propagating:
         ctx.propagate_to_replicas(args)
 
@@ -32,6 +34,7 @@ def publish(Context ctx not None, list args not None):
     summary="Sends a message to the subscribers of a shard channel.", args=(string("shardchannel"), string("message")),
 )
 def spublish(Context ctx not None, list args not None):
-    ctx.reply.integer(ctx.publish(<bytes>args[1], <bytes>args[2], True))
+    cdef Hub hub = ctx.parts[Hub]
+    ctx.reply.integer(hub.publish(<bytes>args[1], <bytes>args[2], True))
     if ctx.is_propagating:
         ctx.propagate_to_replicas(args)

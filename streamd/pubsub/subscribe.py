@@ -6,58 +6,17 @@ is left to say here is what each command asks of it. Behaviour: Redis 8.6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
-
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import ChannelsAt, KeysAt, command, container, multiple, optional, pattern, string
 from streamd.engine.glob import match
 from streamd.errors import CommandError
-from streamd.protocol.reply import ReplyWriter
-
-__all__ = ["Hub", "Namespace", "PubSubContext"]
+from streamd.pubsub.hub import Hub, Namespace
 
 SUBSCRIBE_FLAGS = "denyoom pubsub noscript loading stale"
 UNSUBSCRIBE_FLAGS = "pubsub noscript loading stale"
 LOOK_FLAGS = "pubsub loading stale"
 SHARD_CHANNELS = KeysAt(1, -1, flags="not_key")
-
-
-class Namespace(Protocol):
-    """Names of one kind: channels, patterns, or shard channels. `len` and iteration: those with subscribers."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[bytes]: ...
-    def count_clients(self, name: bytes) -> int: ...
-    def subscribe_all(self, client: Any, names: list[bytes], what: bytes, reply: ReplyWriter) -> None:
-        """Subscribe a client to names, and confirm each."""
-
-    def unsubscribe_all(self, client: Any, names: list[bytes], what: bytes, reply: ReplyWriter) -> None:
-        """End subscriptions, all of this kind without names, and confirm each."""
-
-
-class Hub(Protocol):
-    """All subscriptions of the server."""
-
-    @property
-    def channels(self) -> Namespace: ...
-    @property
-    def patterns(self) -> Namespace: ...
-    @property
-    def shard_channels(self) -> Namespace: ...
-
-
-class PubSubContext(Protocol):
-    """What these commands ask of the server."""
-
-    reply: ReplyWriter
-    client: Any
-    in_transaction: bool
-
-    @property
-    def hub(self) -> Hub: ...
-    def confirmations(self) -> ReplyWriter:
-        """Where (un)subscriptions are told of: CLIENT REPLY silences replies, but not pushes."""
 
 
 # --- Subscribing ---------------------------------------------------------------------------------------------------
@@ -68,8 +27,8 @@ class PubSubContext(Protocol):
     complexity="O(N) with N being the number of channels",
     summary="Has the messages of channels pushed to this connection.", args=(multiple(string("channel")),),
 )  # fmt: skip
-def subscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.hub.channels.subscribe_all(ctx.client, args[1:], b"subscribe", ctx.confirmations())
+def subscribe(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Hub).channels.subscribe_all(ctx.client, args[1:], b"subscribe", ctx.confirmations())
 
 
 @command(
@@ -77,8 +36,8 @@ def subscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of channels",
     summary="Ends subscriptions to channels; without arguments, all of them.", args=(optional(multiple(string("channel"))),),
 )  # fmt: skip
-def unsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.hub.channels.unsubscribe_all(ctx.client, args[1:], b"unsubscribe", ctx.confirmations())
+def unsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Hub).channels.unsubscribe_all(ctx.client, args[1:], b"unsubscribe", ctx.confirmations())
 
 
 @command(
@@ -87,8 +46,8 @@ def unsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     summary="Has the messages of all channels that match a pattern pushed to this connection.",
     args=(multiple(pattern("pattern")),),
 )  # fmt: skip
-def psubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.hub.patterns.subscribe_all(ctx.client, args[1:], b"psubscribe", ctx.confirmations())
+def psubscribe(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Hub).patterns.subscribe_all(ctx.client, args[1:], b"psubscribe", ctx.confirmations())
 
 
 @command(
@@ -96,8 +55,8 @@ def psubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of patterns",
     summary="Ends subscriptions to patterns; without arguments, all of them.", args=(optional(multiple(pattern("pattern"))),),
 )  # fmt: skip
-def punsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.hub.patterns.unsubscribe_all(ctx.client, args[1:], b"punsubscribe", ctx.confirmations())
+def punsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Hub).patterns.unsubscribe_all(ctx.client, args[1:], b"punsubscribe", ctx.confirmations())
 
 
 @command(
@@ -105,10 +64,10 @@ def punsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     since="7.0.0", complexity="O(N) with N being the number of shard channels",
     summary="Has the messages of shard channels pushed to this connection.", args=(multiple(string("shardchannel")),),
 )  # fmt: skip
-def ssubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
+def ssubscribe(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.in_transaction:
         raise CommandError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
-    ctx.hub.shard_channels.subscribe_all(ctx.client, args[1:], b"ssubscribe", ctx.confirmations())
+    ctx.get(Hub).shard_channels.subscribe_all(ctx.client, args[1:], b"ssubscribe", ctx.confirmations())
 
 
 @command(
@@ -117,8 +76,8 @@ def ssubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
     summary="Ends subscriptions to shard channels; without arguments, all of them.",
     args=(optional(multiple(string("shardchannel"))),),
 )  # fmt: skip
-def sunsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.hub.shard_channels.unsubscribe_all(ctx.client, args[1:], b"sunsubscribe", ctx.confirmations())
+def sunsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Hub).shard_channels.unsubscribe_all(ctx.client, args[1:], b"sunsubscribe", ctx.confirmations())
 
 
 # --- PUBSUB --------------------------------------------------------------------------------------------------------
@@ -126,7 +85,7 @@ def sunsubscribe(ctx: PubSubContext, args: list[bytes]) -> None:
 container("PUBSUB", group="pubsub", since="2.8.0", summary="Tells what clients are subscribed to.")
 
 
-def _write_names(ctx: PubSubContext, namespace: Namespace, patterns: list[bytes]) -> None:
+def _write_names(ctx: ServerContext, namespace: Namespace, patterns: list[bytes]) -> None:
     """The names in use, or those that match a pattern."""
     names = [name for name in namespace if not patterns or match(patterns[0], name)]
     ctx.reply.bulk_array(names)
@@ -138,7 +97,7 @@ def _refuse_more(args: list[bytes], most: int) -> None:
         raise CommandError(f"ERR unknown subcommand or wrong number of arguments for '{word}'. Try PUBSUB HELP.")
 
 
-def _write_counts(ctx: PubSubContext, namespace: Namespace, names: list[bytes]) -> None:
+def _write_counts(ctx: ServerContext, namespace: Namespace, names: list[bytes]) -> None:
     """Each name and the number of its subscribers."""
     ctx.reply.array(2 * len(names))
     for name in names:
@@ -151,9 +110,9 @@ def _write_counts(ctx: PubSubContext, namespace: Namespace, names: list[bytes]) 
     complexity="O(N) with N being the number of channels with subscribers",
     summary="Returns the channels that have subscribers.", args=(optional(pattern("pattern")),),
 )  # fmt: skip
-def pubsub_channels(ctx: PubSubContext, args: list[bytes]) -> None:
+def pubsub_channels(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
-    _write_names(ctx, ctx.hub.channels, args[2:])
+    _write_names(ctx, ctx.get(Hub).channels, args[2:])
 
 
 @command(
@@ -161,16 +120,16 @@ def pubsub_channels(ctx: PubSubContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of channels asked for",
     summary="Counts the subscribers of channels.", args=(optional(multiple(string("channel"))),),
 )  # fmt: skip
-def pubsub_numsub(ctx: PubSubContext, args: list[bytes]) -> None:
-    _write_counts(ctx, ctx.hub.channels, args[2:])
+def pubsub_numsub(ctx: ServerContext, args: list[bytes]) -> None:
+    _write_counts(ctx, ctx.get(Hub).channels, args[2:])
 
 
 @command(
     "PUBSUB NUMPAT", arity=2, group="pubsub", flags=LOOK_FLAGS, since="2.8.0",
     summary="Counts the patterns that have subscribers.",
 )  # fmt: skip
-def pubsub_numpat(ctx: PubSubContext, args: list[bytes]) -> None:
-    ctx.reply.integer(len(ctx.hub.patterns))
+def pubsub_numpat(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.integer(len(ctx.get(Hub).patterns))
 
 
 @command(
@@ -178,9 +137,9 @@ def pubsub_numpat(ctx: PubSubContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of shard channels with subscribers",
     summary="Returns the shard channels that have subscribers.", args=(optional(pattern("pattern")),),
 )  # fmt: skip
-def pubsub_shardchannels(ctx: PubSubContext, args: list[bytes]) -> None:
+def pubsub_shardchannels(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
-    _write_names(ctx, ctx.hub.shard_channels, args[2:])
+    _write_names(ctx, ctx.get(Hub).shard_channels, args[2:])
 
 
 @command(
@@ -188,8 +147,8 @@ def pubsub_shardchannels(ctx: PubSubContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of shard channels asked for",
     summary="Counts the subscribers of shard channels.", args=(optional(multiple(string("shardchannel"))),),
 )  # fmt: skip
-def pubsub_shardnumsub(ctx: PubSubContext, args: list[bytes]) -> None:
-    _write_counts(ctx, ctx.hub.shard_channels, args[2:])
+def pubsub_shardnumsub(ctx: ServerContext, args: list[bytes]) -> None:
+    _write_counts(ctx, ctx.get(Hub).shard_channels, args[2:])
 
 
 PUBSUB_HELP = (
@@ -210,5 +169,5 @@ PUBSUB_HELP = (
     "PUBSUB HELP", arity=2, group="pubsub", flags="loading stale", since="6.2.0",
     summary="Lists the subcommands of PUBSUB.",
 )  # fmt: skip
-def pubsub_help(ctx: PubSubContext, args: list[bytes]) -> None:
+def pubsub_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(ctx.reply, args, PUBSUB_HELP)

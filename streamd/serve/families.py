@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib
 
-__all__ = ["FAMILIES", "load_all"]
+from streamd.core.foreign import FOREIGN_COMMANDS
+from streamd.core.spec import CommandTable, table
+from streamd.errors import ConfigError
+from streamd.settings.config import Config, directive
+
+__all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
     "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info", "data.keys",
@@ -23,3 +28,27 @@ def load_all() -> None:
     """Import every family, so that the command table is complete. A second call does nothing."""
     for family in FAMILIES:
         importlib.import_module(f"streamd.{family}")
+
+
+def renamed_table(config: Config) -> CommandTable:
+    """The command table as a configuration has it."""
+    load_all()
+    commands = table.copy()
+    for old, new in config.rename_command:
+        commands.rename(old, new)
+    return commands
+
+
+@directive("rename-command")
+def rename_command(config: Config, args: list[str]) -> None:
+    """Remember a renaming, after it was tried. A command of Redis that is not here is renamed already."""
+    if len(args) != 2:
+        raise ConfigError("rename-command", "wrong number of arguments")
+    old, new = args
+    if old.lower() in FOREIGN_COMMANDS:
+        return
+    try:
+        renamed_table(config).rename(old, new)
+    except ValueError as error:
+        raise ConfigError("rename-command", str(error)) from error
+    config.rename_command.append((old, new))

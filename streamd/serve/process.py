@@ -13,16 +13,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from streamd import __version__
-from streamd.clients.connection_commands import describe
+from streamd.core.capability import Capability
+from streamd.core.client_line import describe
+from streamd.core.host import Host
 from streamd.core.log import log_file
 from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
+from streamd.observe.info import render
 from streamd.settings.table import quote
 
 if TYPE_CHECKING:
     from streamd.core.client import Client
-    from streamd.serve.app import Server
 
 __all__ = ["Process"]
 
@@ -37,16 +39,19 @@ ARGUMENTS_SHOWN, BYTES_SHOWN = 32, 128
 """Of the command that ran."""
 
 
-class Process:
-    """What a server's settings ask of its process. `start` is called when its log is set up."""
+class Process(Capability):
+    """What a server's settings ask of its process; nothing in a program that embeds the server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._config = server.config
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._config = host.config
         self._first_oom_score: int | None = None
         """What the score was before it was changed; None: it never was."""
 
-    def start(self) -> None:
+        if not host.is_embedded:
+            self._take_over()
+
+    def _take_over(self) -> None:
         config = self._config
         crash.install(os.fsencode(log_file()), __version__, self.write_report)
         config.callbacks |= {
@@ -71,7 +76,7 @@ class Process:
 
     def beat(self) -> None:
         """The event loop has come round."""
-        if self._config.watchdog_period:
+        if self._config.watchdog_period and not self._host.is_embedded:
             crash.set_watchdog(self._config.watchdog_period)
 
     # --- When memory runs out ----------------------------------------------------------------------------------------
@@ -112,9 +117,10 @@ class Process:
             self._first_oom_score = None
         return True
 
-    def begin_child(self) -> None:
-        """Called in a child that has been forked: the system takes it first."""
-        self._set_oom_score(CHILD)
+    def child_begins(self) -> None:
+        """The system takes children first."""
+        if not self._host.is_embedded:
+            self._set_oom_score(CHILD)
 
     # --- A report ----------------------------------------------------------------------------------------------------
 
@@ -132,22 +138,22 @@ class Process:
             os.write(fd, f"\n------ {title} ------\n{text}\n".encode("utf-8", "backslashreplace"))
 
     def _info(self) -> Iterator[str]:
-        yield from self._server.info(["everything"]).splitlines()
+        yield from render(self._host, ["everything"]).splitlines()  # type: ignore[arg-type]
 
     def _running(self) -> Iterator[str]:
         """The command that ran, without passwords."""
-        client, entry, args = self._server.dispatcher.running()
-        if client is None:
+        client, route, args = self._host.dispatcher.running()
+        if client is None or route is None:
             yield "No command was running."
             return
         yield self._line(client)
         yield f"argc: '{len(args)}'"
-        shown = redacted(entry.command.full_name, list(args))[:ARGUMENTS_SHOWN]
+        shown = redacted(route.command.full_name, list(args))[:ARGUMENTS_SHOWN]
         for number, arg in enumerate(shown):
             yield f"argv[{number}]: '{quote(arg[:BYTES_SHOWN].decode('utf-8', 'surrogateescape'))}'"
 
     def _clients(self) -> Iterator[str]:
-        clients = sorted(self._server.clients.values(), key=lambda client: -client.last_interaction)
+        clients = sorted(self._host.clients.values(), key=lambda client: -client.last_interaction)
         yield from map(self._line, clients[:CLIENTS_SHOWN])
         if len(clients) > CLIENTS_SHOWN:
             yield f"({len(clients) - CLIENTS_SHOWN} more clients)"

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,15 +31,24 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamd.clients.connection_commands import describe
+from streamd.core.capability import Capability
+from streamd.core.client import CLIENT_STATES
+from streamd.core.client_line import describe
+from streamd.core.foreign import FOREIGN_COMMANDS, FOREIGN_CONTAINERS
+from streamd.core.host import Host
+from streamd.core.identity import Identity
+from streamd.core.route import Route
 from streamd.core.spec import ACL_CATEGORIES, Command, table
 from streamd.disk import replace_file
-from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
-from streamd.users.acl_commands import merge_selectors
+from streamd.errors import AclError, CommandError, ConfigError, RuleError, UnmatchedError, printable
+from streamd.settings.config import Config, directive
 from streamd.users.permissions import Catalogue, Permissions, Rules
+from streamd.users.selectors import merge_selectors
 
 if TYPE_CHECKING:
     from streamd.core.client import Client
+
+log = logging.getLogger("streamd")
 
 __all__ = ["Acl", "CommandIndex", "DenialLog", "FileReader", "LogEntry", "Reason", "RuleSet", "User", "as_set"]
 
@@ -83,30 +93,6 @@ def _unknown() -> RuleError:
 
 # --- Commands by the names that rules have for them ----------------------------------------------------------------------
 
-_FOREIGN_SUBCOMMANDS = """
-    acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser
-    acl|users acl|whoami client|caching client|getname client|getredir client|help client|id client|info client|kill
-    client|list client|no-evict client|no-touch client|pause client|reply client|setinfo client|setname client|tracking
-    client|trackinginfo client|unblock client|unpause cluster|addslots cluster|addslotsrange cluster|bumpepoch
-    cluster|count-failure-reports cluster|countkeysinslot cluster|delslots cluster|delslotsrange cluster|failover
-    cluster|flushslots cluster|forget cluster|getkeysinslot cluster|help cluster|info cluster|keyslot cluster|links
-    cluster|meet cluster|migration cluster|myid cluster|myshardid cluster|nodes cluster|replicas cluster|replicate
-    cluster|reset cluster|saveconfig cluster|set-config-epoch cluster|setslot cluster|shards cluster|slaves
-    cluster|slot-stats cluster|slots cluster|syncslots command|count command|docs command|getkeys
-    command|getkeysandflags command|help command|info command|list config|get config|help config|resetstat
-    config|rewrite config|set function|delete function|dump function|flush function|help function|kill function|list
-    function|load function|restore function|stats hotkeys|get hotkeys|help hotkeys|reset hotkeys|start hotkeys|stop
-    latency|doctor latency|graph latency|help latency|histogram latency|history latency|latest latency|reset
-    memory|doctor memory|help memory|malloc-stats memory|purge memory|stats memory|usage module|help module|list
-    module|load module|loadex module|unload object|encoding object|freq object|help object|idletime object|refcount
-    pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub script|debug
-    script|exists script|flush script|help script|kill script|load slowlog|get slowlog|help slowlog|len slowlog|reset
-    xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo|consumers
-    xinfo|groups xinfo|help xinfo|stream
-"""
-FOREIGN_SUBCOMMANDS = frozenset(_FOREIGN_SUBCOMMANDS.split())
-"""Subcommands of Redis 8.6 that rules may name though this server may not have them."""
-
 
 class CommandIndex:
     """The commands of a server as rules see them: by declared name, and by category.
@@ -134,9 +120,7 @@ class CommandIndex:
     @staticmethod
     def is_foreign(name: str) -> bool:
         """Whether Redis has such a command, and this server need not have it."""
-        from streamd.settings.config import OTHER_COMMANDS
-
-        return name.upper() in OTHER_COMMANDS or name in FOREIGN_SUBCOMMANDS
+        return name in FOREIGN_COMMANDS
 
     def numbers_of(self, command: Command) -> list[int]:
         """The numbers of a command and of its subcommands."""
@@ -367,8 +351,6 @@ _WORDS: dict[bytes, Callable[[RuleSet], None]] = {
 }
 """Rules that are words."""
 
-FOREIGN_CONTAINERS = frozenset(name.partition("|")[0] for name in FOREIGN_SUBCOMMANDS)
-
 
 def _has_blanks(text: bytes) -> bool:
     return len(text.translate(None, b" \t\n\v\f\r\0")) != len(text)
@@ -377,7 +359,7 @@ def _has_blanks(text: bytes) -> bool:
 # --- Users -----------------------------------------------------------------------------------------------------------------
 
 
-class User:
+class User(Identity):
     """A user; made off, without passwords, and without permissions.
 
     name            bytes without blanks
@@ -405,6 +387,10 @@ class User:
 
     def __repr__(self) -> str:
         return f"<User {self.text.decode('utf-8', 'backslashreplace')}>"
+
+    @property
+    def is_limited(self) -> bool:
+        return not self.permissions.allow_everything
 
     def _compile(self) -> None:
         self._line = None
@@ -636,24 +622,30 @@ EXEC_REASONS = {
 }
 
 
-class Acl:
+class Acl(Capability):
     """The users of a server.
 
-    server    what has `clients`, `config`, `dispatcher` and `kill`
     users     by name
     default   the user that new connections have
     log       the denials
     """
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._config = server.config
-        entries = server.dispatcher.entries
-        self.index = CommandIndex({name: entry.index for name, entry in entries.items()})
+    refusal_rank = 10
+
+    def __init__(self, host: Host) -> None:
+        self.client_bits = CLIENT_STATES["limited"]
+        self._host = host
+        self._config = host.config
+        routes = host.dispatcher.routes.by_full_name
+        self.index = CommandIndex({name: route.index for name, route in routes.items()})
         self.log = DenialLog(lambda: int(self._config.acllog_max_len))
         self.default = self._new_default()
         self.users: dict[bytes, User] = {DEFAULT_USER: self.default}
         self.set_password()
+        for warning in self.load_at_start():
+            log.warning("%s", warning)
+        self._config.callbacks["password"] = self.set_password
+        self._config.user_lines = self.config_lines
 
     def _new_default(self) -> User:
         rules = (b"on", b"nopass", b"~*", b"&*", b"+@all")
@@ -673,21 +665,23 @@ class Acl:
     def check_invariants(self) -> None:
         """Assert what must hold; for tests."""
         assert self.users[DEFAULT_USER] is self.default
-        assert self._server.dispatcher.default_user is self.default
-        assert self._server.dispatcher.needs_password == self.needs_password
+        assert self._host.dispatcher.default_user is self.default
+        assert self._host.dispatcher.needs_password == self.needs_password
         for name, user in self.users.items():
             assert user.name == name
             user.check_invariants()
-        for client in self._server.clients.values():
+        for client in self._host.clients.values():
             assert client.user is None or client.close_after_reply or self.users[client.user.name] is client.user
 
     # -- Checking requests
 
-    def find_refusal(self, client: Client, entry: Any, args: list[bytes], in_exec: bool) -> str | None:
+    def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         """The error with which a request of a client is refused, or None. Called for LIMITED clients."""
         user: Any = client.user  # who is nobody is never LIMITED
-        denial = user.permissions.find_denial(entry.index, args)
-        return None if denial is None else self._refuse(client, user, entry.command, args, denial, in_exec)
+        denial = user.permissions.find_denial(route.index, args)
+        if denial is None:
+            return None
+        return self._refuse(client, user, route.command, args, denial, self._host.dispatcher.context.in_transaction)
 
     def _refuse(
         self, client: Client, user: User, command: Command, args: list[bytes], denial: tuple[int, int], in_exec: bool
@@ -768,15 +762,15 @@ class Acl:
             return False
         self._deliver_news()
         for client in self._clients_of(user):
-            self._server.kill(client)
+            self._host.kill(client)
         return True
 
     def _deliver_news(self) -> None:
         """Notify clients of changed keys (CLIENT TRACKING ON BCAST) before their permissions change."""
-        self._server.dispatcher.tracking.broadcast()
+        self._host.permissions_change()
 
     def _clients_of(self, user: User) -> list[Client]:
-        return [client for client in self._server.clients.values() if client.user is user]
+        return [client for client in self._host.clients.values() if client.user is user]
 
     def _follow(self, user: User, clients: Iterable[Client] | None = None) -> None:
         """Let what the clients of a user may do be what the user may do, who has changed.
@@ -788,14 +782,14 @@ class Acl:
         for client in self._clients_of(user) if clients is None else clients:
             client.follow_user()
             if client.is_subscribed and not may_keep_subscriptions(user, client):
-                self._server.kill(client)
+                self._host.kill(client)
 
     def _open_or_close_the_door(self) -> None:
         """The default user needs a password, or does not any more."""
-        dispatcher = self._server.dispatcher
+        dispatcher = self._host.dispatcher
         dispatcher.default_user = self.default
         dispatcher.needs_password = self.needs_password
-        for client in self._server.clients.values():
+        for client in self._host.clients.values():
             if not client.authenticated:
                 client.follow_user()
 
@@ -861,13 +855,13 @@ class Acl:
         loaded.setdefault(DEFAULT_USER, self._new_default())
         self._deliver_news()
         # All clients are looked at once, not once for each user.
-        clients: dict[User, list[Client]] = {}
-        for client in self._server.clients.values():
+        clients: dict[Identity, list[Client]] = {}
+        for client in self._host.clients.values():
             if client.user is not None:
                 clients.setdefault(client.user, []).append(client)
         for name in [name for name in self.users if name not in loaded]:
             for client in clients.get(self.users.pop(name), ()):
-                self._server.kill(client)
+                self._host.kill(client)
         for name, user in loaded.items():
             if name in self.users:
                 self.users[name].take(user)
@@ -892,6 +886,31 @@ def may_keep_subscriptions(user: User, client: Client) -> bool:
     return all(allow(name) for name in (*client.channels, *client.shard_channels)) and all(
         allow(name, True) for name in client.patterns
     )
+
+
+@directive("user")
+def declare_user(config: Config, args: list[str]) -> None:
+    """A line about a user in a configuration file. What it says of commands is looked at when there are some: see
+    `Acl.load_at_start`.
+    """
+    name, *words = (arg.encode("utf-8", "surrogateescape") for arg in args)
+    if any(name == other for other, _ in config.users):
+        reason = "Duplicate user found. A user can only be defined once in config files"
+        raise ConfigError("user", f"Error in user declaration '{args[0]}': {reason}")
+    try:
+        rules = merge_selectors(words)
+    except UnmatchedError as error:
+        raise ConfigError("user", "Error in user declaration 'user': Wrong format") from error
+    user = User(name, CommandIndex({}))
+    for at, rule in enumerate(rules):
+        try:
+            user.take(user.changed([rule]))
+        except RuleError as error:
+            if not error.is_unknown:
+                # Redis names the word that stands in the line where the rule stands among the rules.
+                named = ["user", *args][at]
+                raise ConfigError("user", f"Error in user declaration '{named}': {error}") from error
+    config.users.append((name, rules))
 
 
 class FileReader:

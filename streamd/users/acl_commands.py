@@ -29,8 +29,9 @@ from streamd.core.spec import (
 from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
+from streamd.users.selectors import merge_selectors
 
-__all__ = ["AclContext", "merge_selectors"]
+__all__ = ["AclContext"]
 
 DEFAULT_USER = b"default"
 MOST_BITS = 4096
@@ -144,24 +145,6 @@ def _refuse_more(args: list[bytes], most: int) -> None:
         raise CommandError(
             f"ERR unknown subcommand or wrong number of arguments for '{printable(args[1][:128])}'. Try ACL HELP."
         )
-
-
-def merge_selectors(words: Sequence[bytes]) -> list[bytes]:
-    """Rules, from words of which those between a `(` and its `)` belong together; raises UnmatchedError."""
-    merged: list[bytes] = []
-    opened_at: int | None = None
-    for at, word in enumerate(words):
-        if opened_at is not None:
-            merged[-1] += b" " + word
-            if word.endswith(b")"):
-                opened_at = None
-        else:
-            merged.append(word)
-            if word.startswith(b"(") and not word.endswith(b")"):
-                opened_at = at
-    if opened_at is not None:
-        raise UnmatchedError(opened_at)
-    return merged
 
 
 # --- Users -----------------------------------------------------------------------------------------------------------------

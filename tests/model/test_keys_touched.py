@@ -125,9 +125,8 @@ class Bench:
             listener.removed |= {key for _, key in client.watched or ()} & overdue
             for db in self.server.databases:
                 db.listener = KeyspaceListener()
-            self.server.dispatcher.keyspace.unwatch(client)
-            self.server.dispatcher.monitors.remove(client)
-            self.server.dispatcher.hub.drop(client)
+            for capability in self.server.dispatcher.capabilities:
+                capability.client_gone(client)
         return True, listener
 
     def check(self, command: Command, args: list[bytes], rng: random.Random) -> None:

@@ -7,22 +7,18 @@ shorter and longer than eight bytes, with and without bytes that stand for thems
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from support.hosts import Host
 
-from streamd.core.blocking import BlockedClients
 from streamd.core.client import Client
-from streamd.core.execute import Dispatcher
-from streamd.engine.database import Database
 from streamd.engine.glob import match
-from streamd.engine.lazyfree import LazyFree
+from streamd.pubsub.hub import Hub
 
 CHANNELS = [
     b"",
@@ -41,48 +37,24 @@ PATTERNS = [*CHANNELS, b"*", b"n*", b"news*", b"news:12*", b"news:123*", b"news:
 KINDS = ("channels", "patterns", "shard_channels")
 
 
-def make_dispatcher(loop: asyncio.AbstractEventLoop) -> Dispatcher:
-    """A dispatcher with one database and no commands."""
-    server: Any = SimpleNamespace(
-        databases=[Database(0, {}, LazyFree())], blocked=BlockedClients(loop), commands={},
-        client_connected=lambda client, sock: None, client_disconnected=lambda client: None,
-    )  # fmt: skip
-    return Dispatcher(server, loop)
-
-
-class Transport(asyncio.Transport):
-    """A connection whose peer is not there: what is written is never asked for."""
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def abort(self) -> None:
-        pass
-
-
 class SubscriptionsAgainstSets(RuleBasedStateMachine):
     clients = Bundle("clients")
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.dispatcher = make_dispatcher(self.loop)
-        self.hub = self.dispatcher.hub
+        self.host = Host()
+        self.hub = self.host.server.get(Hub)
         self.subscribed: dict[Client, dict[str, set[bytes]]] = {}
 
     def teardown(self) -> None:
         for client in list(self.subscribed):
             client.connection_lost(None)
-        self.loop.close()
+        self.host.close()
         assert self.hub.client_count == len(self.hub.channels) == len(self.hub.patterns) == 0
 
     @rule(target=clients, protocol=st.sampled_from([2, 3]))
     def connect(self, protocol: int) -> Client:
-        client = Client(self.dispatcher)
-        client.connection_made(Transport())
+        client = self.host.connect().client
         client.reply.resp = protocol
         self.subscribed[client] = {kind: set() for kind in KINDS}
         return client

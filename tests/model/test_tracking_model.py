@@ -14,6 +14,7 @@ import pytest
 from support.wire import Reply, Wire
 
 from streamd import embedded
+from streamd.caching.tracking import Tracking
 from streamd.embedded.hosts import ThreadHost
 
 KEYS = [b"a", b"ab", b"abc", b"b", b"ba"]
@@ -93,7 +94,7 @@ def server() -> Iterator[embedded.EmbeddedServer]:
 def check_invariants(server: embedded.EmbeddedServer) -> None:
     """In the server's own thread, between two of its turns."""
     assert isinstance(server._host, ThreadHost)
-    server._host.inside(lambda server: server.dispatcher.tracking.check_invariants())
+    server._host.inside(lambda server: server.get(Tracking).check_invariants())
 
 
 def change(writer: Wire, chance: random.Random, number: int) -> None:

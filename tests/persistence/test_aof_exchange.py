@@ -15,6 +15,7 @@ from support.observed import run_observed
 from support.real_files import RealRedis, all_oracles, check_aof, view
 from support.servers import Oracle, eventually
 
+from streamd.core.effects import Effect
 from streamd.errors import StreamdError
 
 INCR = "appendonly.aof.1.incr.aof"
@@ -79,7 +80,7 @@ def test_redis_loads_our_commands(oracle: Oracle, tmp_path: Path) -> None:
     for args in commands("XADD s 500-1 f v", "XADD t 1-1 f v"):
         store.run(*args)
         aof.buffer.append(0, args, store.context.now_ms)
-    aof.buffer.append_effects([(0, args) for args in commands("SET a b", "SET c d")], store.context.now_ms + 5000)
+    aof.buffer.take_effects([Effect(0, args) for args in commands("SET a b", "SET c d")], store.context.now_ms + 5000)
     store.run("SET", "a", "b")
     store.run("SET", "c", "d")
     aof.close()
@@ -106,7 +107,7 @@ def test_redis_loads_what_increx_did(oracle: Oracle, tmp_path: Path) -> None:
         "INCREX ended PXAT 1",
     ):
         effects = run_observed(store.context, args)
-        aof.buffer.append_effects([(0, list(effect)) for effect in effects], store.context.now_ms)
+        aof.buffer.take_effects([Effect(0, list(effect)) for effect in effects], store.context.now_ms)
     aof.close()
     with RealRedis(oracle, tmp_path) as redis:
         assert redis.started, redis.log
@@ -146,7 +147,7 @@ def test_redis_s_checker_finds_nothing_wrong(tmp_path: Path, preamble: bool) -> 
     store.run("XDEL", "s", "4-1")
     aof = open_aof(tmp_path, store, use_rdb_preamble=preamble)
     aof.buffer.has_timestamps = True
-    aof.buffer.append_effects([(0, args) for args in commands("SET a b", "SET c d")], 0)
+    aof.buffer.take_effects([Effect(0, args) for args in commands("SET a b", "SET c d")], 0)
     aof.close()
     result = check_aof(newest(), tmp_path / "appendonlydir" / "appendonly.aof.manifest")
     assert (result.returncode, "All AOF files and manifest are valid" in result.stdout) == (0, True), result

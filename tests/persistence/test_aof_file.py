@@ -13,6 +13,7 @@ import pytest
 from support.aof import FailingDisk, Store, bytes_of, commands, make_aof, open_aof
 from support.servers import eventually
 
+from streamd.core.effects import Effect
 from streamd.errors import StreamdError
 from streamd.persistence.aof.file import AofState, AppendOnlyFile, CannotPersistError
 from streamd.persistence.aof.load import AofLoadError, LoadOptions
@@ -87,9 +88,9 @@ def test_commands_name_their_database_when_it_changes(tmp_path: Path) -> None:
 
 def test_two_effects_or_more_are_a_transaction(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
-    aof.buffer.append_effects([(0, ADD)], NOW)
-    aof.buffer.append_effects([(0, ADD), (1, ADD)], NOW)
-    aof.buffer.append_effects([], NOW)
+    aof.buffer.take_effects([Effect(0, ADD)], NOW)
+    aof.buffer.take_effects([Effect(0, ADD), Effect(1, ADD)], NOW)
+    aof.buffer.take_effects([], NOW)
     aof.flush()
     expected = commands("SELECT 0", "XADD s 1-1 f v", "MULTI", "XADD s 1-1 f v", "SELECT 1", "XADD s 1-1 f v", "EXEC")
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == bytes_of(expected)
@@ -112,7 +113,7 @@ def test_what_cannot_be_a_command_is_not_half_appended(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
     aof.buffer.append(0, ADD, NOW)
     with pytest.raises(TypeError):
-        aof.buffer.append_effects([(0, ADD), (3, [b"XADD", "s"])], NOW)  # type: ignore[list-item]
+        aof.buffer.take_effects([Effect(0, ADD), Effect(3, [b"XADD", "s"])], NOW)  # type: ignore[list-item]
     aof.buffer.append(3, ADD, NOW)
     aof.flush()
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == bytes_of(

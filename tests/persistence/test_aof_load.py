@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.aof import Store, bytes_of, commands, make_aof, open_aof
 
+from streamd.core.effects import Effect
 from streamd.errors import CorruptFileError
 from streamd.persistence.aof.load import AofLoadError, LoadOptions
 from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
@@ -483,7 +484,7 @@ def test_a_header_whose_line_end_is_damaged_never_hides_what_comes_later(tmp_pat
         except (AofLoadError, CorruptFileError):
             continue
         accepted += 1
-        aof.buffer.append_effects([(0, args) for args in LATER[1:]], 0)
+        aof.buffer.take_effects([Effect(0, args) for args in LATER[1:]], 0)
         aof.flush()
         aof.close()
         assert {b"later", b"later-too"} <= {key for each in load(folder).state() for key in each}

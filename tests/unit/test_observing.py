@@ -20,7 +20,7 @@ from streamd.observe.sparkline import draw
 
 
 def filled(count: int, max_len: int = 5) -> SlowLog:
-    log = SlowLog(max_len)
+    log = SlowLog(max_len=max_len)
     for number in range(count):
         log.add([b"ECHO", b"%d" % number], number, command="echo", at_s=1000 + number, address=b"a:1", name=b"")
     return log
@@ -84,7 +84,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def monitor(clock: Clock) -> LatencyMonitor:
-    monitor = LatencyMonitor(clock)
+    monitor = LatencyMonitor(clock=clock)
     monitor.threshold_ms = 10
     return monitor
 

@@ -4,6 +4,8 @@
 cimport cython
 from cpython.object cimport PyObject
 
+from streamd.core.effects cimport EffectSink
+
 
 cdef struct ByteBuffer:
     char *data                 # owned; NULL: nothing allocated
@@ -19,7 +21,7 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1
 
 
 @cython.final
-cdef class AofBuffer:
+cdef class AofBuffer(EffectSink):
     cdef public bint is_open            # False: what is appended is dropped
     cdef public bint has_timestamps     # note the time, once a second
     cdef readonly long long commands    # appended so far
@@ -30,7 +32,6 @@ cdef class AofBuffer:
     cdef int exports                    # memoryviews of it that are alive
 
     cpdef int append(self, int db_index, list args, long long now_ms) except -1
-    cpdef int append_effects(self, list effects, long long now_ms) except -1
     cdef int stamp(self, long long now_ms) except -1
     cdef int put(self, int db_index, list args) except -1
     cdef int check_unexported(self) except -1

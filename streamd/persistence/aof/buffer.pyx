@@ -21,6 +21,7 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
+from streamd.core.effects cimport Effect, EffectSink
 from streamd.numbers cimport LINE_ROOM, put_line
 
 __all__ = ["AofBuffer"]
@@ -100,7 +101,7 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
 # --- The buffer -----------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class AofBuffer:
+cdef class AofBuffer(EffectSink):
     """Commands that have not been written yet.
 
     is_open         False: there is no file that they could go to; what is appended is dropped
@@ -146,13 +147,14 @@ cdef class AofBuffer:
             raise
         return 0
 
-    cpdef int append_effects(self, list effects, long long now_ms) except -1:
-        """Add the effects of one request, (database, arguments) each: two or more stand between MULTI and EXEC.
+    cpdef int take_effects(self, list effects, long long now_ms) except -1:
+        """Add the effects of one unit: two or more stand between MULTI and EXEC.
 
         As `append` else; all of them are added, or none.
         """
         cdef Py_ssize_t mark = self.held.size
         cdef bint is_group = len(effects) > 1
+        cdef Effect effect
         if not self.is_open or not effects:
             return 0
         self.check_unexported()
@@ -161,8 +163,8 @@ cdef class AofBuffer:
                 self.stamp(now_ms)
             if is_group:
                 buffer_put(&self.held, b"*1\r\n$5\r\nMULTI\r\n", 15)
-            for db_index, args in effects:
-                self.put(db_index, args)
+            for effect in effects:
+                self.put(effect.db_index, effect.args)
             if is_group:
                 buffer_put(&self.held, b"*1\r\n$4\r\nEXEC\r\n", 14)
             self.commands += PyList_GET_SIZE(effects) + 2 * is_group

@@ -37,9 +37,9 @@ from io import FileIO
 from streamd.disk import Disk, new_file
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError, CorruptFileError, StreamdError, one_line
+from streamd.errors import CommandError, CorruptFileError, StreamdError, UnknownCommandError, one_line
 from streamd.persistence.aof.manifest import AofFile
-from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
+from streamd.persistence.aof.reader import AofFault, AofReader
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.persistence.rdb.read import RdbReader
 
@@ -47,7 +47,6 @@ __all__ = [
     "AofLoadError",
     "LoadOptions",
     "LoadRdb",
-    "UnknownCommandError",
     "load_file",
     "load_files",
     "snapshot_loader",

@@ -3,7 +3,7 @@ from typing import Protocol, final
 
 from streamd.errors import CommandError, StreamdError
 
-__all__ = ["STATE_PREFIX", "AofFault", "AofReader", "UnknownCommandError"]
+__all__ = ["STATE_PREFIX", "AofFault", "AofReader"]
 
 STATE_PREFIX: bytes
 
@@ -13,8 +13,6 @@ class AofFault(StreamdError):
     found: bytes
     is_cut: bool
     def __init__(self, offset: int, expected: str, found: bytes, is_cut: bool) -> None: ...
-
-class UnknownCommandError(CommandError): ...
 
 class _Readable(Protocol):
     def readinto(self, view: memoryview, /) -> int | None: ...

@@ -27,10 +27,10 @@ from cpython.ref cimport Py_DECREF
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memmove
 
-from streamd.errors import CommandError, StreamdError
+from streamd.errors import CommandError, StreamdError, UnknownCommandError
 from streamd.protocol.request cimport new_argument
 
-__all__ = ["STATE_PREFIX", "AofFault", "AofReader", "UnknownCommandError"]
+__all__ = ["STATE_PREFIX", "AofFault", "AofReader"]
 
 cdef extern from "<strings.h>" nogil:
     int strncasecmp(const char *a, const char *b, size_t n)
@@ -65,10 +65,6 @@ class AofFault(StreamdError):
         self.expected = expected
         self.found = found
         self.is_cut = is_cut
-
-
-class UnknownCommandError(CommandError):
-    """For `apply` to raise: no such command, so the file cannot be loaded. Other CommandErrors are passed over."""
 
 
 cdef inline bint is_command(list args, const char *word, Py_ssize_t n) noexcept:

@@ -1,0 +1,67 @@
+"""Pause: CLIENT PAUSE, during which writes, or all requests, wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+
+__all__ = ["Pause"]
+
+WRITES, EVERYTHING = 1, 2
+"""What waits, as `Dispatcher.pause` has it; 0: nothing."""
+
+
+class Pause(Capability):
+    """The pause of a server, if there is one. Its length is the number of clients whose requests are held back."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._until = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        self._held: dict[int, Client] = {}
+        host.dispatcher.pause_keeper = self
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def begin(self, until: float, *, writes_only: bool) -> None:
+        """Let requests wait until a monotonic time. A pause is only ever made longer and stricter."""
+        dispatcher = self._host.dispatcher
+        self._until = max(until, self._until)
+        dispatcher.pause = max(WRITES if writes_only else EVERYTHING, dispatcher.pause)
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._host.loop.call_later(max(0.0, self._until - time.monotonic()), self.end)
+
+    def end(self) -> None:
+        """End a pause; what waited is run in the order in which it came."""
+        self.close()
+        self._until = 0.0
+        self._host.dispatcher.pause = 0
+        for capability in self._host.capabilities:
+            capability.pause_ended()
+        self._host.loop.call_soon(self._run_held)
+
+    def hold_back(self, client: Client) -> None:
+        """A request of a client waits (`Client.postponed`)."""
+        self._held[client.id] = client
+
+    def client_gone(self, client: Client) -> None:
+        self._held.pop(client.id, None)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run_held(self) -> None:
+        dispatcher = self._host.dispatcher
+        dispatcher.serve_held_back()
+        held = list(self._held.values())
+        self._held.clear()
+        for client in held:
+            dispatcher.run_postponed(client)

@@ -1,0 +1,90 @@
+# cython: language_level=3
+"""From a request to its handler. See dispatch.pyx."""
+
+from cpython.ref cimport PyObject
+
+from streamd.core.blocking cimport BlockedClients
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.context cimport Context
+from streamd.core.keyspace cimport Keyspace
+from streamd.core.route cimport Route, Routes
+from streamd.core.transaction cimport Transactions
+from streamd.core.turn cimport Turn
+
+
+cdef enum ServerState:
+    # Why every client's requests are looked at more closely before they run; a set.
+    PAUSED = 1 << 0
+    MEMORY_LIMITED = 1 << 1      # maxmemory is set
+    HAS_MONITORS = 1 << 2
+    REFUSING = 1 << 3            # some commands are refused for now: loading, a failed save, too few replicas
+    TRACKING_FULL = 1 << 4       # client-side caching remembers more keys than it may
+
+
+cdef class Dispatcher
+
+
+cdef class ServerContext(Context):
+    cdef Dispatcher dispatcher
+
+
+cdef class Dispatcher(Turn):
+    cdef readonly ServerContext context
+    cdef readonly Routes routes
+    cdef readonly dict errorstats     # error code -> count
+    cdef readonly BlockedClients blocked
+    cdef readonly Transactions transactions
+    cdef readonly Keyspace keyspace
+    cdef readonly tuple capabilities  # of Capability
+    cdef tuple greeting               # those with `client_connected`
+    cdef tuple leaving                # ... and with `client_gone`
+    # What capabilities have asked for; see capability.pyx. The bits say when.
+    cdef tuple refusing               # of Capability with client_bits or server_bits, by refusal_rank
+    cdef int refusing_clients         # their client_bits together
+    cdef int refusing_server          # their server_bits together
+    cdef public Capability monitor            # ServerState HAS_MONITORS
+    cdef public Capability read_observer      # ClientState TRACKING
+    cdef public bint has_news                 # `unit_done` of the read observer is wanted
+    cdef public object pause_keeper           # keeps the clients that a pause holds back: hold_back(client)
+    cdef long long slow_us            # the smallest `slow_us` of the capabilities: such commands are put to them
+    cdef dict ready                   # shared with the databases
+    cdef int state                    # set of ServerState
+    cdef bint has_run_transaction     # the running command is an EXEC that has run what was queued
+    cdef PyObject *executing_args     # arguments of the running request, borrowed; only valid while there is one
+    cdef public bint tracks_latency   # latency-tracking: keep histograms
+    cdef size_t unit_mark             # where the reply to the running request begins
+    cdef int _pause
+    cdef bint has_held_back           # somebody who waited for a key was not served because of a pause
+    cdef readonly long long processing_events    # times that a client's buffer was searched for requests
+    cdef readonly long long batches              # of them, those that found some
+    cdef readonly long long batched_commands     # ... and what they found
+    cdef readonly long long commands_us    # what commands took
+    cdef readonly long long closed_for_input     # clients closed for their query buffer
+    cdef public long long query_buffer_limit
+    cdef public long long total_commands
+    cdef public long long total_error_replies
+    cdef public long long unexpected_errors
+
+    cdef int execute(self, Client client, list args) except -1
+    cdef int gate(self, Client client, Route route, list args) except -1
+    cdef str find_refusal(self, Client client, Route route, list args)
+    cdef int queue(self, Client client, Route route, list args) except -1
+    cdef int run(self, Client client, Route route, list args) except -1
+    cdef int perform(self, Client client, Route route, list args) except -1
+    cdef int count(self, Client client, Route route, list args, long long took_us) except -1
+    cdef int note_slow(self, Client client, Route route, list args, long long took_us) except -1
+    cdef int run_transaction(self, Client client) except -1
+    cdef int finish_pushes(self, Client client) except -1
+    cdef int call(self, Client client, Route route, list args) except -1
+    cpdef int change_state(self, int state, bint is_on) except -1
+    cdef bint holds_back(self, Client client, Route route) noexcept
+    cdef str find_denial(self, Client client, Route route, list args)
+    cdef int has_flags(self, Client client, Route route, int flags) noexcept
+    cpdef bint is_write(self, Client client, Route route) noexcept
+    cpdef bint needs_memory(self, Client client, Route route) noexcept
+    cdef int serve_ready(self) except -1
+    cdef int refuse(self, Client client, str text) except -1
+    cdef int reject(self, Client client, Route route, list args, str text) except -1
+    cdef int answer_bug(self, Client client, size_t mark, error) except -1
+    cdef int finish_reply(self, Client client, size_t mark) except -1

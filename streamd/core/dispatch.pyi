@@ -1,0 +1,74 @@
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
+
+from streamd.core.blocking import BlockedClients
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.context import Context
+from streamd.core.keyspace import Keyspace
+from streamd.core.route import Route, Routes
+from streamd.core.spec import Command
+from streamd.core.transaction import Transactions
+from streamd.core.turn import Turn
+from streamd.engine.database import Database
+from streamd.protocol.reply import ReplyWriter
+
+__all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
+
+SERVER_STATES: dict[str, int]
+
+@disjoint_base
+class ServerContext(Context):
+    def begin_transaction(self) -> None: ...
+    def end_transaction(self) -> None: ...
+    def run_transaction(self) -> None: ...
+    def watch(self, key: bytes) -> None: ...
+    def unwatch(self) -> None: ...
+    def confirmations(self) -> ReplyWriter: ...
+    def propagate_to_replicas(self, args: list[bytes]) -> None: ...
+
+@disjoint_base
+class Dispatcher(Turn):
+    context: ServerContext
+    routes: Routes
+    errorstats: dict[str, int]
+    blocked: BlockedClients
+    transactions: Transactions
+    keyspace: Keyspace
+    capabilities: tuple[Capability, ...]
+    monitor: Capability | None
+    read_observer: Capability | None
+    has_news: bool
+    pause_keeper: Any
+    tracks_latency: bool
+    pause: int
+    is_refusing: bool
+    processing_events: int
+    batches: int
+    batched_commands: int
+    commands_us: int
+    closed_for_input: int
+    query_buffer_limit: int
+    total_commands: int
+    total_error_replies: int
+    unexpected_errors: int
+    @property
+    def reply_size(self) -> int: ...
+    def __new__(
+        cls, commands: Mapping[str, Command], databases: list[Database], loop: asyncio.AbstractEventLoop
+    ) -> Self: ...
+    def take_capabilities(self, capabilities: Iterable[Capability]) -> None: ...
+    def follow_capabilities(self) -> None: ...
+    def reset_stats(self) -> None: ...
+    def run_postponed(self, client: Client) -> None: ...
+    def serve_held_back(self) -> None: ...
+    def change_state(self, state: int, is_on: bool) -> int: ...
+    def has_state(self, state: int) -> bool: ...
+    def is_write(self, client: Client, route: Route) -> bool: ...
+    def needs_memory(self, client: Client, route: Route) -> bool: ...
+    def cron(self) -> None: ...
+    def running(self) -> tuple[Client | None, Route | None, Sequence[bytes]]: ...
+    def replay(self, client: Client, args: list[bytes]) -> None: ...

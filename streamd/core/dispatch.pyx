@@ -1,0 +1,727 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Dispatcher: takes requests from clients, checks them and runs their handlers.
+
+A request passes these stations, in one direction:
+
+    process     takes complete requests from a client's parser, until it has to wait or has had its share of the turn
+    execute     is there such a command, with the right number of arguments?
+    gate        only for clients and times out of the ordinary: not authenticated, in a transaction, paused, ...
+    run         one unit, a command or a transaction, with all that follows from it: reply, pushes, effects, and the
+                clients that waited for a key which is ready now
+    perform     one command, counted, timed, and shown to monitors
+    call        the handler and its errors
+
+Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
+is: blocking.pyx finds out whose turn it is, and `run_again` runs the request. How a turn of the loop ends is in turn.pyx.
+
+Capabilities have their say where a state bit or an attribute says that one of them wants it: `find_refusal`, `monitor`,
+`read_observer`, `slow_us`, the sinks of `effects`.
+
+What must hold: a handler answers exactly once, or raises CommandError (what it had written is dropped), or asks to wait
+(`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server
+lives.
+"""
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport INT64_MAX
+
+import logging
+
+from streamd.core.blocking cimport Blocked, BlockedClients
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport (
+    IN_MULTI, LIMITED, MONITORING, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER, TRACKING, Client,
+)
+from streamd.core.clock cimport monotonic_us, wall_ms
+from streamd.core.context cimport BlockRequest, Context
+from streamd.core.effects cimport EVERYWHERE, REPLICAS, Effects
+from streamd.core.histogram cimport Histogram
+from streamd.core.keyspace cimport Keyspace
+from streamd.core.redaction import redacted
+from streamd.core.route cimport (
+    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, SKIP_MONITOR, WRITE, Route, Routes,
+)
+from streamd.core.transaction cimport Transaction, Transactions
+from streamd.engine.database cimport Database
+from streamd.errors import CommandError, ProtocolError, UnknownCommandError
+from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
+
+__all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
+
+SERVER_STATES = {"memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL}
+"""ServerState, for `Capability.server_bits` in Python."""
+
+log = logging.getLogger("streamd")
+
+cdef enum:
+    STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
+
+
+cdef class ServerContext(Context):
+    """The context of a server's handlers."""
+
+    cpdef block_on(self, object request):
+        if self.in_transaction:
+            self.reply.null_array()
+        else:
+            self.dispatcher.blocked.block(self.client, self.db, <BlockRequest>request)
+
+    def data_dropped(self):
+        if not self.is_replaying:
+            for capability in self.dispatcher.capabilities:
+                capability.data_dropped()
+
+    # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
+
+    def begin_transaction(self):
+        """From now on the client's requests are queued."""
+        self.dispatcher.transactions.begin(self.client)
+
+    def end_transaction(self):
+        """Drop what is queued, and what is watched."""
+        self.dispatcher.transactions.end(self.client)
+
+    def run_transaction(self):
+        """EXEC: run what is queued; the reply has one element for each."""
+        cdef Client client = self.client
+        cdef Transaction transaction = client.transaction
+        if transaction is None:
+            raise CommandError("ERR EXEC without MULTI")
+        if transaction.is_aborted:
+            self.end_transaction()
+            raise CommandError("EXECABORT Transaction discarded because of previous errors.")
+        if self.dispatcher.transactions.is_stale(client):
+            self.end_transaction()
+            self.reply.null_array()
+            return
+        self.dispatcher.run_transaction(client)
+
+    def watch(self, bytes key not None):
+        """Let changes of a key from now on stop the client's next transaction."""
+        self.dispatcher.transactions.watch(self.client, self.db, key)
+
+    def unwatch(self):
+        """Watch nothing any more."""
+        self.dispatcher.transactions.unwatch(self.client)
+
+    # --- Subscriptions --------------------------------------------------------------------------------------------
+
+    def confirmations(self):
+        """Where a command confirms (un)subscriptions: in its reply, but CLIENT REPLY does not silence them."""
+        cdef Client client = self.client
+        if client.reply_mode == REPLY_ON:
+            return self.reply
+        if client.confirmed is None:
+            client.confirmed = client.new_writer()
+        return client.confirmed
+
+    def propagate_to_replicas(self, list args not None):
+        """Let replicas, but no file, have a command that changed nothing here."""
+        self.dispatcher.effects.add(self.db.index, args, REPLICAS)
+
+
+cdef class Dispatcher(Turn):
+    """The server's inner loop.
+
+    commands   the command table: upper-case name -> spec.Command
+    databases  by index
+    """
+
+    def __cinit__(self, commands, list databases not None, loop):
+        cdef Database db
+        self.loop = loop
+        self.databases = databases
+        self.context = ServerContext()
+        self.context.databases = databases
+        self.context.dispatcher = self
+        self.routes = Routes(commands)
+        self.errorstats = {}
+        self.ready = {}
+        self.blocked = BlockedClients(self, loop)
+        self.effects = Effects(self, self.context)
+        self.keyspace = Keyspace(self, self.effects)
+        self.transactions = Transactions(self, self.keyspace)
+        self.slow_us = INT64_MAX
+        self.take_capabilities(())
+        for db in databases:
+            db.ready = self.ready
+            db.listener = self.keyspace
+
+    # --- Capabilities ---------------------------------------------------------------------------------------------
+
+    def take_capabilities(self, capabilities):
+        """From now on these are asked; the order is theirs."""
+        self.capabilities = (self.transactions, *capabilities)
+        self.greeting = tuple([each for each in self.capabilities if overrides(each, "client_connected")])
+        self.leaving = tuple([each for each in self.capabilities if overrides(each, "client_gone")])
+        self.before = tuple([each for each in self.capabilities if overrides(each, "before_replies")])
+        self.after = tuple([each for each in self.capabilities if overrides(each, "after_replies")])
+        self.follow_capabilities()
+
+    def follow_capabilities(self):
+        """A capability has changed its `client_bits`, `server_bits` or `slow_us`."""
+        cdef Capability each
+        self.refusing = tuple(sorted([each for each in self.capabilities if each.client_bits or each.server_bits], key=rank))
+        self.refusing_clients = self.refusing_server = 0
+        self.slow_us = INT64_MAX
+        for each in self.capabilities:
+            self.refusing_clients |= each.client_bits
+            self.refusing_server |= each.server_bits
+            self.slow_us = min(self.slow_us, each.slow_us)
+
+    def reset_stats(self):
+        """CONFIG RESETSTAT."""
+        self.routes.reset_statistics()
+        self.errorstats.clear()
+        self.total_commands = self.total_error_replies = self.unexpected_errors = 0
+        self.net_input_bytes = self.net_output_bytes = 0
+        self.total_reads = self.total_writes = 0
+        self.processing_events = self.batches = self.batched_commands = 0
+        self.turns = self.turns_us = self.commands_us = 0
+        self.closed_for_input = self.closed_for_output = 0
+
+    # --- Clients come and go --------------------------------------------------------------------------------------
+
+    cdef int register(self, Client client, object sock) except -1:
+        self.clients[client.id] = client
+        client.limit_output()
+        for capability in self.greeting:
+            capability.client_connected(client, sock)
+            if client.close_after_reply:
+                break
+        return 0
+
+    cdef int forget(self, Client client) except -1:
+        if self.clients.pop(client.id, None) is not None:
+            self.blocked.drop(client)
+            for capability in self.leaving:
+                capability.client_gone(client)
+        return 0
+
+    cdef int process(self, Client client) except -1:
+        """Run every complete request of a client, until it has to wait or has had its share of the turn.
+
+        The caller has looked at the clocks.
+        """
+        cdef list args
+        cdef long long limit_us = self.ended_us + self.share_us
+        cdef long long parsed = 0
+        self.processing_events += 1
+        if self.turn_started_us == 0:
+            self.turn_started_us = self.ended_us
+        while client.can_run():
+            try:
+                args = client.parser.next_request()
+            except ProtocolError as error:
+                self.refuse(client, str(error))
+                break
+            if args is None:
+                break
+            parsed += 1
+            if args:
+                self.execute(client, args)
+            else:
+                self.ended_us = monotonic_us()
+            if client.reply.length >= self.output_watch[client.output_class] or client.state & STRANGER:
+                self.check_output(client)
+            # Whether there is more or not: the event loop may be about to read the next piece.
+            if self.ended_us > limit_us and client.can_run():
+                client.put_off()
+        if parsed:
+            client.batches += 1
+            client.batched_commands += parsed
+            self.batches += 1
+            self.batched_commands += parsed
+        if client.reply.length or client.close_after_reply or self.limits_clients:
+            client.want_write()
+        if client.parser.buffered + client.parser.pending_args_size > self.query_buffer_limit or (
+            client.transaction is not None
+            and client.parser.buffered + (<Transaction>client.transaction).size > self.query_buffer_limit
+        ) or (client.state & STRANGER and client.parser.buffered > STRANGER_INPUT):
+            log.warning("Closing client that reached max query buffer length: id=%d addr=%s", client.id, client.address)
+            self.closed_for_input += 1
+            client.close()
+        return 0
+
+    cdef int refuse(self, Client client, str text) except -1:
+        """Answer a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
+        cdef size_t mark = client.reply.length
+        if text:
+            self.answer_error(client, text)
+            self.finish_reply(client, mark)
+            client.close_after_reply = True
+        else:
+            client.close()
+        return 0
+
+    def run_postponed(self, Client client not None):
+        """Run the request that a pause held back, and what came after it."""
+        cdef list args = client.postponed
+        if args is not None:
+            client.postponed = None
+            self.look_at_clocks()
+            self.execute(client, args)
+            self.process(client)
+
+    @property
+    def pause(self):
+        """CLIENT PAUSE: 0: no pause, 1: writes wait, 2: everything waits."""
+        return self._pause
+
+    @pause.setter
+    def pause(self, int mode):
+        cdef Database db
+        self._pause = mode
+        self.change_state(PAUSED, mode != 0)
+        for db in self.context.databases:
+            db.holds_expired = mode != 0
+
+    cdef bint holds_back(self, Client client, Route route) noexcept:
+        """Whether a pause lets a request wait."""
+        return not client.state & MONITORING and (
+            self._pause == 2 or self.has_flags(client, route, WRITE | MAY_REPLICATE) != 0
+        )
+
+    def serve_held_back(self):
+        """After a pause: serve those who waited for a key that has changed meanwhile."""
+        cdef Database db
+        if self.has_held_back:
+            self.has_held_back = False
+            for db in self.context.databases:
+                db.signal_all()
+            self.serve_ready()
+
+    @property
+    def is_refusing(self):
+        """Whether the server's files, or their state, have commands refused."""
+        return self.state & REFUSING != 0
+
+    @is_refusing.setter
+    def is_refusing(self, bint is_on):
+        self.change_state(REFUSING, is_on)
+
+    cpdef int change_state(self, int state, bint is_on) except -1:
+        """Put one ServerState into the server's set, or take it out."""
+        self.state = self.state | state if is_on else self.state & ~state
+        return 0
+
+    def has_state(self, int state):
+        """Whether a ServerState is in the server's set."""
+        return self.state & state != 0
+
+    def cron(self):
+        """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
+        cdef Client client
+        give_back_idle_blocks()
+        self.effects.finish_unit()
+        self.serve_ready()
+        for client in list(self.clients.values()):
+            if client.is_congested:
+                self.check_output(client)
+
+    # --- One request ------------------------------------------------------------------------------------------------
+
+    cdef int execute(self, Client client, list args) except -1:
+        """Check one request and run it."""
+        cdef Route route
+        cdef Py_ssize_t argc = len(args)
+        route = self.routes.find(args)
+        if route is None:
+            return self.reject(client, None, args, self.routes.explain_unknown(args))
+        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+            return self.reject(
+                client, route, args, f"ERR wrong number of arguments for '{route.command.full_name}' command"
+            )
+        if (client.state or self.state) and self.gate(client, route, args):
+            return 0
+        return self.run(client, route, args)
+
+    cdef int gate(self, Client client, Route route, list args) except -1:
+        """What stands between a request and its handler for clients and times out of the ordinary.
+
+        1: it is not to run.
+        """
+        cdef str refusal = self.find_refusal(client, route, args)
+        if refusal is not None:
+            self.reject(client, route, args, refusal)
+            return 1
+        if self.state & PAUSED and self.holds_back(client, route):
+            client.postponed = args
+            client.last_command = route.command
+            self.pause_keeper.hold_back(client)
+            return 1
+        if client.state & IN_MULTI and not route.flags & AT_ONCE:
+            self.queue(client, route, args)
+            return 1
+        return 0
+
+    cdef str find_refusal(self, Client client, Route route, list args):
+        """The error with which a request is refused now, or None. The order of the questions is Redis's."""
+        cdef Capability capability
+        cdef str refusal
+        if client.state & STRANGER and not route.flags & NO_AUTH:
+            return "NOAUTH Authentication required."
+        if client.state & IN_MULTI and route.flags & NO_MULTI:
+            return "ERR Command not allowed inside a transaction"
+        if client.state & self.refusing_clients or self.state & self.refusing_server:
+            for capability in self.refusing:
+                if client.state & capability.client_bits or self.state & capability.server_bits:
+                    refusal = capability.find_refusal(client, route, args)
+                    if refusal is not None:
+                        return refusal
+        return None
+
+    cdef str find_denial(self, Client client, Route route, list args):
+        """The error with which the user of a client may not run a request that was let pass before, or None."""
+        cdef Capability capability
+        for capability in self.refusing:
+            if capability.client_bits & LIMITED:
+                refusal = capability.find_refusal(client, route, args)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    cdef int has_flags(self, Client client, Route route, int flags) noexcept:
+        """Which of some RouteFlag a request has: by itself, or, of EXEC, any of the transaction."""
+        if route is self.routes.exec_route and client.transaction is not None:
+            return (<Transaction>client.transaction).flags & flags
+        return route.flags & flags
+
+    cpdef bint is_write(self, Client client, Route route) noexcept:
+        """Whether a request may change data: by itself, or as a transaction."""
+        return self.has_flags(client, route, WRITE) != 0
+
+    cpdef bint needs_memory(self, Client client, Route route) noexcept:
+        """Whether a request may make the data set larger: by itself, or as a transaction."""
+        return self.has_flags(client, route, DENY_OOM) != 0
+
+    cdef int queue(self, Client client, Route route, list args) except -1:
+        """Keep a request until EXEC."""
+        cdef size_t mark = client.reply.length
+        (<Transaction>client.transaction).queue(route, args)
+        client.last_command = route.command
+        client.reply.simple(b"QUEUED")
+        self.ended_us = monotonic_us()
+        return self.finish_reply(client, mark)
+
+    cdef int reject(self, Client client, Route route, list args, str text) except -1:
+        """Refuse a request before a handler ran; `route` is None when there is no such command."""
+        cdef size_t mark = client.reply.length
+        client.last_command = None if route is None else route.command
+        if route is not None:
+            route.rejected_calls += 1
+        if client.transaction is not None:
+            (<Transaction>client.transaction).is_aborted = True
+        if route is not None and route is self.routes.exec_route:
+            text = f"EXECABORT Transaction discarded because of: {text.removeprefix('ERR ')}"
+            self.transactions.end(client)
+        if client.state & TRACKING:
+            self.read_observer.request_done(client, route)
+        self.answer_error(client, text)
+        self.ended_us = monotonic_us()
+        self.finish_reply(client, mark)
+        if self.state & HAS_MONITORS and route is not None and route is self.routes.exec_route:
+            self.monitor.show_request(client, args)  # of all that is refused, Redis shows EXEC alone
+        return 0
+
+    cdef int run(self, Client client, Route route, list args) except -1:
+        """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
+        cdef size_t mark = client.reply.length
+        self.unit_mark = mark
+        self.executing = client
+        self.executing_args = <PyObject *>args
+        client.last_command = route.command
+        self.perform(client, route, args)
+        self.executing = None
+        if self.has_run_transaction:
+            # CLIENT REPLY inside it held for each part of the reply.
+            self.has_run_transaction = False
+            mark = client.reply.length
+        self.finish_reply(client, mark)
+        if client.deferred is not None or client.confirmed is not None:
+            self.finish_pushes(client)
+        if client.state & TRACKING:
+            self.read_observer.request_done(client, route)
+        if self.has_news:
+            self.read_observer.unit_done(client)
+        if self.effects.pending:
+            self.effects.finish_unit()
+        if self.ready:
+            self.serve_ready()
+            self.ended_us = monotonic_us()  # what others got is not the next command's time
+        return 0
+
+    cdef int perform(self, Client client, Route route, list args) except -1:
+        """Run one command, count what it took, and show it to those who watch."""
+        cdef long long started = self.ended_us
+        self.call(client, route, args)
+        self.ended_us = monotonic_us()
+        if client.blocked is None:
+            self.count(client, route, args, self.ended_us - started)
+        else:
+            (<Blocked>client.blocked).begin(route, args, self.ended_us - started)
+        if self.state & HAS_MONITORS and not route.flags & (ADMIN | SKIP_MONITOR):
+            self.monitor.show_request(client, redacted(route.command.full_name, args))
+        return 0
+
+    cdef int count(self, Client client, Route route, list args, long long took_us) except -1:
+        """Count a command that has come to its end."""
+        route.calls += 1
+        route.usec += took_us
+        client.total_commands += 1
+        self.total_commands += 1
+        if not self.context.in_transaction:
+            self.commands_us += took_us
+        if self.tracks_latency:
+            if route.histogram is None:
+                route.histogram = Histogram()
+            route.histogram.record(took_us)
+        if took_us >= self.slow_us:
+            self.note_slow(client, route, args, took_us)
+        return 0
+
+    cdef int note_slow(self, Client client, Route route, list args, long long took_us) except -1:
+        """Put a slow command to the capabilities that have asked for it."""
+        cdef Capability capability
+        for capability in self.capabilities:
+            if took_us >= capability.slow_us:
+                capability.command_took(client, route, args, took_us)
+        return 0
+
+    @property
+    def reply_size(self):
+        """Bytes of the reply to the running request so far; of a transaction, of all of it."""
+        cdef size_t end = 0 if self.executing is None else self.executing.reply.length
+        return end - self.unit_mark if end > self.unit_mark else 0
+
+    def running(self):
+        """The client whose command runs, its Route and its arguments; (None, None, ()) between commands."""
+        if self.executing is None:
+            return None, None, ()
+        args = <object>self.executing_args
+        return self.executing, self.routes.find(args), args
+
+    cdef int run_transaction(self, Client client) except -1:
+        """Run what a client has queued, as elements of one reply."""
+        cdef Transaction transaction = client.transaction
+        cdef Route route
+        cdef list args
+        cdef size_t mark
+        cdef bint is_closing = False
+        client.transaction = None
+        client.change_state(IN_MULTI, False)
+        self.transactions.unwatch(client)
+        if not client.is_silent():
+            client.reply.array_header(len(transaction.requests))
+        self.has_run_transaction = True
+        self.context.in_transaction = True
+        try:
+            for route, args in transaction.requests:
+                mark = client.reply.length
+                refusal = None
+                if client.state & LIMITED:
+                    refusal = self.find_denial(client, route, args)
+                if refusal is None:
+                    self.perform(client, route, args)
+                else:
+                    route.rejected_calls += 1
+                    self.answer_error(client, refusal)
+                if client.is_silent() or is_closing:
+                    client.reply.truncate(mark)
+                elif client.reply.length >= self.output_watch[client.output_class]:
+                    self.check_output(client)  # not after the whole reply, which may be a thousand times the limit
+                is_closing = client.close_after_reply  # CLIENT KILL: its own reply is the last
+                if client.confirmed is not None:
+                    client.reply.raw_c(client.confirmed.data, client.confirmed.length)
+                    client.confirmed = None
+        finally:
+            self.context.in_transaction = False
+        return 0
+
+    cdef int finish_pushes(self, Client client) except -1:
+        """Send what a command has pushed to its own client."""
+        cdef ReplyWriter confirmed = client.confirmed
+        cdef ReplyWriter deferred = client.deferred
+        client.confirmed = client.deferred = None
+        if confirmed is not None:
+            client.deliver(confirmed.data, confirmed.length)
+        if deferred is not None:
+            client.deliver(deferred.data, deferred.length)
+        return 0
+
+    # --- Clients that wait ------------------------------------------------------------------------------------------
+
+    cdef int run_again(self, Client client) except -1:
+        """Run the request of a client that waits; it may ask to wait on. 1: it has been answered."""
+        cdef Blocked blocked = client.blocked
+        cdef Route route = blocked.route
+        cdef list args = blocked.request.args
+        cdef size_t mark = client.reply.length
+        cdef long long started
+        cdef str refusal = None
+        if self.state & PAUSED and self.holds_back(client, route):
+            self.has_held_back = True
+            return 0
+        self.look_at_clocks()
+        started = self.ended_us
+        self.executing = client
+        blocked.waits_on = False
+        if client.state & LIMITED:
+            refusal = self.find_denial(client, route, args)
+        if refusal is None:
+            self.call(client, route, args)
+        else:
+            route.rejected_calls += 1
+            self.answer_error(client, refusal)
+        self.executing = None
+        blocked.spent_us += monotonic_us() - started
+        # Served or not, what it did is a unit of its own: it made a consumer, say, and waits on.
+        self.effects.finish_unit()
+        if not blocked.waits_on:
+            self.finish_wait(client, mark)
+            return 1
+        # It was not served, but its request may have told others, and itself, of what it did.
+        if client.deferred is not None:
+            self.finish_pushes(client)
+        if self.has_news:
+            self.read_observer.unit_done(client)
+        return 0
+
+    cdef int finish_wait(self, Client client, size_t mark) except -1:
+        """What a client waited for has been answered, from `mark` on; it goes on at the end of this turn."""
+        cdef Blocked blocked = client.blocked
+        self.blocked.end(blocked)
+        self.count(client, blocked.route, blocked.args, blocked.spent_us)
+        self.finish_reply(client, mark)
+        if client.deferred is not None or client.confirmed is not None:
+            self.finish_pushes(client)
+        if client.state & TRACKING:
+            self.read_observer.request_done(client, None)
+        if self.has_news:
+            self.read_observer.unit_done(client)
+        self.effects.finish_unit()
+        if client.reply.length:
+            client.want_write()
+        if client.parser.size > client.parser.pos or client.close_after_reply:
+            self.resumed.append(client)
+            self.schedule()
+        return 0
+
+    cdef int call(self, Client client, Route route, list args) except -1:
+        """Call the handler on behalf of a client, and answer the error that it may raise."""
+        cdef ServerContext context = self.context
+        cdef size_t mark = client.reply.length
+        cdef unsigned long long dirty = context.dirty
+        cdef int db_index = client.db.index
+        context.client = client
+        context.db = client.db
+        context.reply = client.reply
+        context.effects = None
+        if not context.in_transaction:
+            context.now_ms = (self.ended_us + self.wall_offset_us) // 1000
+        context.db.now_ms = context.now_ms
+        # Set for every command, so that nothing is to be put back when the handler selects another database.
+        context.db.touch_on_access = not client.no_touch
+        try:
+            route.handler(context, args)
+        except CommandError as error:
+            route.failed_calls += 1
+            client.reply.truncate(mark)
+            self.answer_error(client, str(error))
+        except Exception as error:
+            route.failed_calls += 1
+            self.answer_bug(client, mark, error)
+        if client.state & TRACKING and route.flags & READ_ONLY:
+            self.read_observer.command_read(client, route, args)
+        if context.is_propagating and route is not self.routes.exec_route:
+            if context.effects is not None:
+                for effect in context.effects:
+                    self.effects.add(db_index, effect, EVERYWHERE)
+            elif context.dirty != dirty:
+                self.effects.add(db_index, args, EVERYWHERE)
+        return 0
+
+    def replay(self, Client client not None, list args not None):
+        """Run a command from a file on behalf of `client`, which has no connection.
+
+        No limits hold, nothing waits or expires, and the reply is dropped. A command that asks for it (DEBUG LOADAOF)
+        goes on as if nothing had been run. Raises CommandError, what it would have answered; UnknownCommandError when
+        there is no such command, or it has another number of arguments, of which a Redis dies.
+        """
+        cdef ServerContext context = self.context
+        cdef Client outer_client = context.client
+        cdef Database outer_db = context.db
+        cdef ReplyWriter outer_reply = context.reply
+        cdef list outer_effects = context.effects
+        cdef bint was_in_transaction = context.in_transaction
+        cdef Route route
+        cdef Py_ssize_t argc = len(args)
+        route = self.routes.find(args)
+        if route is None:
+            raise UnknownCommandError(self.routes.explain_unknown(args))
+        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+            raise UnknownCommandError(f"ERR wrong number of arguments for '{route.command.full_name}' command")
+        context.client = client
+        context.db = client.db
+        context.reply = client.reply
+        context.effects = None
+        context.now_ms = wall_ms()
+        context.db.now_ms = context.now_ms
+        context.is_replaying = context.in_transaction = True
+        try:
+            route.handler(context, args)
+        finally:
+            client.reply.truncate(0)
+            context.is_replaying = False
+            context.in_transaction = was_in_transaction
+            context.client = outer_client
+            context.db = outer_db
+            context.reply = outer_reply
+            context.effects = outer_effects
+
+    cdef int serve_ready(self) except -1:
+        """Serve the clients that wait for keys which have changed."""
+        if self.ready:
+            self.blocked.serve_ready(self.ready)
+        return 0
+
+    cdef int answer_bug(self, Client client, size_t mark, error) except -1:
+        log.exception("Unexpected error while running a command", exc_info=error)
+        self.unexpected_errors += 1
+        client.reply.truncate(mark)
+        if isinstance(error, MemoryError):
+            self.answer_error(client, "ERR out of memory")
+        else:
+            self.answer_error(client, "ERR internal error, see the log of the server")
+        return 0
+
+    cdef int answer_error(self, Client client, str text) except -1:
+        """Write an error reply and count it by its code."""
+        cdef str code = text.partition(" ")[0]
+        self.total_error_replies += 1
+        self.errorstats[code] = self.errorstats.get(code, 0) + 1
+        client.reply.error(text)
+        return 0
+
+    cdef int finish_reply(self, Client client, size_t mark) except -1:
+        """CLIENT REPLY: drop what the command wrote when nothing is to be sent."""
+        if client.reply_mode == REPLY_ON:
+            return 0
+        if client.blocked is None:
+            client.reply.truncate(mark)
+        if client.reply_mode == REPLY_SKIP_ARMED:
+            client.reply_mode = REPLY_SKIP
+        elif client.reply_mode == REPLY_SKIP and client.blocked is None:
+            client.reply_mode = REPLY_ON
+        return 0
+
+
+
+def rank(Capability capability not None):
+    """The place of a capability among those that refuse requests."""
+    return capability.refusal_rank
+
+
+cdef bint overrides(Capability capability, str name) except -1:
+    """Whether a capability has a method of its own for a hook."""
+    return getattr(type(capability), name) is not getattr(Capability, name)

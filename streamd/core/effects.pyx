@@ -1,0 +1,98 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Effects: what a command, or a transaction, has changed, as requests that have the same effect wherever they are run.
+
+Handlers say what is propagated (`Context.propagate`); the dispatcher gathers it here until the unit is over, and then the
+sinks get the effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect says
+where it goes. There is no other way out of the server for a change.
+"""
+
+cimport cython
+
+from streamd.core.client cimport ClientHost
+from streamd.core.context cimport Context
+
+__all__ = ["Effect", "EffectSink", "Effects"]
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Effect:
+    """One request to be propagated.
+
+    db_index     the database that it is for
+    args         the request; not to be changed any more
+    """
+
+    def __init__(self, int db_index, list args not None, bint is_for_replicas=False):
+        self.db_index = db_index
+        self.args = args
+        self.destination = REPLICAS if is_for_replicas else EVERYWHERE
+
+
+cdef class EffectSink:
+    """Who gets effects."""
+
+    cpdef int take_effects(self, list effects, long long now_ms) except -1:
+        """Take the effects of one unit, in order: of a command, or of a transaction. All of them, or none."""
+        raise NotImplementedError
+
+
+@cython.final
+cdef class Effects:
+    """The effects of the unit that is being run, and where they go when it is over."""
+
+    def __cinit__(self, ClientHost host not None, Context context not None):
+        self.host = host
+        self.context = context
+        self.pending = []
+        self.files = self.replicas = ()
+
+    def set_files(self, sinks):
+        """From now on these get what goes into files."""
+        self.files = tuple(sinks)
+        self.follow_sinks()
+
+    def set_replicas(self, sinks):
+        """From now on these get what goes to replicas."""
+        self.replicas = tuple(sinks)
+        self.follow_sinks()
+
+    def follow_sinks(self):
+        """While nobody wants effects, handlers need not say what theirs are."""
+        self.context.is_propagating = len(self.files) > 0 or len(self.replicas) > 0
+
+    cdef int add(self, int db_index, list args, Destination destination) except -1:
+        """Add an effect of what is being run."""
+        cdef Effect effect
+        if self.context.is_propagating and (destination == EVERYWHERE or self.replicas):
+            effect = Effect.__new__(Effect)
+            effect.db_index = db_index
+            effect.args = args
+            effect.destination = destination
+            self.pending.append(effect)
+            if destination != EVERYWHERE:
+                self.has_for_replicas = True
+        return 0
+
+    cdef int finish_unit(self) except -1:
+        """The unit is over: hand over its effects."""
+        cdef list effects = self.pending
+        if effects:
+            self.pending = []
+            self.hand_over(effects)
+        return 0
+
+    cdef int hand_over(self, list effects) except -1:
+        cdef EffectSink sink
+        cdef Effect effect
+        for sink in self.replicas:
+            sink.take_effects(effects, self.context.now_ms)
+        if self.has_for_replicas:
+            self.has_for_replicas = False
+            effects = [effect for effect in effects if effect.destination == EVERYWHERE]
+        if effects:
+            for sink in self.files:
+                sink.take_effects(effects, self.context.now_ms)
+            self.is_unflushed = True
+            self.host.schedule()
+        return 0

@@ -1,0 +1,30 @@
+"""The commands of Redis 8.6 that this server does not have.
+
+Its files may name them: rules of users, `rename-command`. They mean nothing here, and are no mistakes.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FOREIGN_COMMANDS", "FOREIGN_CONTAINERS"]
+
+_NAMES = """
+    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin eval
+    eval_ro evalsha evalsha_ro failover fcall fcall_ro function function|delete function|dump function|flush
+    function|help function|kill function|list function|load function|restore function|stats geoadd geodist geohash
+    geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit hdel hexists
+    hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
+    hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen
+    lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug pfmerge pfselftest psync replconf
+    replicaof restore-asking rpop rpoplpush rpush rpushx sadd scard script|debug script|load sdiff sdiffstore setbit
+    sinter sintercard sinterstore sismember slaveof smembers smismember smove sort sort_ro spop srandmember srem sscan
+    sunion sunionstore sync trimslots vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem
+    vsetattr vsim waitaof zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop
+    zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex
+    zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
+"""
+
+FOREIGN_COMMANDS = frozenset(_NAMES.split())
+"""Full names in lower case: `zadd`, `function|load`."""
+
+FOREIGN_CONTAINERS = frozenset(name.partition("|")[0] for name in FOREIGN_COMMANDS if "|" in name)
+"""Commands some or all of whose subcommands are not here."""

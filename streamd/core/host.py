@@ -1,0 +1,148 @@
+"""Host: what capabilities stand on, and where they find each other.
+
+It is made with the settings; `open` makes what needs the event loop. Then the capabilities are added, each made with the
+host, and `get` finds one by its type.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streamd.core.blocking import BlockedClients
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.dispatch import Dispatcher
+from streamd.core.spec import CommandTable
+from streamd.engine.database import Database
+from streamd.engine.lazyfree import LazyFree
+from streamd.settings.config import Config
+
+__all__ = ["Host"]
+
+T = TypeVar("T")
+
+
+class Host:
+    """A server as its capabilities see it.
+
+    config        the settings; CONFIG SET changes them while the server runs
+    commands      the command table, renamed as the configuration says
+    databases     by index, as SELECT numbers them
+    trash         frees what takes long to free
+    loop          the event loop
+    dispatcher    runs requests; holds the clients and what is counted
+    capabilities  in the order in which they are asked
+    memory_users  capabilities whose memory counts as used
+    is_embedded   whether the process is another program's
+    is_cron_paused  DEBUG PAUSE-CRON
+    is_loading    files are being read
+    """
+
+    loop: asyncio.AbstractEventLoop
+    dispatcher: Dispatcher
+
+    def __init__(self, config: Config, commands: CommandTable) -> None:
+        self.config = config
+        self.commands = commands
+        self.trash = LazyFree()
+        self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
+        self.capabilities: list[Capability] = []
+        self.memory_users: list[Capability] = []
+        self.is_embedded = True
+        self.is_cron_paused = False
+        self.is_loading = False
+        self._parts: dict[type, Any] = {}
+
+    def open(self, loop: asyncio.AbstractEventLoop, capabilities: list[Callable[[Any], Capability]]) -> None:
+        """Make the dispatcher and the capabilities; each finds those made before it."""
+        self.loop = loop
+        self.dispatcher = Dispatcher(self.commands, self.databases, loop)
+        self.dispatcher.context.config = self.config
+        self.dispatcher.context.server = self
+        self.dispatcher.context.parts = self._parts
+        for part in (self, self.config, self.dispatcher):
+            self.put(part)
+        for make in capabilities:
+            capability = make(self)
+            self.put(capability)
+            self.capabilities.append(capability)
+        self.dispatcher.take_capabilities(self.capabilities)
+
+    # --- Parts ---------------------------------------------------------------------------------------------------------
+
+    def put(self, part: object) -> None:
+        """Let `get` find a part by its type, and by those types of ours that it is derived from."""
+        for kind in type(part).__mro__:
+            if kind.__module__.startswith("streamd.") and kind is not Capability:
+                self._parts[kind] = part
+
+    def get(self, kind: type[T]) -> T:
+        """The part of a type; KeyError when there is none."""
+        found: T = self._parts[kind]
+        return found
+
+    def find(self, kind: type[T]) -> T | None:
+        """As `get`; None when there is none."""
+        return self._parts.get(kind)
+
+    # --- What concerns all ---------------------------------------------------------------------------------------------
+
+    def apply_settings(self) -> None:
+        """Bring all copies of settings up to date; raises ConfigError."""
+        for capability in self.capabilities:
+            capability.apply_settings()
+        self.dispatcher.follow_capabilities()
+
+    def reset_statistics(self) -> None:
+        """CONFIG RESETSTAT: count from here on."""
+        self.dispatcher.reset_stats()
+        self.trash.reset_statistics()
+        for capability in self.capabilities:
+            capability.reset_statistics()
+
+    def permissions_change(self) -> None:
+        """What users may do is about to change."""
+        for capability in self.capabilities:
+            capability.permissions_change()
+
+    def child_begins(self) -> None:
+        """Called in a child process that has been forked."""
+        for capability in self.capabilities:
+            capability.child_begins()
+
+    def abort(self) -> None:
+        """Stop at once, with nothing sent to anybody: what clients would be told is not true."""
+        raise NotImplementedError
+
+    # --- Clients -------------------------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> dict[int, Client]:
+        """By ID."""
+        return self.dispatcher.clients
+
+    @property
+    def blocked(self) -> BlockedClients:
+        """Clients that wait for keys."""
+        return self.dispatcher.blocked
+
+    def kill(self, client: Client) -> None:
+        """Close a connection now; the client that asks for its own end gets its reply first."""
+        if client is self.dispatcher.context.client:
+            client.close_after_reply = True
+        else:
+            client.close()
+
+    def select(self, client: Client, index: int) -> None:
+        """Select a database for a client; the index has been checked."""
+        client.select(self.databases[index])
+        self.dispatcher.context.db = self.databases[index]
+
+    def reset(self, client: Client) -> None:
+        """RESET: the connection is as it was when it was made."""
+        for capability in self.dispatcher.capabilities:
+            capability.client_reset(client)
+        client.reset(needs_password=self.dispatcher.needs_password)
+        self.dispatcher.context.db = self.databases[0]

@@ -1,0 +1,16 @@
+"""Who a client is, as far as the core needs to know; the users are in users/acl.py."""
+
+from __future__ import annotations
+
+__all__ = ["Identity"]
+
+
+class Identity:
+    """A user. A client's requests are put to the capability that knows its rights while `is_limited` is true."""
+
+    name: bytes
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is something that the user may not do."""
+        return False

@@ -1,0 +1,10 @@
+from typing_extensions import disjoint_base
+
+from streamd.core.client import ClientHost
+
+__all__ = ["OutputLimits"]
+
+@disjoint_base
+class OutputLimits(ClientHost):
+    closed_for_output: int
+    def set_output_limit(self, output_class: int, hard: int, soft: int, soft_seconds: int) -> None: ...

@@ -1,0 +1,53 @@
+# cython: language_level=3
+"""A command, ready to be run, and what is counted for it. See route.pyx."""
+
+cimport cython
+
+from streamd.core.histogram cimport Histogram
+
+
+cdef enum RouteFlag:
+    # The flags of a command that matter before it runs; a set.
+    NO_AUTH = 1 << 0             # allowed before authentication
+    WRITE = 1 << 1
+    MAY_REPLICATE = 1 << 2       # changes no key, but is propagated (PUBLISH)
+    DENY_OOM = 1 << 3
+    NO_MULTI = 1 << 4
+    AT_ONCE = 1 << 5             # runs inside MULTI, where others are queued
+    FOR_SUBSCRIBERS = 1 << 6     # allowed to a RESP2 client with subscriptions
+    READ_ONLY = 1 << 7
+    ADMIN = 1 << 8               # not shown by MONITOR
+    SKIP_SLOWLOG = 1 << 9
+    SKIP_MONITOR = 1 << 10
+    LOADING = 1 << 11
+    STALE = 1 << 12
+    HAS_KEYS = 1 << 13
+
+
+@cython.final
+cdef class Route:
+    cdef readonly object command      # spec.Command
+    cdef object handler
+    cdef int arity
+    cdef readonly int flags           # set of RouteFlag
+    cdef readonly int index           # its number; of a command without a handler, -1
+    cdef dict subcommands             # name as sent -> Route; None for a command without subcommands
+    cdef public long long calls
+    cdef public long long usec
+    cdef public long long rejected_calls
+    cdef public long long failed_calls
+    cdef readonly Histogram histogram  # how long it took; None until its first call
+
+    cdef int reset_statistics(self) except -1
+
+
+@cython.final
+cdef class Routes:
+    cdef readonly dict by_full_name   # `xgroup|create` -> Route
+    cdef readonly Route exec_route    # that of EXEC
+    cdef dict names                   # name as sent -> Route
+    cdef list seen                    # names and routes in turn, placed by the address of the name
+
+    cdef Route find(self, list args)
+    cdef Route find_name(self, bytes name)
+    cdef str explain_unknown(self, list args)

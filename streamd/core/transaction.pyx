@@ -1,0 +1,187 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Transactions: what clients have queued since MULTI, and the keys that they watch.
+
+The requests are checked when they are queued, and run by EXEC where all requests are run, in the dispatcher.
+
+What must hold: `watched` has a key exactly as long as a client watches it, and each such client has the key in its
+`watched`. A client whose transaction will not run any more (`is_dirty`) takes no further keys, and one that a change of
+a key has brought there watches nothing any more.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport IN_MULTI, Client, ClientHost
+from streamd.core.info import Field
+from streamd.core.keyspace cimport Keyspace
+from streamd.core.route cimport Route
+from streamd.engine.database cimport Database
+
+__all__ = ["Transaction", "Transactions"]
+
+cdef enum:
+    REQUEST_BYTES = 144         # a queued request beside its arguments: a list and a tuple
+    ARG_BYTES = 48              # an argument beside its bytes
+
+EMPTY = Database()
+"""What stands in the place of a flushed database."""
+
+
+@cython.final
+cdef class Transaction:
+    """The requests that a client has queued since MULTI."""
+
+    def __cinit__(self):
+        self.requests = []
+
+    def __len__(self):
+        return len(self.requests)
+
+    cdef int queue(self, Route route, list args) except -1:
+        """Keep a request until EXEC."""
+        self.requests.append((route, args))
+        self.flags |= route.flags
+        for arg in args:
+            self.size += PyBytes_GET_SIZE(<bytes>arg)
+        self.objects_size += REQUEST_BYTES + ARG_BYTES * <long long>len(args)
+        return 0
+
+
+cdef bint holds(Database db, bytes key) except -1:
+    """Whether a key is there, expired or not; it is neither removed nor reported."""
+    return db.is_overdue(key) or db.peek(key) is not None
+
+
+@cython.final
+cdef class Transactions(Capability):
+    """All transactions, and who watches what."""
+
+    info = {
+        "clients": (
+            Field("watching_clients", lambda self: self.watching_clients),
+            Field("total_watched_keys", lambda self: self.total_watched_keys),
+        ),
+    }
+
+    def __init__(self, ClientHost host not None, Keyspace keyspace not None):
+        self.host = host
+        self.keyspace = keyspace
+        self.watched = {}
+
+    def begin(self, Client client not None):
+        """MULTI: from now on the client's requests are queued."""
+        client.transaction = Transaction()
+        client.change_state(IN_MULTI, True)
+
+    def end(self, Client client not None):
+        """Drop what a client has queued, and what it watches."""
+        client.transaction = None
+        client.change_state(IN_MULTI, False)
+        self.unwatch(client)
+
+    def client_gone(self, Client client not None):
+        self.unwatch(client)
+        client.transaction = None
+
+    def client_reset(self, Client client not None):
+        self.end(client)
+
+    # --- WATCH ---------------------------------------------------------------------------------------------------
+
+    @property
+    def total_watched_keys(self):
+        """Keys that are watched, each counted once."""
+        return len(self.watched)
+
+    def watch(self, Client client not None, db, bytes key not None):
+        """Let changes of a key from now on stop the client's next transaction."""
+        place = (db, key)
+        if client.is_dirty:
+            return
+        if client.watched is None:
+            client.watched = {}
+            self.watching_clients += 1
+        if place in client.watched:
+            return
+        # A key that has expired already is missing from the beginning: that it is removed later is no change.
+        client.watched[place] = db.is_overdue(key)
+        self.watched.setdefault(place, {})[client] = None
+        client.hold_name(key)
+        self.keyspace.observe(self, True)
+
+    def unwatch(self, Client client not None):
+        """Forget what a client watches, and that any of it changed."""
+        client.is_dirty = False
+        self.forget_watched(client)
+
+    cdef int forget_watched(self, Client client) except -1:
+        """Forget what a client watches, but not that any of it changed."""
+        cdef dict clients
+        if client.watched is None:
+            return 0
+        for place in client.watched:
+            client.drop_name(<bytes>place[1])
+            clients = self.watched[place]
+            del clients[client]
+            if not clients:
+                del self.watched[place]
+        client.watched = None
+        self.watching_clients -= 1
+        if not self.watched:
+            self.keyspace.observe(self, False)
+        return 0
+
+    def is_stale(self, Client client not None):
+        """Whether something that a client watches has changed, or has expired without anybody having met it."""
+        if client.watched is not None and not client.is_dirty:
+            for (db, key), was_overdue in client.watched.items():
+                db.now_ms = (self.host.ended_us + self.host.wall_offset_us) // 1000
+                if not was_overdue and db.is_overdue(key):
+                    return True
+        return client.is_dirty
+
+    # --- What happens to keys --------------------------------------------------------------------------------------
+
+    cdef int key_touched(self, object db, bytes key, bint by_server) except -1:
+        cdef tuple place = (db, key)
+        clients = self.watched.get(place)
+        if clients is not None:
+            self.watched_changed(place, clients, None)
+        return 0
+
+    cdef int flushing(self, object db) except -1:
+        for place, clients in self.watched.items():
+            if place[0] is db and holds(db, place[1]):
+                self.watched_changed(place, clients, EMPTY)
+        return 0
+
+    cdef int swapping(self, object db, object other) except -1:
+        for place, clients in self.watched.items():
+            if (place[0] is db or place[0] is other) and (holds(db, place[1]) or holds(other, place[1])):
+                self.watched_changed(place, clients, other if place[0] is db else db)
+        return 0
+
+    cdef int watched_changed(self, tuple place, dict clients, replacement) except -1:
+        """A key has changed, or all keys of its database are about to be replaced: tell those that watch it.
+
+        replacement  the database whose keys will stand there; None when the key is as it is
+        """
+        cdef Client client
+        db, key = place
+        for client in list(clients):
+            if client.watched[place]:
+                # It had expired when the watching began, so it was missing; and missing it stays.
+                if not holds(db if replacement is None else replacement, key):
+                    client.watched[place] = False
+                    continue
+                if replacement is not None and replacement.is_overdue(key):
+                    continue
+            elif replacement is not None and replacement.is_overdue(key) and not holds(db, key):
+                client.watched[place] = True
+                continue
+            client.is_dirty = True
+            if replacement is None:
+                # Nothing more can happen to its transaction. INFO shows that flushes leave the keys watched.
+                self.forget_watched(client)
+        return 0

@@ -1,0 +1,30 @@
+# cython: language_level=3
+"""A turn of the event loop. See turn.pyx."""
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.effects cimport Effects
+from streamd.core.output cimport OutputLimits
+
+
+cdef class Turn(OutputLimits):
+    cdef readonly object loop
+    cdef readonly Effects effects
+    cdef bint is_scheduled
+    cdef bint is_asked                    # a capability wants to be called before the replies of this turn
+    cdef public bint limits_clients       # capabilities want to be called after the replies of each turn
+    cdef tuple before                     # of Capability: those that may ask, in order
+    cdef tuple after                      # of Capability
+    cdef list resumed                     # clients that have been served after a wait and may have more requests
+    cdef long long share_us               # how long a client may run requests before it is the others' turn, now
+    cdef long long turn_started_us        # monotonic: when the first request of this turn came; 0: none has
+    cdef readonly long long turns         # turns of the loop that had something to do
+    cdef readonly long long turns_us      # what they took
+
+    cdef int resume_served(self) except -1
+    cdef int resume_put_off(self) except -1
+    cdef int prepare_replies(self) except -1
+    cdef list send_replies(self)
+    cdef int look_after_clients(self, list clients) except -1
+    cdef int close_doomed(self) except -1
+    cdef int ask_before_replies(self) except -1

@@ -1,0 +1,17 @@
+import asyncio
+
+from typing_extensions import disjoint_base
+
+from streamd.core.effects import Effects
+from streamd.core.output import OutputLimits
+
+__all__ = ["Turn"]
+
+@disjoint_base
+class Turn(OutputLimits):
+    loop: asyncio.AbstractEventLoop
+    effects: Effects
+    limits_clients: bool
+    turns: int
+    turns_us: int
+    def before_sleep(self) -> None: ...

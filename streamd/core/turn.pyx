@@ -1,0 +1,130 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Turn: what is done once in each turn of the event loop, before the loop waits again.
+
+The loop hands received bytes to clients, each runs what is complete (`ClientHost.process`), and whoever has something left
+for the end of the turn calls `schedule`. Then `before_sleep` takes these steps, in this order:
+
+    resume_served       clients that have been served after waiting for a key go on with their next requests
+    resume_put_off      so do clients that had more requests than their share of the turn before
+    prepare_replies     what must happen before any reply leaves: keys are invalidated (client-side caching), and effects
+                        are written to the append-only file, so that what a reply acknowledges is there by then
+    send_replies        each client's replies leave, at most one write per client
+    look_after_clients  what clients take is limited (maxmemory-clients)
+    close_doomed        clients that have passed the limit of their output are closed
+
+A client with a long pipeline gets SHARE_US of a turn and goes on in the next one, so that others need not wait until it
+has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100
+ms. Where the end of a turn takes longer (a message to a thousand subscribers is a thousand writes, and there may be a
+disk to wait for), the share is as long as that was: else most of the time would go into ending turns.
+"""
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.clock cimport monotonic_us
+
+__all__ = ["Turn"]
+
+cdef enum:
+    SHARE_US = 300              # how long a client may run requests before it is the others' turn, at least
+    SHARE_MAX_US = 20000        # ... and at most
+
+
+cdef class Turn(OutputLimits):
+    """The turns of one event loop."""
+
+    def __cinit__(self, *args):
+        self.share_us = SHARE_US
+        self.resumed = []
+        self.before = self.after = ()
+
+    cdef int schedule(self) except -1:
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.before_sleep)
+        return 0
+
+    cdef int ask_before_replies(self) except -1:
+        """Have `before_replies` of capabilities called in this turn."""
+        self.is_asked = True
+        return self.schedule()
+
+    def before_sleep(self):
+        """The end of a turn; see the head of this file."""
+        cdef long long ending_us
+        cdef list clients
+        self.is_scheduled = False
+        self.resume_served()
+        self.resume_put_off()
+        ending_us = monotonic_us()
+        self.prepare_replies()
+        clients = self.send_replies()
+        self.share_us = (monotonic_us() - ending_us) // (len(self.put_off) or 1)
+        self.share_us = min(max(self.share_us, SHARE_US), SHARE_MAX_US)
+        self.look_after_clients(clients)
+        self.close_doomed()
+        self.turns += 1
+        if self.turn_started_us:  # 0: nobody's requests were run, there were only messages to be sent
+            self.turns_us += monotonic_us() - self.turn_started_us
+            self.turn_started_us = 0
+        if self.put_off:
+            self.schedule()
+
+    cdef int resume_served(self) except -1:
+        cdef Client client
+        cdef list resumed
+        while self.resumed:
+            resumed = self.resumed
+            self.resumed = []
+            for client in resumed:
+                self.look_at_clocks()
+                self.process(client)
+        return 0
+
+    cdef int resume_put_off(self) except -1:
+        cdef Client client
+        cdef list put_off = self.put_off
+        self.put_off = []
+        for client in put_off:
+            if client.is_sending():
+                self.put_off.append(client)
+                continue
+            client.is_put_off = False
+            self.look_at_clocks()
+            self.process(client)
+            if not client.is_put_off:
+                client.go_on()
+        return 0
+
+    cdef int prepare_replies(self) except -1:
+        cdef Capability capability
+        if self.is_asked or self.effects.is_unflushed:
+            self.is_asked = self.effects.is_unflushed = False
+            for capability in self.before:
+                capability.before_replies()
+        return 0
+
+    cdef list send_replies(self):
+        """Returns the clients that there was something to send to."""
+        cdef Client client
+        cdef list writers = self.writers
+        self.writers = []
+        for client in writers:
+            client.flush()
+        return writers
+
+    cdef int look_after_clients(self, list clients) except -1:
+        cdef Capability capability
+        if self.limits_clients:
+            for capability in self.after:
+                capability.after_replies(clients)
+        return 0
+
+    cdef int close_doomed(self) except -1:
+        cdef Client client
+        cdef list doomed
+        while self.doomed:
+            doomed = self.doomed
+            self.doomed = []
+            for client in doomed:
+                client.close()
+        return 0

@@ -1,0 +1,66 @@
+"""Expiry: removes the keys whose time has come, though nobody asks for them."""
+
+from __future__ import annotations
+
+import time
+
+from streamd.core.capability import Capability
+from streamd.core.host import Host
+from streamd.core.info import Field
+from streamd.engine.database import has_due
+from streamd.observe.latency import LatencyMonitor
+
+__all__ = ["Expiry"]
+
+STEP = 100
+"""Expired keys that are removed between two looks at the clock."""
+
+
+class Expiry(Capability):
+    """Active expiry.
+
+    is_on  DEBUG SET-ACTIVE-EXPIRE
+    """
+
+    info = {
+        "stats": (
+            Field("expired_keys", lambda self: sum(db.expired_keys for db in self.host.databases)),
+            Field("expired_keys_active", lambda self: self.expired_keys),
+            Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
+            Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
+        ),
+    }
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.is_on = True
+        self._latency = host.get(LatencyMonitor)
+        self.reset_statistics()
+
+    def reset_statistics(self) -> None:
+        self.expired_keys = 0
+        """Keys that were removed because their time had come, and not because somebody asked for them."""
+        self.cycles_cut = 0
+        """How often there were more of them than time."""
+        self.cycle_us = 0
+        for db in self.host.databases:
+            db.hits = db.misses = db.expired_keys = 0
+
+    def cron(self, now_ms: int) -> None:
+        """Remove keys whose time has come, for at most a quarter of the time between two calls."""
+        databases = self.host.databases
+        if not self.is_on or self.host.is_loading or self.host.dispatcher.pause or not has_due(databases, now_ms):
+            return
+        started = time.monotonic()
+        limit = started + 0.25 / self.host.config.hz
+        for db in databases:
+            removed = STEP
+            while removed == STEP:
+                removed = db.expire_due(STEP)
+                self.expired_keys += removed
+                if removed == STEP and time.monotonic() >= limit:
+                    self.cycles_cut += 1
+                    break
+        took_us = int((time.monotonic() - started) * 1_000_000)
+        self.cycle_us += took_us
+        self._latency.add("expire-cycle", took_us // 1000)

@@ -1,0 +1,67 @@
+"""Freeing: gives up the objects of flushed databases in slices, so that nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.info import Field
+
+__all__ = ["Freeing"]
+
+SLICE_OBJECTS = 1000
+"""Objects that are given up at a time, about 0.3 ms; then others get their turn."""
+SLICE_PAUSE_S = 0.002
+
+
+class Freeing(Capability):
+    """What is to be freed, and the clients that wait until it has been."""
+
+    info = {
+        "memory": (Field("lazyfree_pending_objects", lambda self: self._trash.pending_objects),),
+        "stats": (Field("lazyfreed_objects", lambda self: self._trash.freed_objects),),
+    }
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._trash = host.trash
+        self._handle: asyncio.TimerHandle | None = None
+        self._waiting: list[Client] = []
+        """Clients that have flushed a database and wait until it has been given up."""
+
+    def has_more(self) -> bool:
+        """Give up some objects; whether there are more."""
+        self._trash.step(SLICE_OBJECTS)
+        return self._trash.has_slices
+
+    def answer_when_done(self, client: Client) -> None:
+        """Let a client that has flushed a database, and waits, be answered when it is free; do that without rests."""
+        self._waiting.append(client)
+        self.close()
+        self._handle = self._host.loop.call_later(0, self._free_slice)
+
+    def is_waiting(self, client: Client) -> bool:
+        return client in self._waiting
+
+    def cron(self, now_ms: int) -> None:
+        if self._trash.has_slices and self._handle is None:
+            self._free_slice()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _free_slice(self) -> None:
+        """Give up some objects, and come back soon while there are more."""
+        if self.has_more():
+            pause_s = 0.0 if self._waiting else SLICE_PAUSE_S
+            self._handle = self._host.loop.call_later(pause_s, self._free_slice)
+            return
+        self._handle = None
+        waiting, self._waiting = self._waiting, []
+        for client in waiting:
+            if client.blocked is not None:
+                self._host.blocked.time_out(client.blocked)

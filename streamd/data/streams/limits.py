@@ -1,0 +1,25 @@
+"""StreamLimits: the settings of streams, copied to where handlers of every request find them."""
+
+from __future__ import annotations
+
+from streamd.core.capability import Capability
+from streamd.core.host import Host
+
+__all__ = ["StreamLimits"]
+
+
+class StreamLimits(Capability):
+    """How large the nodes of streams are, and how long IDs of producers are remembered."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def apply_settings(self) -> None:
+        config, context = self._host.config, self._host.dispatcher.context
+        context.stream_node_max_bytes = config.stream_node_max_bytes
+        context.stream_node_max_entries = config.stream_node_max_entries
+        context.stream_idmp_duration = config.stream_idmp_duration
+        context.stream_idmp_maxsize = config.stream_idmp_maxsize
+
+    def each_second(self, now_ms: int) -> None:
+        self._host.dispatcher.context.idempotency.expire(now_ms)

@@ -1,0 +1,50 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""KeyEvents: publishes what happens to keys on channels named after the key, the event, or both (notify-keyspace-events)."""
+
+from streamd.core.capability cimport Capability
+from streamd.engine.database cimport (
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
+    EVENT_STRING, EVENT_TYPE_CHANGED,
+)
+from streamd.pubsub.hub import Hub
+
+__all__ = ["KeyEvents"]
+
+EVENT_LETTERS = {
+    "g": EVENT_GENERIC, "$": EVENT_STRING, "t": EVENT_STREAM, "x": EVENT_EXPIRED, "e": EVENT_EVICTED,
+    "m": EVENT_KEY_MISS, "n": EVENT_NEW, "o": EVENT_OVERWRITTEN, "c": EVENT_TYPE_CHANGED,
+}  # fmt: skip
+"""Classes of events by their letters in the setting; those of other data types never happen here."""
+APART = frozenset("mnoc")
+"""Letters that `A` does not stand for."""
+
+
+cdef class KeyEvents(Capability):
+    """Who publishes keyspace events."""
+
+    def __init__(self, host not None):
+        self.config = host.config
+        self.hub = host.get(Hub)
+        self.keyspace = host.dispatcher.keyspace
+        self.keyspace.publisher = self
+
+    def apply_settings(self):
+        """Publish what the setting notify-keyspace-events asks for."""
+        given = set(self.config.notify_keyspace_events)
+        self.by_key = "K" in given
+        self.by_event = "E" in given
+        self.keyspace.wanted = 0
+        if self.by_key or self.by_event:
+            for letter, kind in EVENT_LETTERS.items():
+                if letter in given or ("A" in given and letter not in APART):
+                    self.keyspace.wanted |= kind
+
+    cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
+        """Publish an event of a class that is wanted."""
+        if not self.hub.has_listeners():
+            return 0
+        if self.by_key:
+            self.hub.publish(b"__keyspace@%d__:%b" % (db.index, key), event)
+        if self.by_event:
+            self.hub.publish(b"__keyevent@%d__:%b" % (db.index, event), key)
+        return 0

@@ -1,0 +1,119 @@
+"""The life of a server process: from its settings to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from streamd import REDIS_VERSION, __version__
+from streamd.errors import AclError
+from streamd.persistence.keeper import LoadError
+from streamd.serve.app import ListenError, Server
+from streamd.serve.loop import run_in_new_loop
+from streamd.serve.shutdown import Shutdown
+from streamd.serve.tls import TlsError
+from streamd.serve.warnings import warn_about_system, warn_about_users
+from streamd.users.acl import Acl
+
+if TYPE_CHECKING:
+    from streamd.settings.config import Config
+
+__all__ = ["run"]
+
+log = logging.getLogger("streamd")
+
+
+def run(config: Config) -> int:
+    """Serve until told to stop; returns the exit code of the process. Logging is set up already."""
+    warn_about_system()
+    log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
+    log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
+    if config.config_file:
+        log.info("Configuration loaded")
+    else:
+        log.warning("Warning: no config file specified, using the default config.")
+    if config.dir:
+        try:
+            os.chdir(config.dir)
+        except OSError as error:
+            log.critical("Can't chdir to '%s': %s", config.dir, error.strerror)
+            return 1
+    if config.daemonize and not daemonize():
+        return 0
+    return run_in_new_loop(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    server = Server(config, is_embedded=False)
+    # Not the loop's own handlers: those run after what is running, which may be what is to be called off, or a long snapshot.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: server.get(Shutdown).take_signal(number))
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        await server.start()
+    except (AclError, TlsError) as error:
+        log.critical("%s", error)
+        return 1
+    except ListenError as error:
+        log.warning("Failed listening on %s, aborting.", error.place)
+        return 1
+    except LoadError:
+        return 1
+    if server.is_stopped:
+        return server.exit_code
+    # Only now: the file may be that of the server that has the port.
+    remove_pid_file = write_pid_file(config)
+    if server.port:
+        log.info("Ready to accept connections tcp")
+    if server.tls_port:
+        log.info("Ready to accept connections tls")
+    if config.unixsocket:
+        log.info("Ready to accept connections unix")
+    warn_about_users(config, is_open=server.get(Acl).default.is_nopass)
+    try:
+        await server.wait_closed()
+    finally:
+        remove_pid_file()
+    # One more turn, for the transports to close.
+    await asyncio.sleep(0)
+    log.warning("streamd is now ready to exit, bye bye...")
+    return server.exit_code
+
+
+def daemonize() -> bool:
+    """Go on in the background; False in the process that is to end."""
+    if os.fork():
+        return False
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    return True
+
+
+def write_pid_file(config: Config) -> Any:
+    """Write the pid file when one is asked for (or daemonized); returns what removes it."""
+    path = config.pidfile or ("/var/run/redis.pid" if config.daemonize else "")
+    if not path:
+        return lambda: None
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
+    except OSError as error:
+        log.warning("Failed to write PID file: %s", error.strerror)
+        return lambda: None
+
+    def remove() -> None:
+        log.info("Removing the pid file.")
+        with suppress(OSError):
+            os.unlink(path)
+
+    return remove

@@ -1,0 +1,127 @@
+"""Listeners: the ports and the Unix socket on which a server accepts connections, as the settings want them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.info import Field
+from streamd.errors import ConfigError
+from streamd.serve.listening import ListenError, PortListener
+from streamd.serve.tls import TlsError, find_common_name, make_context
+from streamd.users.acl import Acl
+
+__all__ = ["Listeners"]
+
+log = logging.getLogger("streamd")
+
+
+class Listeners(Capability):
+    """What a server listens on.
+
+    any_port  listen on a free port instead of the configured one; after `open` it is the one that was asked for
+    """
+
+    info = {"server": (Field("tcp_port", lambda self: self.port or self.tls_port),)}
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._config = host.config
+        make_client = partial(Client, host.dispatcher)
+        self._tcp = PortListener(host.loop, host.config, "port", make_client)
+        self._tls = PortListener(host.loop, host.config, "tls-port", make_client)
+        self._unix: asyncio.AbstractServer | None = None
+        host.config.callbacks |= {
+            "listen": self._follow_port,
+            "listen-tls": self._follow_tls_port,
+            "tls": self._follow_certificates,
+        }
+
+    @property
+    def port(self) -> int:
+        """The TCP port that is listened on; 0 when there is none."""
+        return self._tcp.port
+
+    @property
+    def tls_port(self) -> int:
+        """The port for TLS; 0 when there is none."""
+        return self._tls.port
+
+    async def open(self, *, any_port: bool) -> None:
+        """Listen; raises ListenError when an address is not to be had, TlsError when a certificate is no good."""
+        config = self._config
+        self._tcp.any_port = any_port
+        if config.tls_port:
+            try:
+                self._tls.context = make_context(config)
+            except TlsError as error:
+                log.warning("%s", error)
+                raise TlsError("Failed to configure TLS. Check logs for more info.") from error
+        await self._tcp.start()
+        await self._tls.start()
+        if config.unixsocket:
+            await self._open_unix(config.unixsocket, config.unixsocketperm)
+        if any_port:
+            # From here on it is the port that was asked for: CONFIG GET shows it, and CONFIG SET bind keeps it.
+            config.port = self.port
+            self._tcp.any_port = False
+
+    async def _open_unix(self, path: str, permissions: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        try:
+            self._unix = await self._host.loop.create_unix_server(
+                lambda: Client(self._host.dispatcher, is_unix=True), path, backlog=self._config.tcp_backlog
+            )
+            if permissions:
+                os.chmod(path, permissions)
+        except OSError as error:
+            log.warning("Failed opening Unix socket: bind: %s", error.strerror)
+            raise ListenError(f"cannot listen on {path}", "the Unix socket") from error
+
+    def close(self) -> None:
+        self._tcp.close()
+        self._tls.close()
+        if self._unix is not None:
+            self._unix.close()
+            log.info("Removing the unix socket file.")
+            with suppress(OSError):
+                os.unlink(self._config.unixsocket)
+
+    def client_connected(self, client: Client, sock: Any) -> None:
+        """With tls-auth-clients-user, a client is the user that its certificate names."""
+        if self._config.tls_auth_clients_user == "CN":
+            name = find_common_name(client.transport)
+            if name is not None:
+                self._host.get(Acl).authenticate_by_certificate(client, name)
+
+    # --- Reactions to settings; each raises ConfigError --------------------------------------------------------------
+
+    def _follow_port(self) -> None:
+        self._tcp.follow_settings()
+        self._tls.follow_settings()
+
+    def _follow_tls_port(self) -> None:
+        if self._config.tls_port:
+            self._tls.context = self._make_tls_context("tls-port")
+        self._tls.follow_settings()
+
+    def _follow_certificates(self) -> None:
+        """A certificate, or how TLS is spoken, has changed. Without TLS it is looked at later."""
+        if self._config.tls_port:
+            self._tls.change_context(self._make_tls_context("tls-cert-file"))
+
+    def _make_tls_context(self, setting: str) -> ssl.SSLContext:
+        try:
+            return make_context(self._config)
+        except TlsError as error:
+            log.warning("%s", error)
+            raise ConfigError(setting, "Unable to update TLS configuration. Check server logs.") from error

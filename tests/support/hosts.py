@@ -1,0 +1,131 @@
+"""A whole server without sockets: every capability, the real dispatcher and real clients, on a loop that the test turns.
+
+    with Host(requirepass="secret") as host:
+        client = host.connect()
+        assert client.ask("PING") == ...
+
+For tests of what one capability keeps or answers, where a server process would hide it. A client's requests take the way of
+all requests, from its parser to its transport, which keeps what is sent. Time does not pass by itself: `turn` runs one turn
+of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+import hiredis
+
+from streamd.core.client import Client
+from streamd.persistence.keeper import Persistence
+from streamd.serve.app import CAPABILITIES, Server
+from streamd.settings.config import Config
+
+__all__ = ["Host", "Peer", "Transport"]
+
+
+class Transport(asyncio.Transport):
+    """A connection; `sent` is what the peer has not read yet."""
+
+    def __init__(self, peer: Any, own: Any) -> None:
+        super().__init__({"peername": peer, "sockname": own})
+        self.sent = b""
+        self.is_closed = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+class Peer:
+    """A client, and what talks to it."""
+
+    def __init__(self, host: Host, client: Client, transport: Transport) -> None:
+        self.host = host
+        self.client = client
+        self.transport = transport
+
+    def send(self, *args: bytes | str | int) -> None:
+        """Send one request."""
+        words = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+        self.client.data_received(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words))
+
+    def read(self) -> list[Any]:
+        """The replies and pushes that have been sent since the last time; errors as hiredis.ReplyError."""
+        self.host.turn()
+        reader = hiredis.Reader()
+        reader.feed(self.transport.sent)
+        self.transport.sent = b""
+        replies = []
+        while (reply := reader.gets()) is not False:
+            replies.append(reply)
+        return replies
+
+    def ask(self, *args: bytes | str | int) -> Any:
+        """The reply to one request, which must have exactly one."""
+        self.send(*args)
+        (reply,) = self.read()
+        return reply
+
+    def close(self) -> None:
+        """The connection is lost."""
+        self.client.connection_lost(None)
+
+
+class Host:
+    """A server that nobody can connect to but the test."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.server = Server(Config.for_embedding(settings))
+        try:
+            self.server.open(self.loop, CAPABILITIES)
+            self.server.apply_settings()
+        except BaseException:
+            self.loop.close()
+            raise
+        # What `Persistence.load` does when there are no files.
+        self.server.get(Persistence).loading = None
+        self.server.get(Persistence).refresh()
+
+    def connect(self, address: tuple[str, int] = ("127.0.0.1", 50000), *, is_unix: bool = False) -> Peer:
+        """A new connection, from this address."""
+        transport = Transport(address, ("127.0.0.1", 6379))
+        client = Client(self.server.dispatcher, is_unix)
+        client.connection_made(transport)
+        return Peer(self, client, transport)
+
+    def turn(self) -> None:
+        """Run what the loop has to do now, and end the turn."""
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def close(self) -> None:
+        for capability in self.server.capabilities:
+            capability.close()
+        self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
