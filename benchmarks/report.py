@@ -33,7 +33,7 @@ TITLES = {"streamd": "streamd", "redis": "Redis 8.6", "valkey": "Valkey", "redis
 WHAT_IT_SAYS = """\
 Figures are medians over the rounds, less is better in all of them: us of server CPU per operation (user and system time
 of the process) where nothing else is said. Ratios are to Redis 8.6, more than 1 is better than Redis: `ratio` is that of
-the figures and is what the aim is held against; `CPU` and `rate` are those of server CPU per operation and of operations
+the figures and is what the aim is compared with; `CPU` and `rate` are those of server CPU per operation and of operations
 per second of the clock. `busy` says who was the bottleneck, for streamd / for Redis: the server, the load generator or both when
 it used 90 % of one CPU, else neither. `x` is what an operation costs at the greater size over what it costs at the smaller
 one, with the server CPU at the greater size beside it. `±` is half the distance between the extremes of streamd's figure."""
