@@ -39,7 +39,7 @@ ROOMS = {room: set(re.findall(r"`(\w+)`", imports)) for rooms, imports in TABLE 
 STANDARD_MODULES_FORBIDDEN: dict[str, set[str]] = {
     "protocol": {"socket", "asyncio", "time", "selectors"},
     "engine": {"socket", "asyncio", "time", "selectors"},
-    "core": {"socket", "selectors"},
+    "core": {"selectors"},
     "data": {"selectors"},
 }
 """What a room knows nothing of, as far as a module of Python's stands for it."""
