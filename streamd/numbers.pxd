@@ -93,11 +93,11 @@ cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
     cdef size_t n
     p[0] = marker
     # Most lines are headers of short strings: the rest is kept out of the way of the callers' loops.
-    if unlikely(not 0 <= value <= 99):
-        n = 1 + put_int64(p + 1, value)
-    elif value <= 9:
+    if 0 <= value <= 9:
         p[1] = <char>(c'0' + value)
         n = 2
+    elif unlikely(not 10 <= value <= 99):
+        n = 1 + put_int64(p + 1, value)
     else:
         put_pair(p + 1, <uint32_t>value)
         n = 3

@@ -22,10 +22,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
-    NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_check, pel_clear,
-    pel_disown, pel_drop_owner, pel_find, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next,
-    pel_owner_size, pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
+    NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_clear, pel_disown,
+    pel_drop_owner, pel_find, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next, pel_owner_size,
+    pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
 )
+from streamd.engine.pel_check cimport pel_check
 from streamd.heap cimport count_object
 
 __all__ = ["UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]

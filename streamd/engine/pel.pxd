@@ -4,40 +4,12 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
-from streamd.engine.rax cimport Rax
-
-
-cdef packed struct PelRecord:
-    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers
-    # to them, while reading and assigning them is fine.
-    StreamID id
-    # delivery_ms: Unix time of the last delivery, 0 or more; change it with pel_set_time only. It is negative when
-    # nobody owns the record: then it is its place in the NACK zone, see zone_time.
-    # owner: change it with pel_assign, pel_disown and pel_adopt only.
-    int64_t delivery_ms
-    uint64_t delivery_count
-    uint32_t turn              # goes up from record to record of one delivery_ms, in the order in which they got it
-    uint32_t owner             # number of the consumer in the group, from pel_add_owner, or NO_OWNER
-    uint32_t handle            # its own place in the slab
-
-
-cdef enum:
-    NO_OWNER = 0xFFFFFFFF      # PelRecord.owner of a record in the NACK zone
-
-
-cdef struct PelIndex:
-    # Handles of records in one order, in sorted chunks; the chunks hang in a radix tree by their first key.
-    Rax chunks                 # the chunks belong to the index
-    size_t count               # records
-    uint32_t version           # goes up with every change: how a cursor sees that its place may have moved
+from streamd.engine.pel_index cimport PelIndex
+from streamd.engine.pel_slab cimport NO_OWNER, PelRecord, Slab
 
 
 cdef struct Pel:
-    void **blocks              # slab of records, in blocks that never move; owned
-    void *open_block           # chain of the blocks with room
-    uint32_t block_count       # entries of `blocks` in use, the given back among them
-    uint32_t block_capacity    # entries malloc'ed for `blocks`
-    uint32_t free_index        # chain of the given back entries of `blocks`
+    Slab slab                  # the records, and the bytes malloc'ed for all of it but the nodes of the radix trees
     uint32_t owner_count       # entries of `owners` in use, the dropped among them
     uint32_t owner_capacity    # entries malloc'ed for `owners` and `free_owners`
     uint32_t free_owner_count
@@ -48,7 +20,6 @@ cdef struct Pel:
     PelIndex by_time           # the same by (delivery_ms, turn, entry ID): NACK zone, then oldest delivery first
     size_t unowned             # records in the NACK zone
     uint64_t zone_next         # the place in the zone that comes next; 0 when nothing is in it
-    size_t memory              # bytes malloc'ed, but for the nodes of the radix trees
 
 
 cdef inline int64_t zone_time(uint64_t place) noexcept nogil:
@@ -115,4 +86,3 @@ cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil               # oldest deliv
 cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil  # at the first ID >= it
 cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil                       # by delivery time
 cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil
-cdef int pel_check(const Pel *pel) except -1

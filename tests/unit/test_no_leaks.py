@@ -55,7 +55,7 @@ def play():
 """
 
 PEL = """
-from streamd.engine.pel import PelProbe
+from streamd.engine.pel_probe import PelProbe
 
 def play():
     for size in (3000, *[5] * 300):

@@ -1,7 +1,8 @@
-"""What the `.pyi` beside each compiled module says is what the module has: names, arguments, defaults, bases."""
+"""The `.pyi` beside a compiled module: there is one when Python code imports the module, and it says what the module has."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +10,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = ("streamd", "pyspark_streamd", "benchmarks", "examples", "tests")
 
 
-def extensions() -> list[str]:
-    """The names of the compiled modules."""
-    return [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted((ROOT / "streamd").rglob("*.pyx"))
-    ]
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def test_every_compiled_module_has_a_stub() -> None:
-    sources = sorted((ROOT / "streamd").rglob("*.pyx"))
-    assert [path for path in sources if not path.with_suffix(".pyi").exists()] == []
+def extensions() -> dict[str, Path]:
+    """The compiled modules, by name."""
+    return {name_of(path): path for path in sorted((ROOT / "streamd").rglob("*.pyx"))}
+
+
+def imported_names(path: Path) -> set[str]:
+    """The dotted names that a file imports, or might: `from a import b` gives `a` and `a.b`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_the_compiled_modules_that_python_code_imports_have_a_stub_and_no_others() -> None:
+    files = [path for name in PROGRAMS for suffix in ("py", "pyi") for path in (ROOT / name).rglob(f"*.{suffix}")]
+    imported = {name for path in files for name in imported_names(path)}
+    modules = extensions()
+    assert {name for name, path in modules.items() if path.with_suffix(".pyi").exists()} == imported & modules.keys()
 
 
 def test_stubs_agree_with_the_modules() -> None:

@@ -1,0 +1,7 @@
+# cython: language_level=3
+"""What must hold of a PEL. See pel_check.pyx."""
+
+from streamd.engine.pel cimport Pel
+
+
+cdef int pel_check(const Pel *pel) except -1

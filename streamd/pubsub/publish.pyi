@@ -1,6 +1,0 @@
-from streamd.core.context import Context
-
-__all__ = ["publish", "spublish"]
-
-def publish(ctx: Context, args: list[bytes]) -> None: ...
-def spublish(ctx: Context, args: list[bytes]) -> None: ...
