@@ -98,13 +98,13 @@ def test_the_functions_that_take_most_come_first_and_what_counting_costs_is_left
     append = "engine.stream.Stream.append_args"
     inclusive = {
         append: 40,
-        "core.execute.Dispatcher.run": 80,
+        "core.dispatch.Dispatcher.run": 80,
         "memcpy": 90,
         "engine.stream.grow": 1,
         f"{append} (arguments)": 85,
     }
     profile = Profile(200, {}, inclusive)
-    assert profiles.find_shares([profile], 100) == [("core.execute.Dispatcher.run", 0.8), (append, 0.4)]
+    assert profiles.find_shares([profile], 100) == [("core.dispatch.Dispatcher.run", 0.8), (append, 0.4)]
 
 
 def test_tables_are_put_into_the_page_and_its_text_is_left() -> None:
@@ -143,5 +143,5 @@ def is_in_the_source(name: str) -> bool:
 def test_words_are_of_functions_that_there_are() -> None:
     assert is_in_the_source("engine.rax.rax_floor")
     assert not is_in_the_source("engine.rax.rax_ceiling_of_none")
-    assert not is_in_the_source("core.execute.Dispatcher.block_on"), "it is a method of another class"
+    assert not is_in_the_source("core.dispatch.Dispatcher.block_on"), "it is a method of another class"
     assert [name for name in profiles.WORDS if not is_in_the_source(name)] == []
