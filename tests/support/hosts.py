@@ -25,12 +25,14 @@ __all__ = ["Host", "Peer", "Transport"]
 
 
 class Transport(asyncio.Transport):
-    """A connection; `sent` is what the peer has not read yet."""
+    """A connection; `sent` is what the peer has not read yet. The client learns in the next turn that it is closed."""
 
-    def __init__(self, peer: Any, own: Any) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, peer: Any, own: Any) -> None:
         super().__init__({"peername": peer, "sockname": own})
         self.sent = b""
         self.is_closed = False
+        self.client: Client
+        self._loop = loop
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -42,7 +44,9 @@ class Transport(asyncio.Transport):
         self.sent += bytes(data)
 
     def close(self) -> None:
-        self.is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self._loop.call_soon(self.client.connection_lost, None)
 
     abort = close
 
@@ -87,16 +91,20 @@ class Peer:
         return reply
 
     def close(self) -> None:
-        """The connection is lost."""
-        self.client.connection_lost(None)
+        """The peer goes."""
+        self.transport.close()
+        self.host.turn()
 
 
 class Host:
-    """A server that nobody can connect to but the test."""
+    """A server that nobody can connect to but the test.
 
-    def __init__(self, **settings: Any) -> None:
+    config    its configuration; without one, that of an embedded server with these settings
+    """
+
+    def __init__(self, config: Config | None = None, **settings: Any) -> None:
         self.loop = asyncio.new_event_loop()
-        self.server = Server(Config.for_embedding(settings))
+        self.server = Server(Config.for_embedding(settings) if config is None else config)
         try:
             self.server.open(self.loop, CAPABILITIES)
             self.server.apply_settings()
@@ -107,10 +115,16 @@ class Host:
         self.server.get(Persistence).loading = None
         self.server.get(Persistence).refresh()
 
-    def connect(self, address: tuple[str, int] = ("127.0.0.1", 50000), *, is_unix: bool = False) -> Peer:
-        """A new connection, from this address."""
-        transport = Transport(address, ("127.0.0.1", 6379))
-        client = Client(self.server.dispatcher, is_unix)
+    def connect(
+        self,
+        address: tuple[str, int] = ("127.0.0.1", 50000),
+        own: tuple[str, int] = ("127.0.0.1", 6379),
+        *,
+        is_unix: bool = False,
+    ) -> Peer:
+        """A new connection, from an address to one of the server's own."""
+        transport = Transport(self.loop, address, own)
+        transport.client = client = Client(self.server.dispatcher, is_unix)
         client.connection_made(transport)
         return Peer(self, client, transport)
 
@@ -122,6 +136,7 @@ class Host:
     def close(self) -> None:
         for capability in self.server.capabilities:
             capability.close()
+        self.turn()
         self.loop.close()
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.hosts import Host
 
 from streamd.core.spec import ChannelsAt, Command, KeysAfter, KeysAt, KeySpec, keys_of, table
 from streamd.engine.glob import match
@@ -478,13 +480,13 @@ def test_lines_with_a_number_sign_first_are_comments() -> None:
 def test_comments_are_not_in_the_file_that_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "users.acl"
     path.write_bytes(b"# the users\nuser a on\nuser default off\n")
-    acl = Acl(FakeServer(aclfile=str(path)))
-    acl.load_file()
     saved = b"user a on sanitize-payload resetchannels -@all\nuser default off sanitize-payload resetchannels -@all\n"
-    acl.save_file()
-    assert path.read_bytes() == saved
-    acl.set_user(b"a", [b"~x"])
-    acl.save_file()
+    with Host(aclfile=path) as host:
+        acl = host.server.get(Acl)
+        acl.save_file()
+        assert path.read_bytes() == saved
+        acl.set_user(b"a", [b"~x"])
+        acl.save_file()
     assert path.read_bytes() == saved.replace(b"payload reset", b"payload ~x reset", 1), "a line follows its user"
 
 
@@ -499,57 +501,46 @@ def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
     )
 
 
-class FakeServer:
-    """A server without clients."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.config = Config()
-        for name, value in settings.items():
-            setattr(self.config, name, value)
-        entries = {name: SimpleNamespace(index=number) for name, number in INDEX.numbers.items()}
-        tracking = SimpleNamespace(broadcast=lambda: 0)
-        self.dispatcher = SimpleNamespace(entries=entries, needs_password=None, default_user=None, tracking=tracking)
-        self.clients: dict[int, Any] = {}
-
-
 def test_requirepass_is_the_password_of_the_default_user() -> None:
-    server = FakeServer(requirepass="secret")
-    acl = Acl(server)
-    assert server.dispatcher.needs_password
-    assert server.dispatcher.default_user is acl.default
-    assert acl.default.accepts(b"secret")
-    server.config.requirepass = ""
-    acl.set_password()
-    assert not server.dispatcher.needs_password
-    acl.set_user(b"default", [b"off"])
-    assert server.dispatcher.needs_password
-    acl.check_invariants()
+    with Host(requirepass="secret") as host:
+        acl, dispatcher = host.server.get(Acl), host.server.dispatcher
+        assert dispatcher.needs_password
+        assert dispatcher.default_user is acl.default
+        assert acl.default.accepts(b"secret")
+        assert str(host.connect().ask("PING")) == "NOAUTH Authentication required."
+        host.server.config.set([("requirepass", "")])
+        assert not dispatcher.needs_password
+        assert host.connect().ask("PING") == b"PONG"
+        acl.set_user(b"default", [b"off"])
+        assert dispatcher.needs_password
+        acl.check_invariants()
 
 
 def test_users_of_the_configuration_take_the_place_of_the_default_ones() -> None:
-    server = FakeServer(requirepass="secret", users=[(b"default", [b"on", b"+@all"]), (b"a", [b"+get"])])
-    acl = Acl(server)
-    (warning,) = acl.load_at_start()
-    assert "'a'" in warning
-    assert [one.line for one in acl.in_order()] == [
-        b"user a off sanitize-payload resetchannels -@all +get",
-        b"user default on sanitize-payload resetchannels +@all",
-    ]
-    assert acl.config_lines() == [one.line.decode() for one in acl.in_order()]
-    acl.check_invariants()
+    lines = b"requirepass secret\nuser default on +@all\nuser a +get\n"
+    with Host(Config.from_arguments(["-"], io.BytesIO(lines))) as host:
+        acl = host.server.get(Acl)
+        (warning,) = acl.load_at_start()
+        assert "'a'" in warning
+        assert [one.line for one in acl.in_order()] == [
+            b"user a off sanitize-payload resetchannels -@all +get",
+            b"user default on sanitize-payload resetchannels +@all",
+        ]
+        assert acl.config_lines() == [one.line.decode() for one in acl.in_order()]
+        acl.check_invariants()
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Any) -> None:
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "users.acl"
     path.write_bytes(b"user a on\n")
-    acl = Acl(FakeServer(aclfile=str(path)))
-    acl.load_at_start()
-    assert set(acl.users) == {b"a", b"default"}
-    acl.check_invariants()
-    assert acl.config_lines() == []
-    acl.save_file()
-    assert path.read_bytes() == b"".join(one.line + b"\n" for one in acl.in_order())
-    assert [entry.name for entry in tmp_path.iterdir()] == ["users.acl"]
-    acl._config.aclfile = str(tmp_path / "nosuch" / "users.acl")
-    with pytest.raises(OSError, match="nosuch"):
+    with Host(aclfile=path) as host:
+        acl = host.server.get(Acl)
+        assert set(acl.users) == {b"a", b"default"}
+        acl.check_invariants()
+        assert acl.config_lines() == []
         acl.save_file()
+        assert path.read_bytes() == b"".join(one.line + b"\n" for one in acl.in_order())
+        assert [entry.name for entry in tmp_path.iterdir()] == ["users.acl"]
+        host.server.config.aclfile = str(tmp_path / "nosuch" / "users.acl")
+        with pytest.raises(OSError, match="nosuch"):
+            acl.save_file()
