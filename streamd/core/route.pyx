@@ -21,7 +21,7 @@ cdef enum:
     SHOWN = 128                 # bytes of an unknown command, and of its arguments together, that its error shows
 
 NAME_CACHE = 10_000
-"""Spellings of command names that are remembered (`xadd`, `XADD`, `XaDd`); beyond, each is folded again."""
+"""Spellings of command names that are cached (`xadd`, `XADD`); beyond this number, each is folded again."""
 
 FLAGS = {
     "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,

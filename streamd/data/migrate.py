@@ -50,7 +50,7 @@ class TargetIOError(Exception):
 
 
 class Target(Protocol):
-    """A connection to another server; see server/migration.py."""
+    """A connection to another server."""
 
     db: int
     """The database that was selected there; -1: none was."""

@@ -92,7 +92,7 @@ class Weights(Protocol):
 
 
 class Session(Protocol):
-    """See server/hotkeys.py."""
+    """The capability; see hotkeys.py."""
 
     @property
     def options(self) -> SessionOptions: ...

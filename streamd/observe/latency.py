@@ -9,7 +9,7 @@ latency-monitor-threshold is not kept, and nothing is while that is 0. Events ha
     fork                        a child process was made
     aof-write, aof-fsync-always and others of the files
 
-LATENCY shows them (commands/latency.py). What each command takes as a distribution is in histogram.pyx.
+LATENCY shows them (latency_commands.py). What each command takes as a distribution is in histogram.pyx.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MONITOR: shows a connection every request that the server runs. Who is shown what is decided in server/monitor.pyx."""
+"""MONITOR: shows a connection every request that the server runs. monitor.pyx decides who is shown what."""
 
 from __future__ import annotations
 

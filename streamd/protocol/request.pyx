@@ -8,7 +8,7 @@
 The contract: `feed(data)` takes the bytes; `next_request()` is called until it returns None, which says that more bytes
 are needed. It raises ProtocolError, whose text is the whole error line, for bytes that are no request; the connection
 is then closed after that one answer, and the parser is not called again. An empty text says: close at once, without
-this answer and without those still unsent (a web browser was made to talk to us, see `check_for_http`).
+this answer and without those still unsent (a web browser was made to talk to us, see `is_http`).
 
     input          pos                                     size
       |  read already  |  unread: the rest of a line or argument  |       one block: a fed object, or our own buffer
@@ -49,7 +49,7 @@ cdef extern from "<strings.h>" nogil:
     int strcasecmp(const char *a, const char *b)
 
 cdef extern from "Python.h":
-    # As plain pointers: `resize` replaces an object that has one reference, and `set_item` steals a reference.
+    # As plain pointers: `resize` replaces an object that has one reference, and PyList_SET_ITEM steals a reference.
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *p, Py_ssize_t n) except NULL
     int resize_bytes "_PyBytes_Resize"(PyObject **held, Py_ssize_t n) except -1
     char *bytes_data "PyBytes_AS_STRING"(PyObject *held)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Who is subscribed to what, and the way of a message to them. See pubsub.pyx."""
+"""Who is subscribed to what, and how a message reaches them. See hub.pyx."""
 
 cimport cython
 from cpython.object cimport PyObject

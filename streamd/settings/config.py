@@ -1,7 +1,7 @@
 """The configuration: values of all settings, and how they are read, changed, asked for and written back.
 
 `Config` holds the values, an attribute each (`config.stream_node_max_bytes`); the rows that describe them are in
-settings.py. It is made by `Config.from_arguments` (a redis-server command line: file, standard input, `--name value`), by
+table.py. It is made by `Config.from_arguments` (a redis-server command line: file, standard input, `--name value`), by
 `Config.for_embedding` (keyword arguments), or with all defaults.
 
 The grammar is Redis's: a directive a line, words quoted as in inline commands, `#` only at the beginning of a line, later

@@ -1,6 +1,6 @@
 """ACL: users, and what each may do.
 
-The commands read and write; what a rule means and what follows from it is decided in server/acl.py, of which they see what
+The commands read and write; what a rule means and what follows from it is decided in acl.py, of which they see what
 is written down as `Acl`. Behaviour: Redis 8.6, as seen on a running server.
 """
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Entries as replies: from the listpack straight into the reply buffer. See stream_reply.pyx."""
+"""Entries as replies: from the listpack straight into the reply buffer. See entry_replies.pyx."""
 
 from libc.stdint cimport int64_t
 

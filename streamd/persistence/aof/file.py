@@ -4,7 +4,7 @@
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
                       appendonly.aof.3.incr.aof        what happened since; the last one is written to
 
-The parts: `aof_buffer` turns commands into bytes, `aof_reader` and `aof_load` read them back, `aof_rewrite` writes a base,
+The parts: buffer.pyx turns commands into bytes, reader.pyx and load.py read them back, rewrite.py writes a base,
 and this module decides what is written where and when it is synced. It is given paths, a policy and commands; it forks
 nothing and knows no connection. Behaviour, log lines and numbers in INFO are Redis's, except where it says so.
 
@@ -233,7 +233,7 @@ class AppendOnlyFile:
         knows: Callable[[list[bytes]], object] | None = None,
         databases: Sequence[Database] = (),
     ) -> Iterator[int]:
-        """Run everything in the files, a step at a time; yields the bytes read so far. See aof_load.load_files.
+        """Run everything in the files, a step at a time; yields the bytes read so far. See load.load_files.
 
         Nothing to load is no error. Raises CorruptFileError, AofLoadError, OSError: the server must not start.
         """

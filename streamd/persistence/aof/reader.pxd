@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Commands of an append-only file, one after the other. See aof_reader.pyx."""
+"""Commands of an append-only file, one after the other. See reader.pyx."""
 
 cimport cython
 
