@@ -504,12 +504,12 @@ PERSISTENCE_FIELDS = (
     Field("rdb_last_load_keys_loaded", lambda s: s.persistence.keys_loaded),
     Field("aof_enabled", lambda s: int(s.persistence.is_logging)),
     Field("aof_rewrite_in_progress", of_child("aof", lambda child: 1)),
-    Field("aof_rewrite_scheduled", lambda s: int(s.persistence.aof.rewrite_scheduled)),
-    Field("aof_last_rewrite_time_sec", lambda s: s.persistence.aof.last_rewrite_s),
+    Field("aof_rewrite_scheduled", lambda s: int(s.persistence.aof.rewriting.is_requested)),
+    Field("aof_last_rewrite_time_sec", lambda s: s.persistence.aof.rewriting.last_s),
     Field("aof_current_rewrite_time_sec", of_child("aof", lambda child: child.seconds, -1)),
-    Field("aof_last_bgrewrite_status", lambda s: status(s.persistence.aof.last_rewrite_ok)),
-    Field("aof_rewrites", lambda s: s.persistence.aof.rewrites),
-    Field("aof_rewrites_consecutive_failures", lambda s: s.persistence.aof.rewrite_failures),
+    Field("aof_last_bgrewrite_status", lambda s: status(s.persistence.aof.rewriting.is_last_ok)),
+    Field("aof_rewrites", lambda s: s.persistence.aof.rewriting.count),
+    Field("aof_rewrites_consecutive_failures", lambda s: s.persistence.aof.rewriting.failures),
     Field("aof_last_write_status", lambda s: status(not s.persistence.aof.write_error)),
     Field("aof_last_cow_size", lambda s: s.persistence.last_rewrite_cow),
     Field("backup_in_progress", lambda s: int(s.persistence.backup.is_in_progress)),
@@ -520,10 +520,10 @@ PERSISTENCE_FIELDS = (
 LOG_FIELDS = (
     Field("aof_current_size", lambda s: s.persistence.aof.current_size),
     Field("aof_base_size", lambda s: s.persistence.aof.base_size),
-    Field("aof_pending_rewrite", lambda s: int(s.persistence.aof.rewrite_scheduled)),
+    Field("aof_pending_rewrite", lambda s: int(s.persistence.aof.rewriting.is_requested)),
     Field("aof_buffer_length", lambda s: len(s.persistence.aof.buffer)),
-    Field("aof_pending_bio_fsync", lambda s: s.persistence.aof.pending_fsyncs),
-    Field("aof_delayed_fsync", lambda s: s.persistence.aof.delayed_fsync),
+    Field("aof_pending_bio_fsync", lambda s: s.persistence.aof.tail.pending_fsyncs),
+    Field("aof_delayed_fsync", lambda s: s.persistence.aof.tail.delayed_fsync),
 )
 """While there is an append-only file."""
 

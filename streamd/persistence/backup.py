@@ -21,15 +21,17 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamd.disk import Disk
 from streamd.errors import CommandError, StreamdError
 from streamd.persistence.aof.buffer import AofBuffer
-from streamd.persistence.aof.file import AofOptions, AppendOnlyFile, CannotPersistError, Syncer
+from streamd.persistence.aof.file import AppendOnlyFile
 from streamd.persistence.aof.manifest import ManifestError, ManifestFile
+from streamd.persistence.aof.options import AofOptions
+from streamd.persistence.aof.syncer import Syncer
+from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.child import Child, Children, Report
 
 if TYPE_CHECKING:
@@ -208,7 +210,7 @@ class Backup:
 
     def _write(self, report: Report) -> None:
         assert self._aof is not None  # noqa: S101
-        self._write_base(self._aof.temporary_base(os.getpid()), report)
+        self._write_base(self._aof.files.temporary_base(os.getpid()), report)
 
     def _written(self, child: Child) -> None:
         aof = self._aof
@@ -247,7 +249,7 @@ class Backup:
         aof = self._aof
         assert aof is not None  # noqa: S101
         self._is_seal_due = False
-        aof.options = replace(aof.options, appendfsync="always")
+        aof.options.appendfsync = "always"
         try:
             aof.flush(force=True)
             aof.close()

@@ -3,7 +3,7 @@
     at the start    the append-only file when there is one, else the snapshot, is read in steps; commands that need the
                     data are answered with LOADING
     snapshots       SAVE, BGSAVE, the save points, the end: the files are snapshot.py's, the child is child.py's
-    append-only     effects of commands -> AofWriter -> file, before any reply leaves; the rewrite, by a child
+    append-only     effects of commands -> AofBuffer -> file, before any reply leaves; the rewrite, by a child
     refusals        writes, while the last snapshot or the append-only file could not be written
 
 One child at a time; what cannot begin now is remembered and begun by `cron`. The dispatcher hands effects over
@@ -33,11 +33,13 @@ from streamd.disk import Disk, StrPath
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
 from streamd.memory.eviction import Eviction
 from streamd.observe.latency import LatencyMonitor
-from streamd.persistence.aof.file import AofOptions, AofState, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof.file import AofState, AppendOnlyFile
 from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
 from streamd.persistence.aof.load import load_files
 from streamd.persistence.aof.manifest import Manifest
+from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
+from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report
 from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
@@ -320,8 +322,8 @@ class Persistence(Capability):
         child = self.children.current
         if self._config.save or (child is not None and child.kind == "rdb"):
             directories.add(self._directory)
-        if self._config.appendonly or self.aof.state is not AofState.OFF or self.aof.rewrite_pid is not None:
-            directories.add(self.aof.parent)
+        if self._config.appendonly or self.aof.state is not AofState.OFF or self.aof.rewriting.pid is not None:
+            directories.add(self.aof.files.parent)
         if self.backup.is_in_progress:
             directories.add(self.backup.parent)
         return directories
@@ -392,7 +394,7 @@ class Persistence(Capability):
             self._save_now()
 
     def start_save(self, *, may_wait: bool, must_wait: bool) -> str:
-        """BGSAVE: see commands.persistence."""
+        """BGSAVE: see save_commands."""
         child = self.children.current
         if child is not None and child.kind == "rdb":
             raise CommandError("ERR Background save already in progress")
@@ -542,12 +544,12 @@ class Persistence(Capability):
         self.refresh()
 
     def start_rewrite(self, *, must_wait: bool) -> str:
-        """BGREWRITEAOF: see commands.persistence."""
+        """BGREWRITEAOF: see save_commands."""
         child = self.children.current
         if child is not None and child.kind == "aof":
             raise CommandError("ERR Background append only file rewriting already in progress")
         if child is not None or must_wait or self.backup.is_in_progress:
-            self.aof.rewrite_scheduled = True
+            self.aof.rewriting.is_requested = True
             return "Background append only file rewriting scheduled"
         if not self._fork_rewrite():
             raise CommandError(
@@ -603,7 +605,7 @@ class Persistence(Capability):
             raise
 
     def _rewrite_in_child(self, report: Report) -> None:
-        path = self.aof.temporary_base(os.getpid())
+        path = self.aof.files.temporary_base(os.getpid())
         self._write_base(path, self._slowed(report.keys))
         report.log(f"Successfully created the temporary AOF base file {os.path.basename(path)}")
 
@@ -675,7 +677,7 @@ class Persistence(Capability):
         """
         await self._claim_at_start()
         try:
-            self.aof.read_manifest()
+            self.aof.files.read_manifest()
             self.backup.find()
             if self._config.preload_file:
                 await self._preload(self._config.preload_file)
@@ -725,7 +727,7 @@ class Persistence(Capability):
         self.loading.total = total
 
     async def _load_append_only(self) -> None:
-        self._begin_loading(self.aof.total_to_load)
+        self._begin_loading(self.aof.files.total_to_load)
         await self._step(self._replay_append_only())
         if self._count_keys():
             assert self.loading is not None  # noqa: S101
@@ -756,7 +758,7 @@ class Persistence(Capability):
         self.aof.enable()
         self.aof.begin_rewrite()
         self.aof.rewrite_started(pid)
-        self._write_base(self.aof.temporary_base(pid))
+        self._write_base(self.aof.files.temporary_base(pid))
         if not self.aof.finish_rewrite(True):
             raise LoadError("The append-only file could not be begun")
         self._refresh_propagation()

@@ -15,8 +15,9 @@ from support.servers import eventually
 
 from streamd.core.effects import Effect
 from streamd.errors import StreamdError
-from streamd.persistence.aof.file import AofState, AppendOnlyFile, CannotPersistError
+from streamd.persistence.aof.file import AofState, AppendOnlyFile
 from streamd.persistence.aof.load import AofLoadError, LoadOptions
+from streamd.persistence.aof.tail import CannotPersistError
 
 NOW = 1_700_000_000_000
 ADD = commands("XADD s 1-1 f v")[0]
@@ -47,12 +48,12 @@ def rewrite(aof: AppendOnlyFile, store: Store, pid: int = 4711) -> bool:
     """A rewrite whose child writes at once."""
     aof.begin_rewrite()
     aof.rewrite_started(pid)
-    store.write_base(aof.temporary_base(pid), use_rdb_preamble=aof.options.use_rdb_preamble)
+    store.write_base(aof.files.temporary_base(pid), use_rdb_preamble=aof.options.use_rdb_preamble)
     return aof.finish_rewrite(True)
 
 
 def drain(aof: AppendOnlyFile) -> None:
-    eventually(lambda: aof.pending_fsyncs == 0)
+    eventually(lambda: aof.tail.pending_fsyncs == 0)
 
 
 # --- What is written -------------------------------------------------------------------------------------------------
@@ -61,11 +62,15 @@ def drain(aof: AppendOnlyFile) -> None:
 def test_a_first_start_makes_a_base_and_an_incremental_file(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
     aof.check_invariants()
-    assert names(tmp_path) == ["appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof", "appendonly.aof.manifest"]
+    assert names(tmp_path) == [
+        "appendonly.aof.1.base.rdb",
+        "appendonly.aof.1.incr.aof",
+        "appendonly.aof.manifest",
+    ]
     assert manifest(tmp_path) == (
         "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i startoffset 0\n"
     )
-    assert (aof.current_size, aof.written) == (aof.base_size, 0)
+    assert (aof.current_size, aof.tail.written) == (aof.base_size, 0)
     aof.close()
 
 
@@ -158,7 +163,7 @@ def test_always_syncs_what_was_written_in_the_same_flush(tmp_path: Path) -> None
     aof.flush()
     aof.flush()
     assert disk.calls == [("write",), ("sync_data",)]
-    assert aof.synced == aof.written
+    assert aof.tail.synced == aof.tail.written
     aof.close()
 
 
@@ -186,7 +191,7 @@ def test_everysec_syncs_once_a_second_and_also_when_nothing_more_is_written(tmp_
     drain(aof)
     aof.cron()
     assert disk.calls == [("write",), ("sync_data",)]
-    assert aof.synced == aof.written
+    assert aof.tail.synced == aof.tail.written
     clock.now += 1.1
     aof.cron()
     assert disk.calls == [("write",), ("sync_data",)]
@@ -208,12 +213,12 @@ def test_always_syncs_what_another_policy_left(tmp_path: Path) -> None:
 def test_no_sync_while_a_child_writes_when_that_is_asked_for(tmp_path: Path) -> None:
     disk = FailingDisk()
     aof = open_aof(tmp_path, Store(), disk, appendfsync="always", no_fsync_on_rewrite=True)
-    aof._has_child = lambda: True
+    aof.tail._has_child = lambda: True
     disk.calls.clear()
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
     assert disk.calls == [("write",)]
-    aof._has_child = lambda: False
+    aof.tail._has_child = lambda: False
     aof.flush()
     assert disk.calls == [("write",), ("sync_data",)]
     aof.close()
@@ -239,17 +244,17 @@ def test_a_write_waits_two_seconds_for_a_sync_in_the_background(tmp_path: Path) 
     aof.buffer.append(0, ADD, NOW)
     clock.now += 1.1
     aof.flush()
-    written = aof.written
-    assert aof.pending_fsyncs == 1
+    written = aof.tail.written
+    assert aof.tail.pending_fsyncs == 1
     aof.buffer.append(0, ADD, NOW)
     aof.flush()
     clock.now += 1.9
     aof.flush()
-    assert (aof.written, aof.delayed_fsync) == (written, 0)
+    assert (aof.tail.written, aof.tail.delayed_fsync) == (written, 0)
     clock.now += 0.2
     aof.cron()
-    assert (aof.written > written, aof.delayed_fsync) == (True, 1)
-    assert aof.synced == 0
+    assert (aof.tail.written > written, aof.tail.delayed_fsync) == (True, 1)
+    assert aof.tail.synced == 0
     disk.go.set()
     drain(aof)
     aof.close()
@@ -280,13 +285,13 @@ def test_a_failed_write_refuses_writes_until_it_works_again(tmp_path: Path, poli
     aof.buffer.append(0, ADD, NOW)
     disk.fail("write", errno.ENOSPC)
     aof.flush()
-    assert (aof.last_write_ok, aof.write_error, aof.written) == (False, errno.ENOSPC, 0)
+    assert (aof.tail.last_write_ok, aof.write_error, aof.tail.written) == (False, errno.ENOSPC, 0)
     disk.heal()
     aof.cron()
-    assert not aof.last_write_ok  # tried again once a second only
+    assert not aof.tail.last_write_ok  # tried again once a second only
     clock.now += 1
     aof.cron()
-    assert (aof.last_write_ok, aof.write_error) == (True, 0)
+    assert (aof.tail.last_write_ok, aof.write_error) == (True, 0)
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == SELECT_0 + bytes_of([ADD])
     aof.close()
 
@@ -348,14 +353,14 @@ def test_a_failed_sync_in_the_background_refuses_writes_then_rewrites(tmp_path: 
     aof.flush()
     drain(aof)
     aof.cron()
-    assert (aof.write_error, aof.synced) == (errno.EIO, 0)
+    assert (aof.write_error, aof.tail.synced) == (errno.EIO, 0)
     assert not aof.wants_rewrite()
     disk.heal()
     clock.now += 1.1
     aof.cron()
     drain(aof)
     aof.cron()
-    assert (aof.write_error, aof.synced) == (0, aof.written)
+    assert (aof.write_error, aof.tail.synced) == (0, aof.tail.written)
     assert aof.wants_rewrite()
     aof.close()
 
@@ -417,7 +422,7 @@ def test_with_always_nothing_is_written_to_a_file_whose_name_may_be_lost(tmp_pat
         aof.enable()
         aof.begin_rewrite()
         aof.rewrite_started(4711)
-        store.write_base(aof.temporary_base(4711))
+        store.write_base(aof.files.temporary_base(4711))
         disk.fail("sync_directory")
         aof.finish_rewrite(True)
     else:
@@ -439,10 +444,10 @@ def test_a_rewrite_replaces_base_and_incremental_file(tmp_path: Path, preamble: 
         store.run("XADD", "s", f"{n}-1", "f", "v")
         aof.buffer.append(0, commands(f"XADD s {n}-1 f v")[0], NOW)
     aof.begin_rewrite()
-    assert aof.manifest.incremental_seq == 2
+    assert aof.files.manifest.incremental_seq == 2
     aof.check_invariants()
     aof.rewrite_started(7)
-    store.write_base(aof.temporary_base(7), use_rdb_preamble=preamble)
+    store.write_base(aof.files.temporary_base(7), use_rdb_preamble=preamble)
     store.run("XADD", "s", "9-1", "f", "v")
     aof.buffer.append(0, commands("XADD s 9-1 f v")[0], NOW)
     aof.flush()
@@ -450,7 +455,7 @@ def test_a_rewrite_replaces_base_and_incremental_file(tmp_path: Path, preamble: 
     aof.check_invariants()
     base = f"appendonly.aof.2.base.{'rdb' if preamble else 'aof'}"
     assert names(tmp_path) == [base, "appendonly.aof.2.incr.aof", "appendonly.aof.manifest"]
-    assert (aof.base_size, aof.rewrites, aof.rewrite_failures) == (aof.current_size, 1, 0)
+    assert (aof.base_size, aof.rewriting.count, aof.rewriting.failures) == (aof.current_size, 1, 0)
     aof.close()
     other = Store()
     open_aof(tmp_path, other).close()
@@ -467,7 +472,7 @@ def test_a_failed_rewrite_leaves_all_files(tmp_path: Path) -> None:
     aof.flush()
     assert not aof.finish_rewrite(False)
     aof.check_invariants()
-    assert (aof.last_rewrite_ok, aof.rewrite_failures) == (False, 1)
+    assert (aof.rewriting.is_last_ok, aof.rewriting.failures) == (False, 1)
     aof.close()
     other = Store()
     open_aof(tmp_path, other).close()
@@ -483,7 +488,11 @@ def test_history_is_kept_when_that_is_asked_for_and_deleted_at_the_next_start(tm
     aof.check_invariants()
     aof.close()
     aof = open_aof(tmp_path, Store())
-    assert names(tmp_path) == ["appendonly.aof.3.base.rdb", "appendonly.aof.3.incr.aof", "appendonly.aof.manifest"]
+    assert names(tmp_path) == [
+        "appendonly.aof.3.base.rdb",
+        "appendonly.aof.3.incr.aof",
+        "appendonly.aof.manifest",
+    ]
     aof.close()
 
 
@@ -492,13 +501,13 @@ def test_three_failures_make_the_next_rewrite_wait(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store(), clock=clock)
     for _ in range(3):
         assert not aof.wants_rewrite()
-        aof.rewrite_scheduled = True
+        aof.rewriting.is_requested = True
         assert aof.wants_rewrite()
         aof.begin_rewrite()
         aof.rewrite_started(7)
         aof.finish_rewrite(False)
     for minutes in (1, 2, 4):
-        aof.rewrite_scheduled = True
+        aof.rewriting.is_requested = True
         assert not aof.wants_rewrite()
         clock.now += minutes * 60 - 1
         assert not aof.wants_rewrite()
@@ -536,7 +545,7 @@ def test_no_rewrite_begins_while_changes_cannot_be_written(tmp_path: Path) -> No
     disk.heal()
     aof.flush()
     aof.check_invariants()
-    assert (aof.rewrite_failures, aof.last_rewrite_ok) == (1, False)
+    assert (aof.rewriting.failures, aof.rewriting.is_last_ok) == (1, False)
     aof.close()
 
 
@@ -560,7 +569,7 @@ def test_a_sync_of_the_file_before_says_nothing_of_the_new_one(tmp_path: Path) -
     aof.begin_rewrite()
     aof.cron()
     aof.check_invariants()
-    assert aof.synced == 0
+    assert aof.tail.synced == 0
     aof.rewrite_started(7)
     aof.finish_rewrite(False)
     aof.close()
@@ -571,14 +580,18 @@ def test_nothing_is_deleted_while_the_new_manifest_may_be_lost(tmp_path: Path) -
     aof = open_aof(tmp_path, store, disk)
     aof.begin_rewrite()
     aof.rewrite_started(7)
-    store.write_base(aof.temporary_base(7))
+    store.write_base(aof.files.temporary_base(7))
     disk.fail("sync_directory")
     assert aof.finish_rewrite(True)
     disk.heal()
     aof.check_invariants()
     assert {"appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof"} < set(names(tmp_path))
     rewrite(aof, store)
-    assert names(tmp_path) == ["appendonly.aof.3.base.rdb", "appendonly.aof.3.incr.aof", "appendonly.aof.manifest"]
+    assert names(tmp_path) == [
+        "appendonly.aof.3.base.rdb",
+        "appendonly.aof.3.incr.aof",
+        "appendonly.aof.manifest",
+    ]
     aof.close()
 
 
@@ -666,7 +679,7 @@ def test_it_is_switched_on_by_a_rewrite(tmp_path: Path) -> None:
     assert (aof.state, aof.wants_rewrite(), len(aof.buffer)) == (AofState.WAIT_REWRITE, True, 0)
     aof.begin_rewrite()
     aof.rewrite_started(7)
-    store.write_base(aof.temporary_base(7))
+    store.write_base(aof.files.temporary_base(7))
     store.run("XADD", "s", "2-1", "f", "v")
     aof.buffer.append(0, commands("XADD s 2-1 f v")[0], NOW)
     aof.flush()
@@ -674,7 +687,11 @@ def test_it_is_switched_on_by_a_rewrite(tmp_path: Path) -> None:
     assert aof.finish_rewrite(True)
     assert aof.state is AofState.ON
     aof.check_invariants()
-    assert names(tmp_path) == ["appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof", "appendonly.aof.manifest"]
+    assert names(tmp_path) == [
+        "appendonly.aof.1.base.rdb",
+        "appendonly.aof.1.incr.aof",
+        "appendonly.aof.manifest",
+    ]
     aof.close()
     other = Store()
     open_aof(tmp_path, other).close()
@@ -715,7 +732,11 @@ def test_switched_off_and_on_again_the_old_files_are_history(tmp_path: Path) -> 
     store.run("XADD", "s", "5-1", "f", "v")
     aof.enable()
     assert rewrite(aof, store)
-    assert names(tmp_path) == ["appendonly.aof.2.base.rdb", "appendonly.aof.2.incr.aof", "appendonly.aof.manifest"]
+    assert names(tmp_path) == [
+        "appendonly.aof.2.base.rdb",
+        "appendonly.aof.2.incr.aof",
+        "appendonly.aof.manifest",
+    ]
     aof.check_invariants()
     aof.close()
 
@@ -726,7 +747,7 @@ def test_switched_off_while_a_child_writes_its_pid_is_told(tmp_path: Path) -> No
     aof.rewrite_started(7)
     assert aof.disable() == 7
     assert not aof.finish_rewrite(False, was_asked=True)
-    assert (aof.rewrite_failures, aof.state) == (0, AofState.OFF)
+    assert (aof.rewriting.failures, aof.state) == (0, AofState.OFF)
 
 
 def test_a_rewrite_while_it_is_off_only_makes_a_base(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
     steps = list(aof.load(store.apply, LoadOptions(), load_rdb=store.load_rdb(), databases=store.databases))
     assert steps == sorted(steps)
     assert len(steps) >= 5
-    assert aof.total_to_load - path.stat().st_size < steps[-1] <= aof.total_to_load
+    assert aof.files.total_to_load - path.stat().st_size < steps[-1] <= aof.files.total_to_load
 
 
 def test_a_command_that_fails_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -193,7 +193,7 @@ for n in range(1, 41):
     if n in (10, 30):
         aof.begin_rewrite()
         aof.rewrite_started(7)
-        store.write_base(aof.temporary_base(7))
+        store.write_base(aof.files.temporary_base(7))
         aof.finish_rewrite(True)
 import os
 os.kill(os.getpid(), 9)

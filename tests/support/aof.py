@@ -17,8 +17,9 @@ from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 from streamd.persistence.aof.buffer import AofBuffer
-from streamd.persistence.aof.file import AofOptions, AppendOnlyFile
+from streamd.persistence.aof.file import AppendOnlyFile
 from streamd.persistence.aof.load import LoadOptions, UnknownCommandError, snapshot_loader
+from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
 from streamd.serve.families import FAMILIES
@@ -213,7 +214,7 @@ def make_aof(
         AofOptions(directory=str(folder), **options), disk=disk, replication_offset=lambda: offsets[0](), **more
     )
     offsets[0] = lambda: aof.loaded_offset or 0  # as a server that continues where its files end
-    aof.read_manifest()
+    aof.files.read_manifest()
     return aof
 
 

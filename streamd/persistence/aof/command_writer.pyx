@@ -20,7 +20,7 @@ things are kept here that Redis loses in this form:
 - Pending entries, and idempotent IDs, of entries that have been deleted. XCLAIM and XIDMPRECORD want the entry to be
   there. So such an entry is added, with one small field, claimed, and deleted again before XSETID: a placeholder.
 - What no command can say stands in annotations, which Redis skips: `#STREAMD:` and the number of the database, about
-  the consumer or the stream of the command before. aof_load.restore_state reads them.
+  the consumer or the stream of the command before. load.restore_state reads them.
 
 Not kept, as in Redis: tombstones and the borders of nodes; they are laid out anew.
 """

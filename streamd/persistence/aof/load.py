@@ -111,7 +111,7 @@ def load_files(
 ) -> Generator[int, None, list[int]]:
     """Load files in their order; yields the bytes read so far, about every millisecond. Returns the files' sizes.
 
-    databases  where state goes that no command can bring (see aof_rewrite)
+    databases  where state goes that no command can bring (see command_writer)
     Raises CorruptFileError, AofLoadError, OSError.
     """
     paths = [os.path.join(directory, file.name) for file in files]

@@ -46,7 +46,7 @@ cdef enum:
     MAX_SIZED_LIST = 64         # a longer list of arguments grows with what is there
 
 STATE_PREFIX = b"#STREAMD:"
-"""Annotations with this beginning hold what no command can say; see aof_rewrite. Redis skips them as all others."""
+"""Annotations with this beginning hold what no command can say; see command_writer. Redis skips them as all others."""
 
 
 class AofFault(StreamdError):

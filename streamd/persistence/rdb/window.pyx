@@ -15,7 +15,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from streamd.engine.ids cimport StreamID, make_id
+from streamd.engine.ids cimport StreamID
 from streamd.engine.rax cimport load_be64
 from streamd.heap cimport free, malloc, realloc
 from streamd.persistence.rdb.codes cimport STRING_INT8, STRING_INT16, STRING_INT32, STRING_LZF
@@ -158,11 +158,6 @@ cdef class Window:
         id.ms = self.get_count()
         id.seq = self.get_count()
         return id
-
-    cdef StreamID get_raw_id(self) except *:
-        self.need(16)
-        self.at += 16
-        return make_id(load_be64(self.at - 16), load_be64(self.at - 8))
 
     # --- Strings ----------------------------------------------------------------------------------------------------
 

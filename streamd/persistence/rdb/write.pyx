@@ -2,7 +2,7 @@
 """Writing RDB: databases into a stream of bytes, a value into a DUMP payload.
 
 A stream's nodes are written as they lie in memory, so saving costs by the byte and not by the entry. As objects of the
-format, whose lengths and strings are drawn in rdb_format (numbers in brackets: the types that have it):
+format, whose lengths and strings are drawn in format.py (numbers in brackets: the types that have it):
 
     nodes         | count | per node: master ID, 16 bytes as a string; listpack, as a string |
     counters      | length | last ID [15+] | first ID | max deleted ID | entries added [19+] |

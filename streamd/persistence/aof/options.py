@@ -1,0 +1,36 @@
+"""Settings of an append-only file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["AofOptions"]
+
+FsyncPolicy = Literal["always", "everysec", "no"]
+
+
+@dataclass
+class AofOptions:
+    """Settings; those from `appendfsync` on may change at any time.
+
+    directory            `dir`
+    dirname              `appenddirname`
+    filename             `appendfilename`: what the names of all files begin with
+    appendfsync          when to sync
+    no_fsync_on_rewrite  not while a child writes
+    use_rdb_preamble     bases are snapshots, else commands
+    keep_history         leave files behind that are no longer needed (aof-disable-auto-gc)
+    rewrite_percentage   rewrite when the files have grown by so much since the last time; 0: never
+    rewrite_min_size     ... and have this many bytes
+    """
+
+    directory: str = "."
+    dirname: str = "appendonlydir"
+    filename: str = "appendonly.aof"
+    appendfsync: FsyncPolicy = "everysec"
+    no_fsync_on_rewrite: bool = False
+    use_rdb_preamble: bool = True
+    keep_history: bool = False
+    rewrite_percentage: int = 100
+    rewrite_min_size: int = 64 * 1024 * 1024

@@ -1,0 +1,331 @@
+"""The end of an append-only file: the incremental file that effects are written to, and when it is synced.
+
+With `always` every write is synced before `flush` returns, or CannotPersistError ends the process. With `everysec` a thread
+syncs, and a write waits for a sync in progress for two seconds at most: it might hang in the kernel behind it. What cannot be
+written or synced otherwise is kept, tried again each second, and says why in `error`, so that writes are refused meanwhile.
+
+What must hold: the file has `written` bytes, of which `synced` are on the disk for certain; `written` is the end of a whole
+command, unless a short write could not be taken back.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+from streamd.disk import Disk
+from streamd.errors import StreamdError
+from streamd.persistence.aof.buffer import AofBuffer
+from streamd.persistence.aof.manifest import NotSyncedError
+from streamd.persistence.aof.options import AofOptions
+from streamd.persistence.aof.syncer import Syncer
+
+__all__ = ["CannotPersistError", "Tail"]
+
+log = logging.getLogger("streamd")
+
+SYNC_INTERVAL_S = 1.0
+MAX_POSTPONED_S = 2.0
+"""How long a write waits for a sync in the background."""
+ERROR_LOG_INTERVAL_S = 30.0
+
+
+class CannotPersistError(StreamdError):
+    """With `appendfsync always` something could not be brought to the disk: the process must end."""
+
+
+class Tail:
+    """
+    fd              of the file, -1: none is written to
+    written         bytes of it
+    synced          of them, those that are on the disk, as far as is known
+    grown           bytes written since the owner has set it to 0
+    last_write_ok   False: the last write failed; `last_write_errno` says why
+    delayed_fsync   writes that did not wait any longer for a sync in the background
+    synced_offset   the replication offset up to which everything is on the disk
+    """
+
+    def __init__(
+        self,
+        options: AofOptions,
+        disk: Disk,
+        buffer: AofBuffer,
+        syncer: Syncer,
+        *,
+        clock: Callable[[], float],
+        replication_offset: Callable[[], int],
+        has_child: Callable[[], bool],
+    ) -> None:
+        self.fd = -1
+        self.written = 0
+        self.synced = 0
+        self.grown = 0
+        self.last_write_ok = True
+        self.last_write_errno = 0
+        self.delayed_fsync = 0
+        self.synced_offset = 0
+        self._options = options
+        self._disk = disk
+        self._buffer = buffer
+        self._syncer = syncer
+        self._clock = clock
+        self._replication_offset = replication_offset
+        self._has_child = has_child
+        self._generation = 0  # goes up with every file: descriptors are used again
+        self._last_sync = clock()
+        self._postponed_since: float | None = None
+        self._last_error_log = -ERROR_LOG_INTERVAL_S
+        self._next_retry = 0.0
+        self._fatal: str | None = None
+        self._sync_was_broken = False
+        self._unsynced_directory = ""
+        self._directory_error = 0  # errno of the sync of that directory, which is to be tried again
+
+    # --- Which file --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self.fd >= 0
+
+    def open(self, fd: int, size: int) -> None:
+        """Begin with a file that has `size` bytes, all of them on the disk."""
+        self.fd = fd
+        self._generation += 1
+        self.written = self.synced = size
+        self._last_sync = self._clock()
+        self.synced_offset = self._replication_offset()
+
+    def replace(self, fd: int) -> None:
+        """Write to another file; the one before is closed in the background, and synced if there is anything to sync."""
+        if self.fd >= 0 and self.synced == self.written:
+            self._syncer.close_later(self.fd)  # a sync that fails would stop writers for nothing
+        elif self.fd >= 0:
+            done = (self._generation, self.written, self._replication_offset())
+            self._syncer.submit(self.fd, done, close=True)
+            self._last_sync = self._clock()
+        self.fd = fd
+        self._generation += 1
+        self.written = self.synced = 0
+        self._postponed_since = None
+        self._buffer.begin_file()
+
+    def close(self) -> None:
+        """Write to no file any more; it is closed in the background."""
+        if self.fd >= 0:
+            self._syncer.close_later(self.fd)
+            self.fd = -1
+
+    def forget(self) -> None:
+        """Nothing is written any more."""
+        self.last_write_ok = True
+        self.written = self.synced = 0
+        self._postponed_since = None
+
+    def forget_errors(self) -> None:
+        """Those of the time before, when the append-only file is switched on."""
+        self.last_write_ok = True
+        self._syncer.error = 0
+        self._sync_was_broken = False
+        self._directory_error = 0
+        self._fatal = None
+        self._last_sync = self._clock()
+
+    # --- Writing -------------------------------------------------------------------------------------------------
+
+    def flush(self, *, force: bool = False) -> None:
+        """Write what has been appended, and sync it as the policy says. Before any reply of the turn leaves.
+
+        force  do not wait for a sync in the background
+        A failed write is kept and tried again by `cron`; see `error`. Raises CannotPersistError: see the head of file.py.
+        """
+        if self.fd < 0:
+            return
+        if self._fatal is not None:
+            raise CannotPersistError(self._fatal)
+        policy = self._options.appendfsync
+        if not self._buffer:
+            if self.synced != self.written and (policy == "always" or (policy == "everysec" and self._is_sync_due())):
+                self._sync()
+            return
+        if policy == "everysec" and not force and self._syncer.pending and self._postpone():
+            return
+        if self._write():
+            self._sync()
+
+    def _postpone(self) -> bool:
+        """Whether a write still waits for the sync in the background: it might hang in the kernel behind it."""
+        now = self._clock()
+        if self._postponed_since is None:
+            self._postponed_since = now
+            return True
+        if now - self._postponed_since < MAX_POSTPONED_S:
+            return True
+        self.delayed_fsync += 1
+        log.info(
+            "Asynchronous AOF fsync is taking too long (disk is busy?). Writing the AOF buffer without waiting for fsync"
+            " to complete, this may slow down the server."
+        )
+        return False
+
+    def _write(self) -> bool:
+        """Write the buffer to the file; False when that failed."""
+        self._postponed_since = None
+        done = 0
+        error: OSError | None = None
+        with self._buffer.view() as view:
+            total = len(view)
+            while done < total and error is None:
+                try:
+                    with view[done:] as rest:  # let go at once, also when an exception has hold of it
+                        done += self._disk.write(self.fd, rest)
+                except InterruptedError:
+                    continue
+                except OSError as failure:
+                    error = failure
+        if error is None:
+            self._buffer.drop(total)
+            self._count_written(total)
+            if not self.last_write_ok:
+                log.info("AOF write error looks solved. The server can write again.")
+                self.last_write_ok = True
+            return True
+        self._write_failed(error, done, total)
+        return False
+
+    def _count_written(self, n: int) -> None:
+        self.written += n
+        self.grown += n
+
+    def _write_failed(self, error: OSError, done: int, total: int) -> None:
+        now = self._clock()
+        can_log = now - self._last_error_log >= ERROR_LOG_INTERVAL_S
+        if can_log:
+            self._last_error_log = now
+            if done:
+                log.warning("Short write while writing to the AOF file: (nwritten=%d, expected=%d): %s",
+                            done, total, error.strerror)  # fmt: skip
+            else:
+                log.warning("Error writing to the AOF file: %s", error.strerror)
+        self.last_write_errno = error.errno or errno.EIO
+        if done:
+            try:
+                self._disk.truncate(self.fd, self.written)
+            except OSError as failure:
+                # Half a command is in the file: the other half has to follow.
+                self._buffer.drop(done)
+                self._count_written(done)
+                if can_log:
+                    log.warning(
+                        "Could not remove short write from the append-only file. The AOF may not load the next time"
+                        " the server starts. ftruncate: %s", failure.strerror,
+                    )  # fmt: skip
+        if self._options.appendfsync == "always":
+            self._die("Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...")
+        self.last_write_ok = False
+        self._next_retry = now + SYNC_INTERVAL_S
+
+    def _die(self, text: str) -> None:
+        self._fatal = text
+        raise CannotPersistError(text)
+
+    # --- Syncing -------------------------------------------------------------------------------------------------
+
+    def _is_sync_due(self) -> bool:
+        return self._clock() - self._last_sync >= SYNC_INTERVAL_S and not self._syncer.pending
+
+    def _sync(self) -> None:
+        """Bring what has been written to the disk, now or soon, as the policy says."""
+        policy = self._options.appendfsync
+        if policy == "no" or (self._options.no_fsync_on_rewrite and self._has_child()):
+            return
+        if policy == "always":
+            try:
+                self._disk.sync_data(self.fd)
+            except OSError as error:
+                self._die(
+                    "Can't persist AOF for fsync error when the AOF fsync policy is 'always':"
+                    f" {error.strerror}. Exiting..."
+                )
+            self.synced = self.written
+            self.synced_offset = self._replication_offset()
+            self._last_sync = self._clock()
+        elif self._is_sync_due():
+            self._sync_in_background()
+
+    def _sync_in_background(self) -> None:
+        self._syncer.submit(self.fd, (self._generation, self.written, self._replication_offset()))
+        self._last_sync = self._clock()
+
+    def directory_not_synced(self, directory: str, error: NotSyncedError) -> None:
+        """The file that is written to may have no name after a power failure: nothing is to be promised until it has."""
+        log.warning("%s", error)
+        cause = error.__cause__
+        if self._options.appendfsync == "always":
+            self._fatal = (
+                f"Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+            )
+        else:
+            self._unsynced_directory = directory
+            self._directory_error = (cause.errno if isinstance(cause, OSError) else None) or errno.EIO
+            self._next_retry = self._clock() + SYNC_INTERVAL_S
+
+    def _sync_directory_again(self) -> None:
+        if self._clock() < self._next_retry:
+            return
+        try:
+            self._disk.sync_directory(self._unsynced_directory)
+        except OSError:
+            self._next_retry = self._clock() + SYNC_INTERVAL_S
+        else:
+            self._directory_error = 0
+            log.info("The directory of the AOF could be synced. The server can write again.")
+
+    def sync_at_end(self) -> None:
+        try:
+            self._disk.sync(self.fd)
+        except OSError as error:
+            log.warning("Fail to fsync the AOF file: %s.", error.strerror)
+            if self._options.appendfsync == "always":
+                self._die(f"Can't persist AOF for fsync error: {error.strerror}. Exiting...")
+        else:
+            self.synced = self.written
+            self.synced_offset = self._replication_offset()
+
+    def look_at_syncs(self) -> bool:
+        """Take over what the syncs in the background have come to. True: one was broken, and no longer is."""
+        syncer = self._syncer
+        generation, size, offset = syncer.last_done
+        if generation == self._generation and size > self.synced:
+            self.synced = size
+            self.synced_offset = max(self.synced_offset, offset)
+        if syncer.error:
+            self._sync_was_broken = True
+        elif self._sync_was_broken and not syncer.pending:
+            self._sync_was_broken = False
+            log.info("AOF fsync error looks solved. The file is rewritten, for what may have been lost.")
+            return True
+        return False
+
+    def try_again(self) -> None:
+        """Write what had to wait, try again what failed, sync what was written. Raises CannotPersistError."""
+        if self._directory_error:
+            self._sync_directory_again()
+        if self._syncer.error and self._is_sync_due():
+            # Writes are refused meanwhile, so that nothing else may come that is to be synced.
+            self._sync_in_background()
+        if not self.last_write_ok and self._clock() < self._next_retry:
+            return
+        self.flush()
+
+    @property
+    def error(self) -> int:
+        """Why writes have to be refused (MISCONF): an errno, or 0 when they need not be."""
+        if not self.last_write_ok:
+            return self.last_write_errno
+        return self._syncer.error or self._directory_error
+
+    @property
+    def pending_fsyncs(self) -> int:
+        """Syncs in the background that have not come to their end."""
+        return self._syncer.pending
