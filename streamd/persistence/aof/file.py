@@ -24,7 +24,7 @@ What a server does:
         ...                                           CorruptFileError, AofLoadError: refuse to start
     aof.open(write_base)                              begins to write; the first base, when there is none yet
 
-    aof.buffer.append_effects(effects, now_ms)        after each command that changed something (compiled)
+    aof.buffer.take_effects(effects, now_ms)          after each command that changed something (compiled)
     aof.flush()                                       at the end of each turn, before any reply leaves
     aof.cron()                                        ten times a second or so
     aof.write_error                                   when not 0: refuse writes with MISCONF and os.strerror of it
