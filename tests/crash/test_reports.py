@@ -31,7 +31,7 @@ def check_report(text: str, number: int) -> None:
     for expected in (
         f" crashed by signal: {number}, si_code: ",
         "------ STACK TRACE ------",
-        '/streamd/serve/app.py", line ',
+        '/streamd/serve/launch.py", line ',
         "C, the most recent call first:",
         "/debug/crash.cpython-",
         "------ INFO OUTPUT ------\n# Server\n",
@@ -123,7 +123,7 @@ def test_sigalrm_shows_the_stacks_and_the_server_goes_on(new_streamd: Start) -> 
             eventually(lambda times=times: server.log().count(" --------\n") == times)  # type: ignore[misc]
             assert wire.call("PING") == Reply("+", b"PONG")
     assert server.log().count("\nReceived SIGALRM\n") == 2
-    assert '/streamd/serve/app.py", line ' in server.log()
+    assert '/streamd/serve/launch.py", line ' in server.log()
 
 
 @pytest.mark.real
