@@ -6,7 +6,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 
-__all__ = ["ClientTracking", "Tracking"]
+__all__ = ["ClientTracking", "Tracking", "tracking_of"]
 
 @disjoint_base
 class ClientTracking:
@@ -19,6 +19,8 @@ class ClientTracking:
     is_broken: bool
     prefixes: list[bytes]
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # redirect, is_bcast, is_optin, is_optout, is_noloop
+
+def tracking_of(client: Client) -> ClientTracking | None: ...
 
 @disjoint_base
 class Tracking(Capability):

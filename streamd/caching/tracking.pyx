@@ -33,7 +33,7 @@ from streamd.core.dispatch cimport TRACKING_FULL, Dispatcher
 from streamd.core.info import Field
 from streamd.core.route cimport Route
 
-__all__ = ["ClientTracking", "Tracking"]
+__all__ = ["ClientTracking", "Tracking", "tracking_of"]
 
 cdef enum:
     ITEM_BYTES = 96     # what a key takes in the table, beside its name, and each client that has read it
@@ -57,6 +57,11 @@ cdef class ClientTracking:
         self.is_optout = is_optout
         self.is_noloop = is_noloop
         self.prefixes = []
+
+
+def tracking_of(Client client not None) -> ClientTracking | None:
+    """What a client has asked for; None while CLIENT TRACKING is off."""
+    return client.tracking
 
 
 cdef class Audience:

@@ -1,66 +1,24 @@
 """Client-side caching: CLIENT TRACKING, CACHING, GETREDIR, TRACKINGINFO.
 
-What is asked for is read here; who has read what, and is to be told, is kept by the server. Behaviour: Redis 8.6.
+What is asked for is read here; who has read what, and is to be told, is kept in tracking.pyx. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from streamd.caching.tracking import ClientTracking, Tracking, tracking_of
 from streamd.core.args import integer as read_integer
+from streamd.core.dispatch import ServerContext
+from streamd.core.host import Host
 from streamd.core.spec import command, integer, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, OptionSyntaxError, printable
-from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["TrackingContext", "TrackingOptions", "find_overlapping"]
+__all__ = ["TrackingOptions", "find_overlapping"]
 
 FLAGS = "noscript loading stale"
-
-
-class TrackingState(Protocol):
-    """What a client has asked for before."""
-
-    @property
-    def redirect(self) -> int: ...
-    @property
-    def is_bcast(self) -> bool: ...
-    @property
-    def is_optin(self) -> bool: ...
-    @property
-    def is_optout(self) -> bool: ...
-    @property
-    def is_noloop(self) -> bool: ...
-    @property
-    def is_caching(self) -> bool: ...
-    @property
-    def is_broken(self) -> bool: ...
-    @property
-    def prefixes(self) -> list[bytes]: ...
-
-
-class TrackingServer(Protocol):
-    """The server, as these commands see it."""
-
-    @property
-    def clients(self) -> Mapping[int, object]: ...
-    def track(self, client: Any, options: TrackingOptions | None) -> None:
-        """Begin to track what a client reads, or change how; None: end it."""
-
-    def set_caching(self, client: Any) -> None:
-        """CLIENT CACHING, in the one way that the client's mode allows."""
-
-
-class TrackingContext(Protocol):
-    """What these commands use of Context."""
-
-    reply: ReplyWriter
-
-    @property
-    def client(self) -> Any: ...
-    @property
-    def server(self) -> TrackingServer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +65,7 @@ class TrackingOptions:
             raise OptionSyntaxError
         return cls(is_on=switch == b"ON", prefixes=prefixes, **found)
 
-    def check(self, old: TrackingState | None) -> None:
+    def check(self, old: ClientTracking | None) -> None:
         """Raise CommandError when the options do not go together, or with what the client has asked for before."""
         if self.prefixes and not self.is_bcast:
             raise CommandError("ERR PREFIX option requires BCAST mode to be enabled")
@@ -127,6 +85,13 @@ class TrackingOptions:
             )
         if self.is_bcast:
             self._check_overlaps([] if old is None else old.prefixes)
+
+    def wanted(self) -> ClientTracking:
+        """The record that the server keeps of it; the prefixes are added by `Tracking.enable`."""
+        return ClientTracking(
+            redirect=self.redirect, is_bcast=self.is_bcast, is_optin=self.is_optin, is_optout=self.is_optout,
+            is_noloop=self.is_noloop,
+        )  # fmt: skip
 
     def _check_overlaps(self, existing: list[bytes]) -> None:
         at = find_overlapping(self.prefixes, existing)
@@ -177,11 +142,13 @@ _SWITCHES = {b"BCAST": "is_bcast", b"OPTIN": "is_optin", b"OPTOUT": "is_optout",
         optional(token("NOLOOP")),
     ),
 )  # fmt: skip
-def client_tracking(ctx: TrackingContext, args: list[bytes]) -> None:
-    options = TrackingOptions.parse(args, ctx.server.clients)
+def client_tracking(ctx: ServerContext, args: list[bytes]) -> None:
+    options = TrackingOptions.parse(args, ctx.get(Host).clients)
     if options.is_on:
-        options.check(ctx.client.tracking)
-    ctx.server.track(ctx.client, options if options.is_on else None)
+        options.check(tracking_of(ctx.client))
+        ctx.get(Tracking).enable(ctx.client, options.wanted(), options.prefixes)
+    else:
+        ctx.get(Tracking).disable(ctx.client)
     ctx.reply.ok()
 
 
@@ -190,8 +157,8 @@ def client_tracking(ctx: TrackingContext, args: list[bytes]) -> None:
     summary="Says whether what the next command reads is to be remembered, in the modes OPTIN and OPTOUT.",
     args=(oneof("mode", token("YES"), token("NO")),),
 )  # fmt: skip
-def client_caching(ctx: TrackingContext, args: list[bytes]) -> None:
-    state: TrackingState | None = ctx.client.tracking
+def client_caching(ctx: ServerContext, args: list[bytes]) -> None:
+    state = tracking_of(ctx.client)
     if state is None:
         raise CommandError(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"
@@ -205,7 +172,7 @@ def client_caching(ctx: TrackingContext, args: list[bytes]) -> None:
             raise CommandError("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
     else:
         raise OptionSyntaxError
-    ctx.server.set_caching(ctx.client)
+    ctx.get(Tracking).set_caching(ctx.client)
     ctx.reply.ok()
 
 
@@ -213,8 +180,8 @@ def client_caching(ctx: TrackingContext, args: list[bytes]) -> None:
     "CLIENT GETREDIR", arity=2, group="connection", flags=FLAGS, since="6.0.0",
     summary="Returns the number of the connection that is told of changes in place of this one.",
 )  # fmt: skip
-def client_getredir(ctx: TrackingContext, args: list[bytes]) -> None:
-    state: TrackingState | None = ctx.client.tracking
+def client_getredir(ctx: ServerContext, args: list[bytes]) -> None:
+    state = tracking_of(ctx.client)
     ctx.reply.integer(-1 if state is None else state.redirect)
 
 
@@ -222,8 +189,8 @@ def client_getredir(ctx: TrackingContext, args: list[bytes]) -> None:
     "CLIENT TRACKINGINFO", arity=2, group="connection", flags=FLAGS, since="6.2.0",
     summary="Returns what this connection has asked for with CLIENT TRACKING.",
 )  # fmt: skip
-def client_trackinginfo(ctx: TrackingContext, args: list[bytes]) -> None:
-    state: TrackingState | None = ctx.client.tracking
+def client_trackinginfo(ctx: ServerContext, args: list[bytes]) -> None:
+    state = tracking_of(ctx.client)
     flags = _flags_of(state)
     reply = ctx.reply
     reply.map(3)
@@ -237,7 +204,7 @@ def client_trackinginfo(ctx: TrackingContext, args: list[bytes]) -> None:
     reply.bulk_array([] if state is None else state.prefixes)
 
 
-def _flags_of(state: TrackingState | None) -> list[bytes]:
+def _flags_of(state: ClientTracking | None) -> list[bytes]:
     if state is None:
         return [b"off"]
     flags = (

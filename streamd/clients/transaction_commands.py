@@ -6,35 +6,20 @@ what each command asks of it. Behaviour: Redis 8.6.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
+from streamd.core.dispatch import ServerContext
 from streamd.core.spec import KeysAt, command, key, multiple
 from streamd.errors import CommandError
-from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["TransactionContext"]
+__all__: list[str] = []
 
 FLAGS = "noscript loading stale fast allow_busy"
-
-
-class TransactionContext(Protocol):
-    """What these commands ask of the server."""
-
-    reply: ReplyWriter
-    client: Any
-
-    def begin_transaction(self) -> None: ...
-    def end_transaction(self) -> None: ...
-    def run_transaction(self) -> None: ...
-    def watch(self, key: bytes) -> None: ...
-    def unwatch(self) -> None: ...
 
 
 @command(
     "MULTI", arity=1, group="transactions", flags=FLAGS, since="1.2.0",
     summary="Begins a transaction: what follows is queued until EXEC.",
 )  # fmt: skip
-def multi(ctx: TransactionContext, args: list[bytes]) -> None:
+def multi(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is not None:
         raise CommandError("ERR MULTI calls can not be nested")
     ctx.begin_transaction()
@@ -46,7 +31,7 @@ def multi(ctx: TransactionContext, args: list[bytes]) -> None:
     complexity="that of the queued commands",
     summary="Runs what is queued, with no other client's commands in between.",
 )  # fmt: skip
-def exec_(ctx: TransactionContext, args: list[bytes]) -> None:
+def exec_(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.run_transaction()
 
 
@@ -54,7 +39,7 @@ def exec_(ctx: TransactionContext, args: list[bytes]) -> None:
     "DISCARD", arity=1, group="transactions", flags=FLAGS, since="2.0.0",
     complexity="O(N) with N being the number of queued commands", summary="Ends a transaction; nothing that is queued is run.",
 )  # fmt: skip
-def discard(ctx: TransactionContext, args: list[bytes]) -> None:
+def discard(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is None:
         raise CommandError("ERR DISCARD without MULTI")
     ctx.end_transaction()
@@ -65,7 +50,7 @@ def discard(ctx: TransactionContext, args: list[bytes]) -> None:
     "WATCH", arity=-2, group="transactions", flags=FLAGS, keys=KeysAt(1, -1, flags="RO"), since="2.2.0",
     summary="Lets the next transaction be dropped when one of these keys changes before EXEC.", args=(multiple(key()),),
 )  # fmt: skip
-def watch(ctx: TransactionContext, args: list[bytes]) -> None:
+def watch(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for name in args[1:]:
@@ -77,6 +62,6 @@ def watch(ctx: TransactionContext, args: list[bytes]) -> None:
     "UNWATCH", arity=1, group="transactions", flags=FLAGS, since="2.2.0",
     complexity="O(N) with N being the number of watched keys", summary="Watches no keys any more.",
 )  # fmt: skip
-def unwatch(ctx: TransactionContext, args: list[bytes]) -> None:
+def unwatch(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.unwatch()
     ctx.reply.ok()

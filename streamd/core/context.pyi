@@ -6,10 +6,11 @@ from streamd.core.client import Client
 from streamd.engine.database import Database
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.protocol.reply import ReplyWriter
+from streamd.settings.config import Config
 
 __all__ = ["BlockRequest", "Context"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 @final
 class BlockRequest:
@@ -47,7 +48,7 @@ class Context:
     is_replaying: bool
     client: Client
     server: Any
-    config: Any
+    config: Config
     parts: dict[type, Any]
     stream_node_max_bytes: int
     stream_node_max_entries: int
@@ -57,7 +58,7 @@ class Context:
     @property
     def idempotency(self) -> IdempotencyRegistry: ...
     def block_on(self, request: BlockRequest) -> None: ...
-    def get(self, kind: type[T]) -> T: ...
-    def find(self, kind: type[T]) -> T | None: ...
+    def get(self, kind: type[_T]) -> _T: ...
+    def find(self, kind: type[_T]) -> _T | None: ...
     def propagate(self, args: list[bytes]) -> int: ...
     def data_dropped(self) -> None: ...

@@ -1,35 +1,24 @@
 """DUMP and RESTORE: the value of a key as bytes, and back.
 
-The bytes are the server's affair, which is given by `ctx.server.payloads`. Behaviour: Redis 8.6, as seen on a running
-server.
+What the bytes are is said in persistence/payloads.py. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, integer, key, optional, string, token
 from streamd.engine.database import EVENTS
 from streamd.errors import CommandError, OptionSyntaxError
+from streamd.persistence.payloads import Payloads
 
-__all__ = ["Payloads", "RestoreOptions"]
+__all__ = ["RestoreOptions"]
 
 INT64_MAX = 2**63 - 1
 IDLE_RANGE_S = 2**24
 """Redis counts idle time with a clock of 24 bits, so a longer time starts again at 0."""
-
-
-class Payloads(Protocol):
-    """What the server does with payloads."""
-
-    def dump(self, value: Any) -> bytes:
-        """The payload of a value."""
-
-    def restore(self, payload: bytes) -> Any:
-        """The value of a payload; CommandError when it has none."""
 
 
 @command(
@@ -39,7 +28,7 @@ class Payloads(Protocol):
 )  # fmt: skip
 def dump(ctx: Context, args: list[bytes]) -> None:
     value = ctx.db.find(args[1])
-    ctx.reply.bulk(None if value is None else ctx.server.payloads.dump(value))
+    ctx.reply.bulk(None if value is None else ctx.get(Payloads).dump(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,7 @@ def restore(ctx: Context, args: list[bytes]) -> None:
     ttl = read_integer(args[2])
     if ttl < 0:
         raise CommandError("ERR Invalid TTL value, must be >= 0")
-    value = ctx.server.payloads.restore(payload)
+    value = ctx.get(Payloads).restore(payload)
     # A time beyond 63 bits is one that has passed, to Redis.
     expire_at_ms = ttl if options.is_absolute or ttl == 0 else ttl + ctx.now_ms
     has_passed = 0 < expire_at_ms <= ctx.now_ms or expire_at_ms > INT64_MAX

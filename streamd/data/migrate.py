@@ -7,7 +7,7 @@ change, or see in both places, what is on its way. Behaviour: Redis 8.6, as seen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -24,50 +24,15 @@ from streamd.core.spec import (
     string,
     token,
 )
+from streamd.data.migration import MigrationTarget, MigrationTargets, TargetIOError
 from streamd.errors import CommandError, OptionSyntaxError, one_line
+from streamd.persistence.payloads import Payloads
 
-__all__ = ["MigrateOptions", "Target", "TargetIOError", "Targets", "find_keys"]
+__all__ = ["MigrateOptions", "find_keys"]
 
 KEY_AT, DB_AT, TIMEOUT_AT, OPTIONS_AT = 3, 4, 5, 6
 DEFAULT_TIMEOUT_MS = 1000
 USE = "RW access delete"
-
-
-# --- What is asked of the server --------------------------------------------------------------------------------------
-
-
-class TargetIOError(Exception):
-    """The other server did not take a request, or did not answer.
-
-    doing       "connecting", "writing" or "reading"
-    is_timeout  it had its time
-    """
-
-    def __init__(self, doing: str, *, is_timeout: bool = False) -> None:
-        super().__init__(doing)
-        self.doing = doing
-        self.is_timeout = is_timeout
-
-
-class Target(Protocol):
-    """A connection to another server."""
-
-    db: int
-    """The database that was selected there; -1: none was."""
-
-    def send(self, requests: list[list[bytes]], timeout_s: float) -> None:
-        """Send requests, `timeout_s` for each piece; TargetIOError."""
-
-    def read_line(self, timeout_s: float) -> bytes:
-        """The next line of its answers; TargetIOError."""
-
-
-class Targets(Protocol):
-    def connect(self, host: bytes, port: bytes, timeout_s: float) -> Target:
-        """A connection, which may have been used before; TargetIOError."""
-
-    def drop(self, target: Target) -> None:
-        """Close a connection: it is broken, or out of step."""
 
 
 # --- The request ------------------------------------------------------------------------------------------------------
@@ -185,7 +150,7 @@ def migrate(ctx: Context, args: list[bytes]) -> None:
 def _restore_request(ctx: Context, name: bytes, value: Any, options: MigrateOptions) -> list[bytes]:
     expire_at_ms = ctx.db.expiry(name)
     ttl_ms = 0 if expire_at_ms < 0 else max(1, expire_at_ms - ctx.now_ms)
-    request = [b"RESTORE", name, b"%d" % ttl_ms, ctx.server.payloads.dump(value)]
+    request = [b"RESTORE", name, b"%d" % ttl_ms, ctx.get(Payloads).dump(value)]
     return [*request, b"REPLACE"] if options.replaces else request
 
 
@@ -198,7 +163,7 @@ def _hand_over(
     Returns the first error that the other server answered, or None. A connection that turns out to be closed is opened
     again, once. Raises TargetIOError.
     """
-    targets: Targets = ctx.server.migration
+    targets = ctx.get(MigrationTargets)
     for is_last in (False, True):
         target = targets.connect(args[1], args[2], timeout_s)
         try:
@@ -211,7 +176,7 @@ def _hand_over(
 
 
 def _exchange(
-    target: Target, restores: list[list[bytes]], auth: tuple[bytes, ...] | None, db_index: int, timeout_s: float,
+    target: MigrationTarget, restores: list[list[bytes]], auth: tuple[bytes, ...] | None, db_index: int, timeout_s: float,
     moved: list[bytes],
 ) -> bytes | None:  # fmt: skip
     preparing = [list(auth)] if auth is not None else []

@@ -13,14 +13,27 @@ from contextlib import suppress
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.data.migrate import TargetIOError
+from streamd.core.info import Field
 
-__all__ = ["MigrationTarget", "MigrationTargets"]
+__all__ = ["MigrationTarget", "MigrationTargets", "TargetIOError"]
 
 KEPT = 64
 KEPT_S = 10.0
 PIECE = 64 * 1024
 ADDRESS = tuple[bytes, bytes]
+
+
+class TargetIOError(Exception):
+    """The other server did not take a request, or did not answer.
+
+    doing       "connecting", "writing" or "reading"
+    is_timeout  it had its time
+    """
+
+    def __init__(self, doing: str, *, is_timeout: bool = False) -> None:
+        super().__init__(doing)
+        self.doing = doing
+        self.is_timeout = is_timeout
 
 
 class MigrationTarget:
@@ -68,6 +81,8 @@ class MigrationTarget:
 
 class MigrationTargets(Capability):
     """The connections that are kept, by host and port. `len()` is their number."""
+
+    info = {"stats": (Field("migrate_cached_sockets", len),)}
 
     def __init__(self, host: Host) -> None:
         self._loop = host.loop

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamd.caching.tracking import ClientTracking, Tracking
+from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
@@ -136,8 +136,7 @@ class Server(Host):
     def __getattr__(self, name: str) -> Any:
         kinds: dict[str, type] = {
             "slowlog": SlowLog, "latency": LatencyMonitor, "hotkeys": HotKeys, "acl": Acl, "monitors": Monitors,
-            "eviction": Eviction, "memory": Memory, "persistence": Persistence, "migration": MigrationTargets,
-            "payloads": Payloads, "tracking": Tracking, "hub": Hub,
+            "eviction": Eviction, "memory": Memory, "persistence": Persistence, "migration": MigrationTargets, "tracking": Tracking, "hub": Hub,
         }  # fmt: skip
         if name in kinds:
             return self.get(kinds[name])
@@ -148,11 +147,8 @@ class Server(Host):
             "expire_cycles_cut": lambda s: s.get(Expiry).cycles_cut,
             "expire_cycle_us": lambda s: s.get(Expiry).cycle_us,
             "postponed_count": lambda s: len(s.get(Pause)),
-            "pause": lambda s: s.get(Pause).begin,
-            "unpause": lambda s: s.get(Pause).end,
             "abort_shutdown": lambda s: s.get(Shutdown).call_off,
             "info": lambda s: lambda sections=(): render(s, sections),
-            "set_caching": lambda s: s.get(Tracking).set_caching,
         }
         for each in (
             "recent_input",
@@ -183,27 +179,6 @@ class Server(Host):
 
     def change_replication_id(self) -> None:
         self.replication_id = secrets.token_hex(20)
-
-    def unblock(self, client: Any, error: str | None) -> bool:
-        """End the wait of a client: with the null array, or with an error; False when it does not wait."""
-        if client.blocked is None or self.get(Freeing).is_waiting(client):
-            return False
-        if error is None:
-            self.blocked.time_out(client.blocked)
-        else:
-            self.blocked.fail(client.blocked, error)
-        return True
-
-    def track(self, client: Any, options: Any) -> None:
-        tracking = self.get(Tracking)
-        if options is None:
-            tracking.disable(client)
-            return
-        wanted = ClientTracking(
-            redirect=options.redirect, is_bcast=options.is_bcast, is_optin=options.is_optin,
-            is_optout=options.is_optout, is_noloop=options.is_noloop,
-        )  # fmt: skip
-        tracking.enable(client, wanted, options.prefixes)
 
     def _stop(self) -> None:
         """Stop to listen and to work; what clients have not been sent yet is sent."""

@@ -37,6 +37,7 @@ from streamd.core.client_line import describe
 from streamd.core.foreign import FOREIGN_COMMANDS, FOREIGN_CONTAINERS
 from streamd.core.host import Host
 from streamd.core.identity import Identity
+from streamd.core.info import Field
 from streamd.core.route import Route
 from streamd.core.spec import ACL_CATEGORIES, Command, table
 from streamd.disk import replace_file
@@ -630,6 +631,15 @@ class Acl(Capability):
     log       the denials
     """
 
+    info = {
+        "stats": (
+            Field("acl_access_denied_auth", lambda self: self.log.totals[Reason.AUTH]),
+            Field("acl_access_denied_cmd", lambda self: self.log.totals[Reason.COMMAND]),
+            Field("acl_access_denied_key", lambda self: self.log.totals[Reason.KEY]),
+            Field("acl_access_denied_channel", lambda self: self.log.totals[Reason.CHANNEL]),
+            Field("acl_access_denied_tls_cert", lambda self: self.log.totals[Reason.TLS_CERT]),
+        ),
+    }
     refusal_rank = 10
 
     def __init__(self, host: Host) -> None:

@@ -1,22 +1,19 @@
 """ACL: users, and what each may do.
 
-The commands read and write; what a rule means and what follows from it is decided in acl.py, of which they see what
-is written down as `Acl`. Behaviour: Redis 8.6, as seen on a running server.
+The commands read and write; what a rule means and what follows from it is decided in acl.py. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 from streamd.core.args import integer as read_integer
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
+from streamd.core.host import Host
 from streamd.core.spec import (
     ACL_CATEGORIES,
-    Command,
-    CommandTable,
     command,
     container,
     integer,
@@ -29,107 +26,16 @@ from streamd.core.spec import (
 from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
+from streamd.users.acl import Acl, LogEntry, RuleSet
 from streamd.users.selectors import merge_selectors
 
-__all__ = ["AclContext"]
+__all__: list[str] = []
 
 DEFAULT_USER = b"default"
 MOST_BITS = 4096
 USUAL_BITS = 256
 LOG_ENTRIES = 10
 """What ACL LOG shows without a number."""
-
-
-# --- What is asked of the server ------------------------------------------------------------------------------------
-
-
-class RuleSet(Protocol):
-    """Commands, keys and channels, each as the text of rules."""
-
-    @property
-    def command_text(self) -> bytes: ...
-    @property
-    def key_text(self) -> bytes: ...
-    @property
-    def channel_text(self) -> bytes: ...
-
-
-class User(Protocol):
-    """A user, as these commands see it."""
-
-    @property
-    def name(self) -> bytes: ...
-    @property
-    def line(self) -> bytes: ...
-    @property
-    def flags(self) -> list[bytes]: ...
-    @property
-    def hashes(self) -> Iterable[bytes]: ...
-    @property
-    def rule_sets(self) -> Sequence[RuleSet]: ...
-
-
-class LogEntry(Protocol):
-    """Denials that are alike; times are Unix times in ms."""
-
-    id: int
-    context: str
-    subject: bytes
-    username: bytes
-    client: bytes
-    created_ms: int
-    updated_ms: int
-    count: int
-
-    @property
-    def reason(self) -> Any: ...
-
-
-class Acl(Protocol):
-    """All users."""
-
-    @property
-    def users(self) -> Mapping[bytes, User]: ...
-    @property
-    def log(self) -> Any: ...
-    @property
-    def index(self) -> Any: ...
-
-    def in_order(self) -> Sequence[User]: ...
-    def set_user(self, name: bytes, rules: Sequence[bytes], /) -> None: ...
-    def delete_user(self, name: bytes, /) -> bool: ...
-    def explain(self, user: Any, called: Command, args: list[bytes], /) -> bytes | None: ...
-    def load_file(self) -> None: ...
-    def save_file(self) -> None: ...
-
-
-class Server(Protocol):
-    """The server, as these commands see it."""
-
-    @property
-    def acl(self) -> Acl: ...
-    @property
-    def commands(self) -> CommandTable: ...
-
-
-class Client(Protocol):
-    """The connection, as these commands see it."""
-
-    @property
-    def user(self) -> User | None: ...
-
-
-class AclContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def server(self) -> Server: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
-    @property
-    def config(self) -> Any: ...
 
 
 NO_FILE = (
@@ -162,7 +68,7 @@ _TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
     history=(("6.2.0", "Rules about channels."), ("7.0.0", "Selectors, and rules about what is done with keys.")),
     args=(string("username"), optional(multiple(string("rule")))),
 )  # fmt: skip
-def acl_setuser(ctx: AclContext, args: list[bytes]) -> None:
+def acl_setuser(ctx: ServerContext, args: list[bytes]) -> None:
     forget_words(args[3:])
     name = args[2]
     if any(byte in b" \t\n\v\f\r\0" for byte in name):
@@ -173,7 +79,7 @@ def acl_setuser(ctx: AclContext, args: list[bytes]) -> None:
         opened = printable(args[3 + error.at])
         raise CommandError(f"ERR Unmatched parenthesis in acl selector starting at '{opened}'.") from error
     try:
-        ctx.server.acl.set_user(name, rules)
+        ctx.get(Acl).set_user(name, rules)
     except RuleError as error:
         shown = printable(rules[error.at])
         raise CommandError(f"ERR Error in ACL SETUSER modifier '{shown}': {error}") from error
@@ -184,10 +90,10 @@ def acl_setuser(ctx: AclContext, args: list[bytes]) -> None:
     "ACL DELUSER", arity=-3, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
     summary="Deletes users and closes their connections.", args=(multiple(string("username")),),
 )  # fmt: skip
-def acl_deluser(ctx: AclContext, args: list[bytes]) -> None:
+def acl_deluser(ctx: ServerContext, args: list[bytes]) -> None:
     if DEFAULT_USER in args[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
-    ctx.reply.integer(sum(ctx.server.acl.delete_user(name) for name in args[2:]))
+    ctx.reply.integer(sum(ctx.get(Acl).delete_user(name) for name in args[2:]))
 
 
 @command(
@@ -199,8 +105,8 @@ def acl_deluser(ctx: AclContext, args: list[bytes]) -> None:
     ),
     args=(string("username"),),
 )  # fmt: skip
-def acl_getuser(ctx: AclContext, args: list[bytes]) -> None:
-    user = ctx.server.acl.users.get(args[2])
+def acl_getuser(ctx: ServerContext, args: list[bytes]) -> None:
+    user = ctx.get(Acl).users.get(args[2])
     reply = ctx.reply
     if user is None:
         reply.null()
@@ -237,23 +143,23 @@ def _write_rules(reply: ReplyWriter, rules: RuleSet) -> None:
     complexity="O(N) with N being the number of users",
     summary="Returns all users with their rules, as files have them.",
 )  # fmt: skip
-def acl_list(ctx: AclContext, args: list[bytes]) -> None:
-    ctx.reply.bulk_array([user.line for user in ctx.server.acl.in_order()])
+def acl_list(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([user.line for user in ctx.get(Acl).in_order()])
 
 
 @command(
     "ACL USERS", arity=2, group="server", flags=_ADMIN, since="6.0.0",
     complexity="O(N) with N being the number of users", summary="Returns the names of all users.",
 )  # fmt: skip
-def acl_users(ctx: AclContext, args: list[bytes]) -> None:
-    ctx.reply.bulk_array([user.name for user in ctx.server.acl.in_order()])
+def acl_users(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([user.name for user in ctx.get(Acl).in_order()])
 
 
 @command(
     "ACL WHOAMI", arity=2, group="server", flags=_OPEN, since="6.0.0",
     summary="Returns the name of the connection's user.",
 )  # fmt: skip
-def acl_whoami(ctx: AclContext, args: list[bytes]) -> None:
+def acl_whoami(ctx: ServerContext, args: list[bytes]) -> None:
     user = ctx.client.user
     ctx.reply.bulk(None if user is None else user.name)
 
@@ -265,7 +171,7 @@ def acl_whoami(ctx: AclContext, args: list[bytes]) -> None:
     "ACL CAT", arity=-2, group="server", flags=_OPEN, since="6.0.0",
     summary="Returns the categories of commands, or the commands of one.", args=(optional(string("category")),),
 )  # fmt: skip
-def acl_cat(ctx: AclContext, args: list[bytes]) -> None:
+def acl_cat(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
     if len(args) == 2:
         ctx.reply.bulk_array([category.encode() for category in ACL_CATEGORIES])
@@ -273,7 +179,7 @@ def acl_cat(ctx: AclContext, args: list[bytes]) -> None:
     category = args[2].decode("latin-1").lower()
     if category not in ACL_CATEGORIES:
         raise CommandError(f"ERR Unknown category '{printable(args[2])}'")
-    ctx.reply.bulk_array([name.encode() for name in ctx.server.acl.index.names_in(category)])
+    ctx.reply.bulk_array([name.encode() for name in ctx.get(Acl).index.names_in(category)])
 
 
 @command(
@@ -281,13 +187,13 @@ def acl_cat(ctx: AclContext, args: list[bytes]) -> None:
     summary="Tells whether a user may run a request, without running it.",
     args=(string("username"), string("command"), optional(multiple(string("arg")))),
 )  # fmt: skip
-def acl_dryrun(ctx: AclContext, args: list[bytes]) -> None:
-    acl = ctx.server.acl
+def acl_dryrun(ctx: ServerContext, args: list[bytes]) -> None:
+    acl = ctx.get(Acl)
     user = acl.users.get(args[2])
     if user is None:
         raise CommandError(f"ERR User '{printable(args[2])}' not found")
     request = args[3:]
-    called = ctx.server.commands.find(request)
+    called = ctx.get(Host).commands.find(request)
     if called is None:
         raise CommandError(f"ERR Command '{printable(request[0])}' not found")
     if not called.accepts(len(request)) or called.handler is None:
@@ -303,7 +209,7 @@ def acl_dryrun(ctx: AclContext, args: list[bytes]) -> None:
     "ACL GENPASS", arity=-2, group="server", flags=_OPEN, since="6.0.0",
     summary="Makes a password up that nobody can guess.", args=(optional(integer("bits")),),
 )  # fmt: skip
-def acl_genpass(ctx: AclContext, args: list[bytes]) -> None:
+def acl_genpass(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
     bits = read_integer(args[2]) if len(args) == 3 else USUAL_BITS
     if not 0 < bits <= MOST_BITS:
@@ -322,9 +228,9 @@ def acl_genpass(ctx: AclContext, args: list[bytes]) -> None:
     history=(("7.2.0", "An entry's number, and when it was made and changed."),),
     args=(optional(oneof("operation", integer("count"), token("RESET"))),),
 )  # fmt: skip
-def acl_log(ctx: AclContext, args: list[bytes]) -> None:
+def acl_log(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
-    entries = ctx.server.acl.log.entries
+    entries = ctx.get(Acl).log.entries
     if len(args) == 3 and args[2].upper() == b"RESET":
         entries.clear()
         ctx.reply.ok()
@@ -369,11 +275,11 @@ def _write_log_entry(reply: ReplyWriter, entry: LogEntry, now_ms: int) -> None:
     "ACL LOAD", arity=2, group="server", flags=_ADMIN, since="6.0.0",
     complexity="O(N) with N being the number of users", summary="Reads the users from the ACL file.",
 )  # fmt: skip
-def acl_load(ctx: AclContext, args: list[bytes]) -> None:
+def acl_load(ctx: ServerContext, args: list[bytes]) -> None:
     if not ctx.config.aclfile:
         raise CommandError(NO_FILE)
     try:
-        ctx.server.acl.load_file()
+        ctx.get(Acl).load_file()
     except AclError as error:
         raise CommandError(f"ERR {error}") from error
     ctx.reply.ok()
@@ -383,11 +289,11 @@ def acl_load(ctx: AclContext, args: list[bytes]) -> None:
     "ACL SAVE", arity=2, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
     complexity="O(N) with N being the number of users", summary="Writes the users into the ACL file.",
 )  # fmt: skip
-def acl_save(ctx: AclContext, args: list[bytes]) -> None:
+def acl_save(ctx: ServerContext, args: list[bytes]) -> None:
     if not ctx.config.aclfile:
         raise CommandError(NO_FILE)
     try:
-        ctx.server.acl.save_file()
+        ctx.get(Acl).save_file()
     except OSError as error:
         raise CommandError(
             "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
@@ -426,5 +332,5 @@ ACL_HELP = (
 @command(
     "ACL HELP", arity=2, group="server", flags="loading stale", since="6.0.0", summary="Lists the subcommands of ACL."
 )
-def acl_help(ctx: AclContext, args: list[bytes]) -> None:
+def acl_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(ctx.reply, args, ACL_HELP)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from streamd.caching.tracking import ClientTracking
 from streamd.caching.tracking_commands import TrackingOptions, find_overlapping
 from streamd.errors import CommandError
 
-NEW = SimpleNamespace(is_bcast=False, is_optin=False, is_optout=False, prefixes=[])
+
+def asked_before(*, prefixes: Sequence[bytes] = (), **modes: bool) -> ClientTracking:
+    record = ClientTracking(**modes)
+    record.prefixes.extend(prefixes)
+    return record
 
 
 def parse(text: str) -> TrackingOptions:
@@ -58,16 +64,16 @@ def test_requests_that_cannot_be_read(text: str, error: str) -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_together(text: str, old: dict[str, object], error: str) -> None:
+def test_options_that_do_not_go_together(text: str, old: dict[str, Any], error: str) -> None:
     with pytest.raises(CommandError) as caught:
-        parse(text).check(SimpleNamespace(**{**vars(NEW), **old}))
+        parse(text).check(asked_before(**old))
     assert str(caught.value).startswith(error)
 
 
 def test_options_that_do() -> None:
     parse("on bcast prefix a prefix b").check(None)
-    parse("on bcast prefix b").check(SimpleNamespace(**{**vars(NEW), "is_bcast": True, "prefixes": [b"a"]}))
-    parse("on optin").check(SimpleNamespace(**{**vars(NEW), "is_optin": True}))
+    parse("on bcast prefix b").check(asked_before(is_bcast=True, prefixes=[b"a"]))
+    parse("on optin").check(asked_before(is_optin=True))
 
 
 def test_the_first_prefix_that_overlaps_is_found() -> None:
