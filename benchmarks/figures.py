@@ -1,6 +1,6 @@
 """The picture of README: server CPU of the main operations, streamd beside Redis, from the results of a run.
 
-    python -m benchmarks.figures        draws docs/figures.svg from benchmarks/results/results.json
+python -m benchmarks.figures        draws docs/figures.svg from benchmarks/results/results.json
 """
 
 from __future__ import annotations

@@ -92,18 +92,33 @@ cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
     """Write marker, number and line end, such as `*12\\r\\n`, at most LINE_ROOM characters; returns how many."""
     cdef size_t n
     p[0] = marker
-    # Most lines are headers of short strings: the rest is kept out of the way of the callers' loops.
     if 0 <= value <= 9:
         p[1] = <char>(c'0' + value)
         n = 2
-    elif unlikely(not 10 <= value <= 99):
-        n = 1 + put_int64(p + 1, value)
-    else:
+    elif 10 <= value <= 99:
         put_pair(p + 1, <uint32_t>value)
         n = 3
+    else:
+        n = 1 + put_int64(p + 1, value)
     p[n] = c'\r'
     p[n + 1] = c'\n'
     return n + 2
+
+
+cdef inline char *put_header(char *p, char marker, uint64_t n) noexcept nogil:
+    """As put_line, for the inner loops of writers, where n is mostly below 100; returns the end."""
+    p[0] = marker
+    if n < 10:
+        p[1] = <char>(c'0' + n)
+        p += 2
+    elif unlikely(n >= 100):        # kept out of the way: it takes many registers
+        p += 1 + put_uint64(p + 1, n)
+    else:
+        put_pair(p + 1, <uint32_t>n)
+        p += 3
+    p[0] = c'\r'
+    p[1] = c'\n'
+    return p + 2
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------

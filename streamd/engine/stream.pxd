@@ -5,15 +5,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from streamd.engine.ids cimport StreamID
-from streamd.engine.listpack cimport LpValue, lp_get
+from streamd.engine.node cimport StreamCursor, StreamNode, cursor_pair
 from streamd.engine.rax cimport Rax
-
-
-cdef struct StreamNode:
-    # One listpack and its place in the tree. The tree owns neither; the stream owns both.
-    uint8_t key[16]        # master ID, big-endian: the key of the radix tree
-    uint8_t *lp            # the listpack; may move when it grows
-    size_t capacity        # bytes malloc'ed for lp
 
 
 # What is removed, when entries are removed that consumer groups know of.
@@ -106,13 +99,6 @@ cdef class Stream:
     cdef bint is_pending(self, StreamID id) except -1
 
 
-@cython.final
-@cython.no_gc
-cdef class StreamRemains:
-    cdef Rax nodes                          # owned
-    cdef list groups                        # GroupRemains
-
-
 # --- Walking ----------------------------------------------------------------------------------------------------------
 #
 #     cdef StreamCursor cursor
@@ -123,37 +109,8 @@ cdef class StreamRemains:
 #             cursor_pair(&cursor, &field, &value)      # strings are borrowed from the listpack
 
 
-cdef struct StreamCursor:
-    # A walk over live entries in either direction. Dead after any change of the stream's entries.
-    StreamID id                # the entry that cursor_next came to
-    uint64_t pairs             # its field-value pairs
-    uint64_t pairs_left        # those not yet read
-    # Inside
-    const uint8_t *at          # the next element of the entry
-    const uint8_t *name        # the next field name in the master entry; NULL: the entry has its own names
-    const uint8_t *start       # the entry's first element
-    const uint8_t *names       # the node's first field name
-    uint64_t name_count        # field names of the node
-    StreamID master            # master ID of the node
-    const Rax *nodes
-    StreamNode *node           # NULL: at the end
-    StreamID first             # bounds, both inclusive
-    StreamID last
-    bint reverse
-
-
 cdef void cursor_seek(Stream stream, StreamCursor *cursor, StreamID first, StreamID last, bint reverse) noexcept nogil
     # Before the first entry of first .. last, or, reversed, after the last of them.
 cdef bint cursor_next(StreamCursor *cursor) noexcept nogil              # False: no more entries
 cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil
     # To one live entry; False: not there.
-
-
-cdef inline void cursor_pair(StreamCursor *cursor, LpValue *field, LpValue *value) noexcept nogil:
-    """Read the next pair; only while pairs_left."""
-    if cursor.name is NULL:
-        cursor.at = lp_get(cursor.at, field)
-    else:
-        cursor.name = lp_get(cursor.name, field)
-    cursor.at = lp_get(cursor.at, value)
-    cursor.pairs_left -= 1

@@ -3,22 +3,7 @@
 
     Stream ── nodes: Rax of StreamNode, by master ID      length, entries_added, last_id, first_id ...
                  │                                        groups: name -> Group
-                 └── lp: one listpack
-
-A node is one listpack of many entries. It starts with the master entry, which has the field names of the node's first
-entry; the node's master ID, the key of the tree, is that entry's ID. Byte for byte, this is also how Redis keeps a node
-and how it stands in an RDB file.
-
-    master entry      | live | deleted | names | name 1 | ... | name N | 0 |
-    same names        | flags | ms | seq |         value 1 | ... | value N        | elements |
-    other names       | flags | ms | seq | pairs | name 1 | value 1 | ... value N | elements |
-
-    live, deleted   entries of the node that are there, and that are tombstones
-    flags           1: a tombstone; 2: the names are those of the master entry, in the same order
-    ms, seq         the ID less the master ID, half by half (seq may be negative)
-    elements        how many elements the entry has before this one: the way back. The master entry's 0 stops it.
-
-    1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
+                 └── lp: one listpack (node.pxd)
 
 A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone,
 which stays as long as its node. The node goes with its last live entry. Files of older servers may have nodes with
@@ -37,32 +22,34 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport INT64_MAX, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from streamd.heap cimport freed_aside, free, malloc, realloc
 from libc.string cimport memcpy
 
 from streamd.engine.group cimport Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
 from streamd.engine.listpack cimport (
-    LP_COUNT_UNKNOWN, LP_END, LP_HEADER, LP_ROOM, LP_SIZES, LpValue, lp_backlen_size, lp_bytes, lp_encoded_size,
-    lp_end_at, lp_equals, lp_get, lp_get_int, lp_header_count, lp_int_size, lp_previous, lp_put, lp_put_int,
-    lp_replace_int, lp_set_header, lp_skip, lp_validate,
+    LP_END, LP_HEADER, LP_ROOM, LpValue, lp_bytes, lp_end_at, lp_equals, lp_get, lp_get_int, lp_int_size, lp_put,
+    lp_put_int, lp_replace_int, lp_set_header, lp_skip,
 )
+from streamd.engine.node cimport (
+    FLAG_DELETED, FLAG_SAME_NAMES, MASTER_ELEMENTS, StreamCursor, StreamNode, cursor_pair, end_of, enter_node,
+    entry_before, entry_end, free_node, id_at, last_of, live_count, make_key, master_id, open_entry, read_head,
+    seek_in_node, skip_body, skip_entry,
+)
+from streamd.engine.node_check cimport NodeCensus, node_fault
 from streamd.engine.rax cimport (
-    load_be64, rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove,
-    rax_try_insert, store_be64,
+    rax_check, rax_drain, rax_first, rax_floor, rax_higher, rax_init, rax_insert, rax_lower, rax_remove, rax_try_insert,
 )
+from streamd.engine.stream_remains cimport StreamRemains, free_chain, set_next, trimmed_nodes
+from streamd.heap cimport free, malloc, realloc
 
-__all__ = ["Stream", "StreamRemains", "TrimmedNodes", "validate_node"]
+__all__ = ["Stream"]
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
 cdef enum:
-    FLAG_DELETED = 1
-    FLAG_SAME_NAMES = 2
     NODE_LIMIT = 1 << 30       # bytes of a node, whatever the settings say
     ENTRY_ELEMENTS = 5         # of an entry besides names and values, at most: flags, ms, seq, pairs, elements
-    MASTER_ELEMENTS = 4        # of a master entry besides the names: live, deleted, names, 0
-    SMALL = 64                 # bytes: the least that a listpack is given
+    FREED_ASIDE = 64           # nodes; what is less is freed at once
 
 
 cdef inline StreamID as_id(object pair):
@@ -73,156 +60,6 @@ cdef inline StreamID as_id(object pair):
 
 cdef inline tuple as_pair(StreamID id):
     return id.ms, id.seq
-
-
-cdef inline void make_key(uint8_t *key, StreamID id) noexcept nogil:
-    store_be64(key, id.ms)
-    store_be64(key + 8, id.seq)
-
-
-# --- Nodes: reading ---------------------------------------------------------------------------------------------------
-
-
-cdef inline StreamID master_id(const StreamNode *node) noexcept nogil:
-    return make_id(load_be64(node.key), load_be64(node.key + 8))
-
-
-cdef inline const uint8_t *end_of(const uint8_t *lp) noexcept nogil:
-    """The end byte."""
-    return lp + lp_bytes(lp) - 1
-
-
-cdef inline const uint8_t *skip_many(const uint8_t *p, uint64_t n) noexcept nogil:
-    while n:
-        p = lp_skip(p)
-        n -= 1
-    return p
-
-
-cdef inline int64_t live_count(const StreamNode *node) noexcept nogil:
-    cdef int64_t live
-    lp_get_int(node.lp + LP_HEADER, &live)
-    return live
-
-
-cdef const uint8_t *enter_node(StreamCursor *cursor, StreamNode *node) noexcept nogil:
-    """Read the node's master entry; returns the first entry."""
-    cdef int64_t names
-    cdef const uint8_t *p = lp_skip(lp_skip(node.lp + LP_HEADER))
-    p = lp_get_int(p, &names)
-    cursor.node = node
-    cursor.master = master_id(node)
-    cursor.names = p
-    cursor.name_count = <uint64_t>names
-    return lp_skip(skip_many(p, <uint64_t>names))
-
-
-cdef inline const uint8_t *read_head(
-    const StreamCursor *cursor, const uint8_t *p, int64_t *flags, StreamID *id
-) noexcept nogil:
-    """Read flags and ID of the entry at `p`; returns what follows."""
-    cdef int64_t ms, seq
-    p = lp_get_int(p, flags)
-    p = lp_get_int(p, &ms)
-    p = lp_get_int(p, &seq)
-    id.ms = cursor.master.ms + <uint64_t>ms
-    id.seq = cursor.master.seq + <uint64_t>seq
-    return p
-
-
-cdef inline bint open_entry(StreamCursor *cursor, const uint8_t *p) noexcept nogil:
-    """Make the entry at `p` the current one; False when it is a tombstone."""
-    cdef int64_t flags, pairs
-    p = read_head(cursor, p, &flags, &cursor.id)
-    if flags & FLAG_SAME_NAMES:
-        cursor.pairs = cursor.name_count
-        cursor.name = cursor.names
-    else:
-        p = lp_get_int(p, &pairs)
-        cursor.pairs = <uint64_t>pairs
-        cursor.name = NULL
-    cursor.pairs_left = cursor.pairs
-    cursor.at = p
-    return not flags & FLAG_DELETED
-
-
-cdef inline const uint8_t *entry_end(const StreamCursor *cursor) noexcept nogil:
-    """The entry after the current one, or the end byte."""
-    cdef uint64_t left = cursor.pairs_left
-    if cursor.name is NULL:
-        left *= 2
-    return skip_many(cursor.at, left + 1)
-
-
-cdef inline const uint8_t *skip_body(const StreamCursor *cursor, const uint8_t *p, int64_t flags) noexcept nogil:
-    """The end of an entry from what follows its ID on."""
-    cdef int64_t pairs
-    if flags & FLAG_SAME_NAMES:
-        return skip_many(p, cursor.name_count + 1)
-    p = lp_get_int(p, &pairs)
-    return skip_many(p, <uint64_t>pairs * 2 + 1)
-
-
-cdef inline const uint8_t *skip_entry(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
-    """The entry after the one at `p`, or the end byte."""
-    cdef int64_t flags
-    p = lp_get_int(p, &flags)
-    return skip_body(cursor, lp_skip(lp_skip(p)), flags)
-
-
-cdef inline const uint8_t *entry_before(const uint8_t *p) noexcept nogil:
-    """The entry before `p`, which is an entry or the end byte; NULL before the first."""
-    cdef int64_t elements
-    p = lp_previous(p)
-    lp_get_int(p, &elements)
-    if elements == 0:
-        return NULL
-    while elements:
-        p = lp_previous(p)
-        elements -= 1
-    return p
-
-
-cdef inline StreamID id_at(const StreamCursor *cursor, const uint8_t *p) noexcept nogil:
-    cdef int64_t flags
-    cdef StreamID id
-    read_head(cursor, p, &flags, &id)
-    return id
-
-
-cdef const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_t *first, StreamID id) noexcept nogil:
-    """The first entry of the node with at least this ID, tombstone or not, or the end byte.
-
-    Entries can only be walked one by one; it is done from the end that is likely to be nearer.
-    """
-    cdef const uint8_t *end = end_of(cursor.node.lp)
-    cdef const uint8_t *p
-    cdef StreamID last
-    cdef int64_t flags
-    cdef bint from_end
-    if id_cmp(id, cursor.master) <= 0:
-        return first
-    p = entry_before(end)
-    last = id_at(cursor, p)
-    if id_cmp(last, id) < 0:
-        return end
-    if last.ms != cursor.master.ms:
-        from_end = id.ms - cursor.master.ms > last.ms - id.ms
-    else:
-        from_end = id.seq - cursor.master.seq > last.seq - id.seq
-    if from_end:
-        end = p
-        while True:
-            p = entry_before(end)
-            if p is NULL or id_cmp(id_at(cursor, p), id) < 0:
-                return end
-            end = p
-    end = first
-    while True:
-        p = read_head(cursor, end, &flags, &last)
-        if id_cmp(last, id) >= 0:
-            return end
-        end = skip_body(cursor, p, flags)
 
 
 # --- Walking ----------------------------------------------------------------------------------------------------------
@@ -321,268 +158,6 @@ cdef const uint8_t *find_live(Stream stream, StreamCursor *cursor, StreamID id) 
     return cursor.start if id_cmp(cursor.id, id) == 0 else NULL
 
 
-# --- Nodes: judging bytes that may come from outside ------------------------------------------------------------------
-
-
-cdef struct NodeCensus:
-    int64_t live
-    int64_t deleted
-    StreamID first_live        # 0-0: none
-    StreamID last_live
-    StreamID last              # greatest ID, tombstones too
-
-
-cdef inline const uint8_t *expect_int(const uint8_t *p, int64_t *out) noexcept nogil:
-    """As lp_get_int, of an element that may be anything; NULL when it is not an integer."""
-    cdef LpValue value
-    if p[0] == LP_END:
-        return NULL
-    p = lp_get(p, &value)
-    if value.data is not NULL:
-        return NULL
-    out[0] = value.number
-    return p
-
-
-cdef inline const uint8_t *expect_many(const uint8_t *p, uint64_t n) noexcept nogil:
-    """Skip n elements; NULL when there are less."""
-    while n:
-        if p[0] == LP_END:
-            return NULL
-        p = lp_skip(p)
-        n -= 1
-    return p
-
-
-cdef const char *node_fault(
-    const uint8_t *lp, size_t size, StreamID master, NodeCensus *census, size_t *offset
-) noexcept nogil:
-    """What is wrong with a node, at which offset, or NULL; all that the readers above rely on is looked at. O(size)."""
-    cdef const uint8_t *p = lp + LP_HEADER
-    cdef const uint8_t *q
-    cdef const char *reason = lp_validate(lp, size, offset)
-    cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
-    cdef StreamID id
-    census.live = census.deleted = 0
-    census.first_live = census.last_live = census.last = make_id(0, 0)
-    if reason is not NULL:
-        return reason
-    offset[0] = LP_HEADER
-    p = expect_int(p, &live)
-    if p is NULL:
-        return b"a node does not start with the number of its live entries"
-    offset[0] = p - lp
-    p = expect_int(p, &deleted)
-    if p is NULL:
-        return b"a node has no number of deleted entries"
-    offset[0] = p - lp
-    p = expect_int(p, &names)
-    if p is NULL or names < 1:
-        return b"a node has no number of field names"
-    offset[0] = p - lp
-    p = expect_many(p, <uint64_t>names)
-    if p is NULL:
-        return b"a node has less field names than it says"
-    offset[0] = p - lp
-    p = expect_int(p, &elements)
-    if p is NULL or elements != 0:
-        return b"the master entry does not end with 0"
-    while p[0] != LP_END:
-        offset[0] = p - lp
-        q = expect_int(p, &flags)
-        if q is NULL or not 0 <= flags <= (FLAG_DELETED | FLAG_SAME_NAMES):
-            return b"an entry has unknown flags"
-        q = expect_int(q, &ms)
-        if q is NULL:
-            return b"an entry has no ID"
-        q = expect_int(q, &seq)
-        if q is NULL:
-            return b"an entry has no ID"
-        id = make_id(master.ms + <uint64_t>ms, master.seq + <uint64_t>seq)
-        if id_cmp(id, master) < 0 or ((census.live or census.deleted) and id_cmp(id, census.last) <= 0):
-            return b"the IDs of entries do not ascend"
-        elements = names + 3
-        pairs = names
-        if not flags & FLAG_SAME_NAMES:
-            q = expect_int(q, &pairs)
-            if q is NULL or pairs < 1 or pairs > <int64_t>size:
-                return b"an entry has no number of fields"
-            elements = pairs * 2 + 4
-            pairs *= 2
-        q = expect_many(q, <uint64_t>pairs)
-        if q is NULL:
-            return b"an entry has less fields or values than it says"
-        offset[0] = q - lp
-        q = expect_int(q, &ms)
-        if q is NULL or ms != elements:
-            return b"an entry does not end with the number of its elements"
-        if flags & FLAG_DELETED:
-            census.deleted += 1
-        else:
-            if census.live == 0:
-                census.first_live = id
-            census.last_live = id
-            census.live += 1
-        census.last = id
-        p = q
-    offset[0] = LP_HEADER
-    if census.live != live or census.deleted != deleted:
-        return b"a node has other numbers of live and deleted entries than it says"
-    if live + deleted == 0:
-        return b"a node has no entries"
-    return NULL
-
-
-# The same once more, for loading: one pass, and only yes or no. node_fault above is the rule and finds the words; a
-# test holds the two against each other.
-
-
-cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) noexcept nogil:
-    """The element after the one at `p`, when that is whole, has its back-length and ends at `last` at the latest."""
-    cdef uint64_t n = LP_SIZES[p[0]], left = <uint64_t>(last - p)
-    cdef unsigned int size, i
-    if n:
-        if n > left or p[n - 1] != n - 1:
-            return NULL
-        return p + n
-    if p[0] > 0xF0 or left < (5 if p[0] == 0xF0 else 2):
-        return NULL
-    n = lp_encoded_size(p)
-    size = lp_backlen_size(n)
-    if n + size > left:
-        return NULL
-    p += n
-    for i in range(size):
-        if p[i] != (<uint8_t>((n >> (7 * (size - 1 - i))) & 127) | (128 if i else 0)):
-            return NULL
-    return p + size
-
-
-cdef const uint8_t *sound_long_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
-    """As sound_int, of one that does not fit into seven bits."""
-    cdef uint8_t b = p[0]
-    if b & 0xE0 == 0xC0:
-        if last - p < 3 or p[2] != 2:
-            return NULL
-        out[0] = ((<int64_t>(b & 0x1F) << 8 | p[1]) ^ 4096) - 4096
-        return p + 3
-    if b < 0xF1 or sound_element(p, last) is NULL:
-        return NULL
-    return lp_get_int(p, out)
-
-
-cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
-    """As sound_element, of an integer, which is read."""
-    if p[0] < 0x80:
-        out[0] = p[0]
-        return p + 2 if p[1] == 1 else NULL     # neither byte is the one at `last`, which is LP_END
-    return sound_long_int(p, last, out)
-
-
-cdef bint is_sound(const uint8_t *lp, size_t size, StreamID master, NodeCensus *census) noexcept nogil:
-    """Whether node_fault finds nothing; the census is taken."""
-    cdef const uint8_t *p = lp + LP_HEADER
-    cdef const uint8_t *last = lp + size - 1
-    cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
-    cdef uint64_t number, _n
-    cdef int64_t counts[2]
-    cdef StreamID id
-    cdef StreamID before = master
-    cdef bint first = True
-    census.live = census.deleted = 0
-    census.first_live = census.last_live = census.last = make_id(0, 0)
-    if size < LP_HEADER + 1 or lp_bytes(lp) != size or last[0] != LP_END:
-        return False
-    p = sound_int(p, last, &live)
-    if p is NULL:
-        return False
-    p = sound_int(p, last, &deleted)
-    if p is NULL:
-        return False
-    p = sound_int(p, last, &names)
-    if p is NULL or names < 1 or names > <int64_t>size:
-        return False
-    for _n in range(<uint64_t>names):
-        p = sound_element(p, last)
-        if p is NULL:
-            return False
-    p = sound_int(p, last, &elements)
-    if p is NULL or elements != 0:
-        return False
-    number = <uint64_t>names + MASTER_ELEMENTS
-    counts[0] = counts[1] = 0
-    while p != last:
-        p = sound_int(p, last, &flags)
-        if p is NULL or not 0 <= flags <= (FLAG_DELETED | FLAG_SAME_NAMES):
-            return False
-        p = sound_int(p, last, &ms)
-        if p is NULL:
-            return False
-        p = sound_int(p, last, &seq)
-        if p is NULL:
-            return False
-        id = make_id(master.ms + <uint64_t>ms, master.seq + <uint64_t>seq)
-        if id_cmp(id, before) <= 0 and not (first and id_cmp(id, before) == 0):
-            return False
-        first = False
-        before = id
-        pairs = names
-        elements = names + 3
-        if not flags & FLAG_SAME_NAMES:
-            p = sound_int(p, last, &pairs)
-            if p is NULL or pairs < 1 or pairs > <int64_t>size:
-                return False
-            pairs *= 2
-            elements = pairs + 4
-        for _n in range(<uint64_t>pairs):
-            p = sound_element(p, last)
-            if p is NULL:
-                return False
-        p = sound_int(p, last, &ms)
-        if p is NULL or ms != elements:
-            return False
-        number += <uint64_t>elements + 1
-        counts[flags & FLAG_DELETED] += 1
-        if not flags & FLAG_DELETED:
-            if counts[0] == 1:
-                census.first_live = id
-            census.last_live = id
-    census.live = counts[0]
-    census.deleted = counts[1]
-    census.last = before
-    if live != counts[0] or deleted != counts[1] or first:
-        return False
-    return lp_header_count(lp) == LP_COUNT_UNKNOWN or lp_header_count(lp) == number
-
-
-def agrees_on(master, bytes listpack not None):
-    """Whether the two judgements of a node, the quick and the wordy one, are the same. For tests."""
-    cdef NodeCensus quick, wordy
-    cdef size_t offset = 0
-    cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
-    cdef size_t size = <size_t>PyBytes_GET_SIZE(listpack)
-    cdef bint sound = is_sound(lp, size, as_id(master), &quick)
-    if (node_fault(lp, size, as_id(master), &wordy, &offset) is NULL) != sound:
-        return False
-    return not sound or (
-        quick.live == wordy.live and quick.deleted == wordy.deleted and id_cmp(quick.last, wordy.last) == 0
-        and id_cmp(quick.first_live, wordy.first_live) == 0 and id_cmp(quick.last_live, wordy.last_live) == 0)
-
-
-def validate_node(master, bytes listpack not None):
-    """Judge the bytes of a node that come from outside: None, or (offset, reason) of the first fault. O(bytes).
-
-    master  the node's master ID, (ms, seq)
-    """
-    cdef NodeCensus census
-    cdef size_t offset = 0
-    cdef const char *reason = node_fault(
-        <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack),
-        as_id(master), &census, &offset,
-    )
-    return None if reason is NULL else (offset, reason.decode())
-
-
 # --- Nodes: writing -------------------------------------------------------------------------------------------------
 
 
@@ -622,19 +197,6 @@ cdef inline uint8_t *put_entry(
     for i in range(first, stop):
         p = lp_put(p, text_of(args, i), size_of(args, i))
     return lp_put_int(p, 2 * pairs + 4)
-
-
-cdef void free_node_aside(void *record) noexcept nogil:
-    """As free_node, on the thread that frees large streams."""
-    cdef size_t size = sizeof(StreamNode) + (<StreamNode *>record).capacity
-    free_node(record)
-    freed_aside(size)
-
-
-cdef void free_node(void *record) noexcept nogil:
-    cdef StreamNode *node = <StreamNode *>record
-    free(node.lp)
-    free(node)
 
 
 # --- The stream -----------------------------------------------------------------------------------------------------
@@ -1266,10 +828,9 @@ cdef class Stream:
         if id_is_zero(master) or (self.nodes.count and id_cmp(master, self.last_id) <= 0):
             reason[0] = b"a node does not begin above the entries before it"
             return 0
-        if not is_sound(lp, size, master, &census):
-            reason[0] = node_fault(lp, size, master, &census, offset)
-            if reason[0] is not NULL:
-                return 0
+        reason[0] = node_fault(lp, size, master, &census, offset)
+        if reason[0] is not NULL:
+            return 0
         if self.hang_node(master, lp, size) is NULL:
             return -1
         if census.live:
@@ -1368,88 +929,6 @@ cdef class Stream:
             group.check_invariants()
         if self.idempotency is not None:
             self.idempotency.check_invariants()
-
-
-cdef enum:
-    FREED_ASIDE = 64             # nodes; what is less is freed at once
-
-
-cdef inline StreamNode *next_of(const StreamNode *node) noexcept nogil:
-    # A node that is in no tree needs its key no more: the next one of a chain stands there.
-    return (<StreamNode **>node.key)[0]
-
-
-cdef inline void set_next(StreamNode *node, StreamNode *following) noexcept nogil:
-    (<StreamNode **>node.key)[0] = following
-
-
-cdef void free_chain(StreamNode *node, void (*free_one)(void *) noexcept nogil) noexcept nogil:
-    cdef StreamNode *following
-    while node is not NULL:
-        following = next_of(node)
-        free_one(node)
-        node = following
-
-
-cdef TrimmedNodes trimmed_nodes(StreamNode *chain, size_t count):
-    cdef TrimmedNodes made = TrimmedNodes.__new__(TrimmedNodes)
-    made.chain = chain
-    made.count = count
-    return made
-
-
-@cython.final
-@cython.no_gc
-cdef class TrimmedNodes:
-    """The nodes that a trim took out of a stream: to free many takes long."""
-
-    cdef StreamNode *chain       # owned
-    cdef readonly size_t count
-
-    def __dealloc__(self):
-        free_chain(self.chain, free_node)
-
-    def free_effort(self):
-        return self.count
-
-    def detach(self):
-        return self
-
-    def free(self):
-        """Free them all, without the interpreter's lock."""
-        cdef StreamNode *chain = self.chain
-        self.chain = NULL
-        with nogil:
-            free_chain(chain, free_node_aside)
-
-
-@cython.final
-@cython.no_gc
-cdef class StreamRemains:
-    """The memory of a stream that nobody can reach any more."""
-
-    def __cinit__(self):
-        rax_init(&self.nodes, 16)
-        self.groups = []
-
-    def __dealloc__(self):
-        with nogil:
-            rax_drain(&self.nodes, free_node)
-
-    def free(self):
-        """Free it all, without the interpreter's lock."""
-        with nogil:
-            rax_drain(&self.nodes, free_node_aside)
-        for remains in self.groups:
-            remains.free()
-        self.groups.clear()
-
-
-cdef StreamID last_of(const StreamNode *node) noexcept nogil:
-    """The greatest ID in the node, tombstones too."""
-    cdef StreamCursor cursor
-    cursor.master = master_id(node)
-    return id_at(&cursor, entry_before(end_of(node.lp)))
 
 
 cdef bytes text(const LpValue *value):

@@ -14,7 +14,8 @@ from support.servers import Server
 from support.wire import Wire
 
 from streamd.engine.group import Group
-from streamd.engine.stream import Stream, validate_node
+from streamd.engine.node_check import validate_node
+from streamd.engine.stream import Stream
 
 pytestmark = pytest.mark.real
 

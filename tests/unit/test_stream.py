@@ -13,7 +13,8 @@ import streamd.data.streams.entries  # noqa: F401  (declares its commands)
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.engine.listpack import decode, encode
-from streamd.engine.stream import Stream, validate_node
+from streamd.engine.node_check import validate_node
+from streamd.engine.stream import Stream
 from streamd.heap import allocated
 
 ID = tuple[int, int]

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from streamd.engine.ids cimport StreamID
 from streamd.engine.listpack cimport LpValue
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_find, cursor_next, cursor_pair, cursor_seek
-from streamd.numbers cimport INT64_ROOM, put_int64, put_line
+from streamd.numbers cimport INT64_ROOM, put_header, put_int64
 from streamd.protocol.reply cimport SMALL_REPLY, ReplyWriter
 
 __all__: list[str] = []
@@ -28,7 +28,7 @@ cdef char *put_integer(char *p, int64_t number) noexcept nogil:
     """Write an integer as a bulk string; returns the end."""
     cdef char digits[INT64_ROOM]
     cdef size_t n = put_int64(digits, number)
-    p += put_line(p, c'$', <int64_t>n)
+    p = put_header(p, c'$', n)
     memcpy(p, digits, n)
     p += n
     p[0] = c'\r'
@@ -40,7 +40,7 @@ cdef inline char *put_element(char *p, const LpValue *value) noexcept nogil:
     """Write an element as a bulk string; returns the end."""
     if value.data is NULL:
         return put_integer(p, value.number)
-    p += put_line(p, c'$', <int64_t>value.length)
+    p = put_header(p, c'$', value.length)
     memcpy(p, value.data, value.length)
     p += value.length
     p[0] = c'\r'
@@ -57,7 +57,7 @@ cdef int write_fields(ReplyWriter reply, StreamCursor *cursor) except -1:
     cdef char *p = reply.grow(SMALL_REPLY)
     cdef const char *stop = reply.data + reply.capacity
     cdef size_t room
-    p += put_line(p, c'*', <int64_t>(2 * cursor.pairs))
+    p = put_header(p, c'*', 2 * cursor.pairs)
     while cursor.pairs_left:
         cursor_pair(cursor, &field, &value)
         room = room_for(&field) + room_for(&value)

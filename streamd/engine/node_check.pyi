@@ -1,0 +1,3 @@
+__all__ = ["validate_node"]
+
+def validate_node(master: tuple[int, int], listpack: bytes) -> tuple[int, str] | None: ...
