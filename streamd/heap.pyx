@@ -55,10 +55,10 @@ def describe():
     with nogil:
         text = streamd_describe(&length)
     if text is NULL:
-        return f"Compiled modules hold {heap_bytes()} bytes. The C library of this system tells no more.\n"
-    told = text[:length].decode("latin-1")
+        return f"Compiled modules hold {heap_bytes()} bytes. The C library of this system reports nothing more.\n"
+    report = text[:length].decode("latin-1")
     libc_free(text)
-    return f"Compiled modules hold {heap_bytes()} bytes. The C library says:\n{told}"
+    return f"Compiled modules hold {heap_bytes()} bytes. The C library says:\n{report}"
 
 
 def trim():

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Client-side caching: what clients have read, and the news that it has changed. See tracking.pyx."""
+"""Client-side caching: what clients have read, and notifications of changes. See tracking.pyx."""
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
@@ -7,22 +7,22 @@ from streamd.core.dispatch cimport Dispatcher
 
 
 cdef class ClientTracking:
-    # What CLIENT TRACKING has asked for; kept by its client.
-    cdef readonly long long redirect      # ID of the client that is told instead; 0: the client itself
-    cdef readonly bint is_bcast           # told of all keys under some prefixes, whether it has read them or not
+    # The options of CLIENT TRACKING; owned by its client.
+    cdef readonly long long redirect      # ID of the client that is notified instead; 0: the client itself
+    cdef readonly bint is_bcast           # notified of all keys with some prefixes, whether it has read them or not
     cdef readonly bint is_optin           # only what is read after CLIENT CACHING YES is remembered
     cdef readonly bint is_optout          # what is read after CLIENT CACHING NO is not remembered
-    cdef readonly bint is_noloop          # not told of its own changes
-    cdef readonly bint is_caching         # CLIENT CACHING was the last that it said of it
-    cdef readonly bint is_broken          # the client to be told instead has gone
+    cdef readonly bint is_noloop          # not notified of its own changes
+    cdef readonly bint is_caching         # CLIENT CACHING applies to the next command
+    cdef readonly bint is_broken          # the client to be notified instead has gone
     cdef readonly list prefixes           # of bytes, sorted; only with is_bcast
 
 
 cdef class Audience:
-    # Who is told of the keys under one prefix, and what they have not been told yet.
+    # The clients notified of the keys with one prefix, and the keys still to be sent.
     cdef bytes prefix
     cdef dict clients                     # id -> Client
-    cdef dict keys                        # changed key -> the Client that changed it; None: nobody is spared the news
+    cdef dict keys                        # changed key -> the Client that changed it; None: all are notified
 
 
 cdef class Tracking(Capability):
@@ -31,17 +31,17 @@ cdef class Tracking(Capability):
     cdef object trash                     # LazyFree
     cdef object table                     # OrderedDict, longest unread first: key -> client ID, or a set of several
     cdef dict prefixes                    # prefix -> Audience
-    cdef dict news                        # prefix -> Audience, of those that have keys
+    cdef dict unsent                      # prefix -> Audience, of those that have keys
     cdef object length_counts             # Counter: how many prefixes have a length
     cdef list lengths                     # of the prefixes, each once, ascending
-    cdef list pending                     # keys to be told to the running client after its reply; None: all keys
-    cdef ClientTracking former            # of the running client, when it has ended its tracking with `pending` left
+    cdef list pending                     # keys to send to the running client after its reply; None: all keys
+    cdef ClientTracking former            # of the running client, if it stopped tracking with `pending` left
     cdef dict ranges                      # Command -> (first key, last key, step); None: ask its key specifications
     cdef readonly int client_count        # clients with CLIENT TRACKING ON
     cdef readonly long long total_items   # client IDs in `table`
     cdef long long table_names_size       # bytes of the keys in `table`
     cdef long long _max_keys
-    cdef int effort                       # keys to be forgotten at a time
+    cdef int effort                       # keys to forget at a time
     cdef long long flush_command          # the last flush: how many commands had been run before,
     cdef int flush_index                  # and which database was flushed; FLUSHALL flushes them in ascending order
 

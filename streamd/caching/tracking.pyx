@@ -1,25 +1,25 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Tracking: client-side caching. Clients keep what they read, and are told when it has changed.
+"""Tracking: client-side caching. Clients cache what they read, and are notified when it has changed.
 
-There are two ways to be told, chosen by CLIENT TRACKING:
+There are two modes, chosen by CLIENT TRACKING:
 
-    by default   what a client reads is remembered in `table`; the first change of a key is told to all that have read
-                 it, and the key is forgotten until somebody reads it again
-    BCAST        nothing is remembered; all changes of keys under some prefixes are told, together at the end of the
-                 turn, and no names of keys that the client's user may not read
+    by default   what a client reads is recorded in `table`; the first change of a key is reported to all that have read
+                 it, and the key is removed until it is read again
+    BCAST        nothing is recorded; all changes of keys with some prefixes are reported, together at the end of the
+                 turn, except names of keys that the client's user may not read
 
-The table holds IDs, not clients: one that has gone, or does not track any more, leaves its IDs behind, and they go with
-the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each
-request some are told of as if they had changed, those first that have not been read for the longest time.
+The table holds IDs, not clients: one that has gone, or no longer tracks, leaves its IDs behind, and they are removed
+with the first change of each key. When the table holds more keys than it may (`tracking-table-max-keys`), before each
+request some are reported as if they had changed, those first that have not been read for the longest time.
 
-Keys are known by name alone: a key of one database stands for its namesakes in the others.
+Keys are known by name alone: keys of the same name in different databases are not distinguished.
 
-The running client is told after its reply (of a transaction: after EXEC's), others at once. A client may have another
-one told in its place (REDIRECT); in RESP2 that is the only way, and the other one must have subscribed to something.
+The running client is notified after its reply (in a transaction: after EXEC's), others immediately. A client may have
+another one notified in its place (REDIRECT); in RESP2 that is the only way, and the other one must be a subscriber.
 
 What must hold (check_invariants): `total_items` is the number of IDs in `table`; every client in an Audience tracks
 with BCAST and has that prefix; every Audience has a client; `lengths` are those of the prefixes, counted in
-`length_counts`; `news` has the audiences that have keys.
+`length_counts`; `unsent` has the audiences that have keys.
 
 Behaviour: Redis 8.6.
 """
@@ -36,10 +36,10 @@ from streamd.core.route cimport Route
 __all__ = ["ClientTracking", "Tracking", "tracking_of"]
 
 cdef enum:
-    ITEM_BYTES = 96     # what a key takes in the table, beside its name, and each client that has read it
-    EFFORT = 100        # keys that are forgotten before a request when there are too many; more when that is not enough
+    ITEM_BYTES = 96     # memory of a key in the table, besides its name, and of each client that has read it
+    EFFORT = 100        # keys that are removed before a request when there are too many; more when that is not enough
 
-# What stands before the keys: of a push, and of a message to a subscriber in RESP2.
+# What precedes the keys: in a push, and in a message to a subscriber in RESP2.
 cdef bytes PUSH = b">2\r\n$10\r\ninvalidate\r\n"
 cdef bytes MESSAGE = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"
 
@@ -72,7 +72,7 @@ cdef class Audience:
 
 
 class ForgottenTable:
-    """The table of before a flush: given up in slices (lazyfree.Sliced), since there may be a million keys in it."""
+    """The table as it was before a flush: freed in slices (lazyfree.Sliced), since it may hold a million keys."""
 
     def __init__(self, table):
         self._table = table
@@ -82,7 +82,7 @@ class ForgottenTable:
         return len(self._table)
 
     def release_some(self, budget, trash):
-        """Give up at most `budget` keys; how many they were."""
+        """Free at most `budget` keys; return how many were freed."""
         released = min(budget, len(self._table))
         for _ in range(released):
             self._table.popitem()
@@ -100,7 +100,7 @@ cdef class Tracking(Capability):
             Field("tracking_total_prefixes", lambda self: self.total_prefixes),
         ),
     }
-    refusal_rank = 100   # it refuses nothing: what it does is done before requests that nobody refuses
+    refusal_rank = 100   # it refuses nothing: it acts before requests that nothing else refuses
     observer_rank = 10
 
     def __init__(self, host not None):
@@ -112,7 +112,7 @@ cdef class Tracking(Capability):
         host.memory_users.append(self)
         self.table = OrderedDict()
         self.prefixes = {}
-        self.news = {}
+        self.unsent = {}
         self.length_counts = Counter()
         self.lengths = []
         self.pending = []
@@ -159,7 +159,7 @@ cdef class Tracking(Capability):
             client.drop_name(prefix)
             if not audience.clients:
                 del self.prefixes[prefix]
-                self.news.pop(prefix, None)
+                self.unsent.pop(prefix, None)
                 self.length_counts[len(prefix)] -= 1
                 if not self.length_counts[len(prefix)]:
                     del self.length_counts[len(prefix)]
@@ -173,7 +173,7 @@ cdef class Tracking(Capability):
         self.refresh()
 
     def set_caching(self, Client client not None):
-        """CLIENT CACHING: the other way than usual, for the next command or transaction."""
+        """CLIENT CACHING: the opposite of the mode's default, for the next command or transaction."""
         (<ClientTracking>client.tracking).is_caching = True
 
     def apply_settings(self):
@@ -189,7 +189,7 @@ cdef class Tracking(Capability):
         self.before_replies()
 
     def refresh(self):
-        """Observe changed keys as long as that may be of interest to somebody."""
+        """Observe changed keys only while some client tracks."""
         self.dispatcher.keyspace.observe(self, self.is_used())
 
     cdef bint is_used(self) noexcept:
@@ -198,7 +198,7 @@ cdef class Tracking(Capability):
 
     @property
     def total_keys(self):
-        """Keys that somebody has read."""
+        """Number of keys in the table."""
         return len(self.table)
 
     cpdef long long memory(self) except -1:
@@ -223,7 +223,7 @@ cdef class Tracking(Capability):
     # --- What clients read ---------------------------------------------------------------------------------------
 
     cdef int command_read(self, Client client, Route route, list args) except -1:
-        """Remember the keys of a command that a tracking client has run, and that changes nothing."""
+        """Record the keys of a read-only command that a tracking client has run."""
         cdef ClientTracking record = client.tracking
         if record.is_bcast or (record.is_optin and not record.is_caching) or (record.is_optout and record.is_caching):
             return 0
@@ -248,7 +248,7 @@ cdef class Tracking(Capability):
         return args[first:last + 1:step]
 
     cdef int add_item(self, bytes key, long long client_id) except -1:
-        """Remember that a client has read a key. A single reader takes no set of its own."""
+        """Record that a client has read a key. A single reader needs no set."""
         found = self.table.get(key)
         if found is None:
             self.table[key] = client_id
@@ -273,7 +273,7 @@ cdef class Tracking(Capability):
         return 0
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        """Forget some keys, because there are too many; clients drop them as if they had changed."""
+        """Remove some keys, because there are too many; clients drop them as if they had changed."""
         cdef int left = self.effort
         while left and 0 < self._max_keys < len(self.table):
             key, ids = self.table.popitem(False)
@@ -302,7 +302,7 @@ cdef class Tracking(Capability):
         return 0
 
     cdef int invalidate(self, bytes key, object ids) except -1:
-        """Tell clients that a key, which has left the table, is not what they read."""
+        """Notify clients that a key, already removed from the table, has changed."""
         cdef Client client
         for client_id in ids if type(ids) is set else (ids,):
             self.total_items -= 1
@@ -312,28 +312,28 @@ cdef class Tracking(Capability):
         return 0
 
     cdef int tell(self, Client client, bytes key) except -1:
-        """Tell a client of one key; the running one later, or not at all when it asked for that."""
+        """Notify a client of one key; the running one later, or not at all with NOLOOP."""
         if client is not self.dispatcher.executing:
             return self.send(client, one_key(key))
         if not (<ClientTracking>client.tracking).is_noloop:
             self.pending.append(key)
-            self.dispatcher.has_news = True
+            self.dispatcher.has_after_reply = True
         return 0
 
     cdef int flushing(self, object db) except -1:
-        """All keys of a database, or of several in one command, are going: all is forgotten, and that is told once."""
+        """All keys of a database, or of several in one command, are deleted: the table is cleared, notified once."""
         cdef Client client
         cdef int db_index = db.index
         cdef Client executing = self.dispatcher.executing
-        cdef bint is_told = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
+        cdef bint is_notified = self.flush_command == self.dispatcher.total_commands and db_index > self.flush_index
         self.flush_command = self.dispatcher.total_commands
         self.flush_index = db_index
-        if is_told or not self.is_used():
+        if is_notified or not self.is_used():
             return 0
         self.trash.add(ForgottenTable(self.table))
         self.table = OrderedDict()
         self.total_items = self.table_names_size = 0
-        # Redis lets a client that flushes wait until the memory is free, so that it is told before the reply (of
+        # Redis lets a client that flushes wait until the memory is free, so that it is notified before the reply (of
         # FLUSHALL ASYNC, after it: that handler replies first).
         if executing is not None and not self.dispatcher.context.in_transaction and executing.reply_mode == REPLY_ON:
             self.dispatcher.executing = None
@@ -342,7 +342,7 @@ cdef class Tracking(Capability):
                 if client.state & TRACKING:
                     if client is self.dispatcher.executing:
                         self.pending.append(None)
-                        self.dispatcher.has_news = True
+                        self.dispatcher.has_after_reply = True
                     else:
                         self.send(client, None)
         finally:
@@ -351,10 +351,10 @@ cdef class Tracking(Capability):
         return 0
 
     cdef int unit_done(self, Client client) except -1:
-        """Tell a client of its own changes, after its reply."""
+        """Notify a client of its own changes, after its reply."""
         cdef list pending = self.pending
         self.pending = []
-        self.dispatcher.has_news = False
+        self.dispatcher.has_after_reply = False
         for key in pending:
             self.send(client, None if key is None else one_key(key))
         self.former = None
@@ -363,7 +363,7 @@ cdef class Tracking(Capability):
     # --- BCAST ---------------------------------------------------------------------------------------------------
 
     cdef int note(self, bytes key, bint by_server) except -1:
-        """Keep a changed key for those who are told at the end of the turn."""
+        """Keep a changed key for the clients that are notified at the end of the turn."""
         cdef Audience audience
         cdef Client author = None if by_server else self.dispatcher.executing
         for length in self.lengths:
@@ -373,32 +373,32 @@ cdef class Tracking(Capability):
             if audience is None:
                 continue
             audience.keys[key] = author if audience.keys.get(key, author) is author else None
-            if not self.news:
+            if not self.unsent:
                 self.dispatcher.ask_before_replies()
-            self.news[audience.prefix] = audience
+            self.unsent[audience.prefix] = audience
         return 0
 
     cpdef int before_replies(self) except -1:
-        """Send what has changed since the last time, in one message for each prefix.
+        """Send the keys changed since the last time, in one message for each prefix.
 
         Called at the end of a turn, and before users change: what has changed until then is sent to those who may read
         it now.
         """
         cdef Audience audience
         cdef Client client
-        cdef dict changed, news = self.news
+        cdef dict changed, unsent = self.unsent
         cdef bytes everything
-        self.news = {}
-        for prefix in sorted(news):
-            audience = news[prefix]
+        self.unsent = {}
+        for prefix in sorted(unsent):
+            audience = unsent[prefix]
             changed = audience.keys
             audience.keys = {}
             everything = None
             for client in audience.clients.values():
                 if client.state & LIMITED or (<ClientTracking>client.tracking).is_noloop:
-                    told = news_for(client, changed)
-                    if told:
-                        self.send(client, several_keys(told))
+                    keys = keys_for(client, changed)
+                    if keys:
+                        self.send(client, several_keys(keys))
                 else:
                     if everything is None:
                         everything = several_keys(sorted(changed))
@@ -408,7 +408,7 @@ cdef class Tracking(Capability):
     # --- Messages ------------------------------------------------------------------------------------------------
 
     cdef int send(self, Client client, bytes keys) except -1:
-        """Send keys, an encoded array, to a client or to whom it named instead; None: all keys."""
+        """Send keys, an encoded array, to a client or the one that it redirects to; None: all keys."""
         cdef ClientTracking record = self.former if client.tracking is None else client.tracking
         cdef Client target = client
         cdef bytes message
@@ -431,13 +431,13 @@ cdef class Tracking(Capability):
     # --- Self-check ----------------------------------------------------------------------------------------------
 
     def check_invariants(self):
-        """Walk everything and assert that it agrees."""
+        """Walk everything and assert that it is consistent."""
         cdef Audience audience
         cdef Client client
         assert self.total_items == sum([len(ids) if type(ids) is set else 1 for ids in self.table.values()])
         assert self.table_names_size == sum(map(len, self.table))
         assert self.length_counts == Counter(map(len, self.prefixes)) and self.lengths == sorted(self.length_counts)
-        assert self.news == {prefix: audience for prefix, audience in self.prefixes.items() if audience.keys}
+        assert self.unsent == {prefix: audience for prefix, audience in self.prefixes.items() if audience.keys}
         for prefix, audience in self.prefixes.items():
             assert audience.prefix == prefix
             assert audience.clients, "a prefix has a client"
@@ -450,17 +450,17 @@ cdef class Tracking(Capability):
             assert client.tracking.prefixes == sorted(client.tracking.prefixes)
 
 
-cdef list news_for(Client client, dict changed):
+cdef list keys_for(Client client, dict changed):
     """Changed keys of which a client is notified, sorted: not its own changes when it has asked for that (NOLOOP), and
     not what its user may not read.
     """
     cdef bint is_noloop = (<ClientTracking>client.tracking).is_noloop
-    cdef list told = [key for key, author in changed.items() if not is_noloop or author is not client]
+    cdef list keys = [key for key, author in changed.items() if not is_noloop or author is not client]
     if client.state & LIMITED:
         allow = client.user.permissions.allow_reading
-        told = [key for key in told if allow(key)]
-    told.sort()
-    return told
+        keys = [key for key in keys if allow(key)]
+    keys.sort()
+    return keys
 
 
 cdef bytes one_key(bytes key):

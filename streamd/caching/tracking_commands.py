@@ -25,8 +25,8 @@ FLAGS = "noscript loading stale"
 class TrackingOptions:
     """The request of a CLIENT TRACKING.
 
-    redirect  the ID of the connection that is told instead, or 0
-    prefixes  of the keys that BCAST is about, in the order asked; none: all keys
+    redirect  the ID of the connection that is notified instead, or 0
+    prefixes  of the keys that BCAST covers, in the order given; none: all keys
     """
 
     is_on: bool
@@ -66,7 +66,7 @@ class TrackingOptions:
         return cls(is_on=switch == b"ON", prefixes=prefixes, **found)
 
     def check(self, old: ClientTracking | None) -> None:
-        """Raise CommandError when the options do not go together, or with what the client has asked for before."""
+        """Raise CommandError when the options conflict with each other, or with the client's current ones."""
         if self.prefixes and not self.is_bcast:
             raise CommandError("ERR PREFIX option requires BCAST mode to be enabled")
         if old is not None and old.is_bcast != self.is_bcast:
@@ -108,12 +108,12 @@ class TrackingOptions:
 
 
 def find_overlapping(prefixes: list[bytes], existing: list[bytes]) -> int | None:
-    """The index of the first of `prefixes` that begins with another one, or with which another one begins.
+    """The index of the first of `prefixes` that is a prefix of another one, or has another one as a prefix.
 
     None when there is none. Those of `existing`, sorted, do not overlap with each other. O(n log n), n in all.
     """
     found = []
-    # In sorted order, what begins with a prefix follows it at once: `outer` has those that the last one begins with.
+    # In sorted order, what starts with a prefix follows it immediately: `outer` has the prefixes of the last one.
     outer: list[tuple[bytes, int]] = []
     given = [(prefix, at) for at, prefix in enumerate(prefixes)]
     for prefix, at in sorted([(prefix, -1) for prefix in existing] + given):
@@ -131,7 +131,7 @@ _SWITCHES = {b"BCAST": "is_bcast", b"OPTIN": "is_optin", b"OPTOUT": "is_optout",
 @command(
     "CLIENT TRACKING", arity=-3, group="connection", flags=FLAGS, since="6.0.0",
     complexity="O(1), and O(N) with N being the number of prefixes",
-    summary="Tells this connection, or another one, of changes of keys that it has read.",
+    summary="Notifies this connection, or another one, of changes of keys that it has read.",
     args=(
         oneof("status", token("ON"), token("OFF")),
         optional(integer("client-id", "REDIRECT")),
@@ -154,7 +154,7 @@ def client_tracking(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT CACHING", arity=3, group="connection", flags=FLAGS, since="6.0.0",
-    summary="Says whether what the next command reads is to be remembered, in the modes OPTIN and OPTOUT.",
+    summary="Sets whether keys read by the next command are tracked, in the modes OPTIN and OPTOUT.",
     args=(oneof("mode", token("YES"), token("NO")),),
 )  # fmt: skip
 def client_caching(ctx: ServerContext, args: list[bytes]) -> None:
@@ -178,7 +178,7 @@ def client_caching(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT GETREDIR", arity=2, group="connection", flags=FLAGS, since="6.0.0",
-    summary="Returns the number of the connection that is told of changes in place of this one.",
+    summary="Returns the ID of the connection that is notified of changes instead of this one.",
 )  # fmt: skip
 def client_getredir(ctx: ServerContext, args: list[bytes]) -> None:
     state = tracking_of(ctx.client)
@@ -187,7 +187,7 @@ def client_getredir(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT TRACKINGINFO", arity=2, group="connection", flags=FLAGS, since="6.2.0",
-    summary="Returns what this connection has asked for with CLIENT TRACKING.",
+    summary="Returns the tracking options of this connection.",
 )  # fmt: skip
 def client_trackinginfo(ctx: ServerContext, args: list[bytes]) -> None:
     state = tracking_of(ctx.client)

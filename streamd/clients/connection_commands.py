@@ -1,4 +1,4 @@
-"""Commands about the connection itself: HELLO, AUTH, PING, SELECT, CLIENT and their like.
+"""Commands about the connection itself: HELLO, AUTH, PING, SELECT, CLIENT and others.
 
 They know more of the server than others do; what, is written down as `Client`, `Server` and `ServerContext`.
 Behaviour: Redis 8.6, as seen on a running server.
@@ -30,14 +30,14 @@ __all__ = ["HelloOptions", "KillFilter"]
 DEFAULT_USER = b"default"
 
 
-# --- What is asked of the server ------------------------------------------------------------------------------------
+# --- The server, as used here -------------------------------------------------------------------------------------
 
 
 # --- Texts and checks that several commands share --------------------------------------------------------------------
 
 
 def _read_integer(text: bytes, error: str) -> int:
-    """An integer argument; CommandError with a text of one's own when it is none."""
+    """An integer argument; raises CommandError with the given text when it is not one."""
     try:
         return int(read_integer(text))
     except NotIntegerError:
@@ -65,14 +65,14 @@ def _refuse_more(args: list[bytes], most: int) -> None:
         )
 
 
-# --- HELLO, AUTH: who speaks, and how ----------------------------------------------------------------------------------
+# --- HELLO, AUTH: user and protocol ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class HelloOptions:
     """The request of a HELLO.
 
-    protocol     2 or 3, or None: as it was
+    protocol     2 or 3, or None: unchanged
     credentials  user and password, or None
     name         the new name of the connection, or None
     """
@@ -106,15 +106,15 @@ class HelloOptions:
 
 
 def _authenticate(ctx: ServerContext, user: bytes, password: bytes, args: list[bytes]) -> None:
-    """Make the client the user that it says it is; CommandError when it cannot prove that."""
+    """Log the client in; CommandError when the credentials are wrong."""
     forget_words(args[1:])
     ctx.get(Acl).authenticate(ctx.client, user, password, args[0])
 
 
 @command(
     "HELLO", arity=-1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="6.0.0",
-    summary="Opens a conversation: chooses the protocol, authenticates and names the connection.",
-    history=(("6.2.0", "Without arguments it tells what is spoken."),),
+    summary="Chooses the protocol, authenticates and names the connection.",
+    history=(("6.2.0", "Without arguments it reports the current protocol."),),
     args=(
         optional(
             block(
@@ -157,7 +157,7 @@ def hello(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "AUTH", arity=-2, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="1.0.0",
-    summary="Tells the password of the connection.", history=(("6.0.0", "A user's name may be given."),),
+    summary="Authenticates the connection.", history=(("6.0.0", "A user name may be given."),),
     complexity="O(N) with N being the number of passwords of the user",
     args=(optional(string("username"), since="6.0.0"), string("password")),
 )  # fmt: skip
@@ -178,14 +178,14 @@ def auth(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "PING", arity=-1, group="connection", flags="fast", since="1.0.0",
-    summary="Answers, to show that the server lives.", args=(optional(string("message")),),
+    summary="Answers, to show that the server is alive.", args=(optional(string("message")),),
     tips=("request_policy:all_shards", "response_policy:all_succeeded"),
 )  # fmt: skip
 def ping(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if ctx.client.is_subscribed and ctx.reply.resp == 2:
-        # Where only messages are expected, the answer is made like one.
+        # Where only messages are expected, the answer has the form of one.
         ctx.reply.bulk_array([b"pong", args[1] if len(args) == 2 else b""])
     elif len(args) == 2:
         ctx.reply.bulk(args[1])
@@ -195,7 +195,7 @@ def ping(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "ECHO", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
-    summary="Returns what it was given.", args=(string("message"),),
+    summary="Returns its argument.", args=(string("message"),),
 )  # fmt: skip
 def echo(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk(args[1])
@@ -203,7 +203,7 @@ def echo(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "SELECT", arity=2, group="connection", flags="loading stale fast", since="1.0.0",
-    summary="Chooses the database that the connection works on.", args=(integer("index"),),
+    summary="Selects the database of the connection.", args=(integer("index"),),
 )  # fmt: skip
 def select(ctx: ServerContext, args: list[bytes]) -> None:
     index = database_index(args[1])
@@ -225,7 +225,7 @@ def quit_(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "RESET", arity=1, group="connection", flags="noscript loading stale fast no_auth allow_busy", since="6.2.0",
-    summary="Makes the connection what it was when it was new.",
+    summary="Resets the connection to its initial state.",
 )  # fmt: skip
 def reset(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Host).reset(ctx.client)
@@ -234,14 +234,14 @@ def reset(ctx: ServerContext, args: list[bytes]) -> None:
 
 # --- CLIENT: this connection ----------------------------------------------------------------------------------------------
 
-container("CLIENT", group="connection", since="2.4.0", summary="Holds the commands about connections.")
+container("CLIENT", group="connection", since="2.4.0", summary="Groups the commands about connections.")
 
 _TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
 
 
 @command(
     "CLIENT ID", arity=2, group="connection", flags="noscript loading stale", since="5.0.0",
-    summary="Returns the number of the connection, which no other ever has.",
+    summary="Returns the ID of the connection, which is never reused.",
 )  # fmt: skip
 def client_id(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.integer(ctx.client.id)
@@ -249,7 +249,7 @@ def client_id(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT GETNAME", arity=2, group="connection", flags="noscript loading stale", since="2.6.9",
-    summary="Returns the name that the connection was given.",
+    summary="Returns the name of the connection.",
 )  # fmt: skip
 def client_getname(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk(ctx.client.name or None)
@@ -257,7 +257,7 @@ def client_getname(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT SETNAME", arity=3, group="connection", flags="noscript loading stale", since="2.6.9", tips=_TO_ALL_NODES,
-    summary="Gives the connection a name; an empty one takes it away.", args=(string("connection-name"),),
+    summary="Sets the name of the connection; an empty one removes it.", args=(string("connection-name"),),
 )  # fmt: skip
 def client_setname(ctx: ServerContext, args: list[bytes]) -> None:
     _check_printable(args[2], "Client names")
@@ -267,7 +267,7 @@ def client_setname(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT SETINFO", arity=4, group="connection", flags="noscript loading stale", since="7.2.0", tips=_TO_ALL_NODES,
-    summary="Tells which client library is at the other end.",
+    summary="Sets the name or version of the client's library.",
     args=(oneof("attr", string("libname", "LIB-NAME"), string("libver", "LIB-VER")),),
 )  # fmt: skip
 def client_setinfo(ctx: ServerContext, args: list[bytes]) -> None:
@@ -298,7 +298,7 @@ def client_reply(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT NO-EVICT", arity=3, group="connection", flags="admin noscript loading stale", since="7.0.0",
-    summary="Keeps the connection when clients use too much memory.",
+    summary="Exempts the connection from the eviction of clients.",
     args=(oneof("enabled", token("ON"), token("OFF")),),
 )  # fmt: skip
 def client_no_evict(ctx: ServerContext, args: list[bytes]) -> None:
@@ -308,7 +308,7 @@ def client_no_evict(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT NO-TOUCH", arity=3, group="connection", flags="noscript loading stale", since="7.2.0",
-    summary="Lets the commands of this connection leave the last access of keys as it is.",
+    summary="Keeps this connection's commands from updating the access time of keys.",
     args=(oneof("enabled", token("ON"), token("OFF")),),
 )  # fmt: skip
 def client_no_touch(ctx: ServerContext, args: list[bytes]) -> None:
@@ -328,12 +328,12 @@ CLIENT_TYPES = {
 
 
 OUTPUT_CLASSES = ("normal", "replica", "pubsub")
-"""The types by the number that the server gives them."""
+"""The types by their numbers in the server."""
 REPLICA_CLASS = OUTPUT_CLASSES.index("replica")
 
 
 def _now() -> float:
-    """The time by which Client.created_at and last_interaction go."""
+    """The clock of Client.created_at and last_interaction."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -345,12 +345,12 @@ def _read_type(word: bytes) -> str:
 
 
 def _type_of(client: Client) -> str:
-    """The type that CLIENT LIST TYPE and CLIENT KILL TYPE go by."""
+    """The type for CLIENT LIST TYPE and CLIENT KILL TYPE."""
     return OUTPUT_CLASSES[client.output_class]
 
 
 def _listed(ctx: ServerContext, args: list[bytes]) -> list[Client]:
-    """The clients that a CLIENT LIST asks for."""
+    """The clients that a CLIENT LIST selects."""
     clients = ctx.get(Host).clients
     if len(args) == 2:
         return list(clients.values())
@@ -372,7 +372,7 @@ def _lines(ctx: ServerContext, args: list[bytes], now: float) -> Iterator[bytes]
 @command(
     "CLIENT LIST", arity=-2, group="connection", flags="admin noscript loading stale", since="2.4.0",
     complexity="O(N) with N being the number of connections", tips=("nondeterministic_output",),
-    summary="Describes connections, one in a line.",
+    summary="Describes connections, one per line.",
     args=(
         optional(
             oneof("client-type", token("NORMAL"), token("MASTER"), token("REPLICA"), token("PUBSUB"), token="TYPE"),
@@ -399,10 +399,10 @@ def client_info(ctx: ServerContext, args: list[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KillFilter:
-    """Which connections a CLIENT KILL is about: those that fit all that is not None.
+    """Which connections a CLIENT KILL selects: those that match all fields that are not None.
 
-    max_age_s  connections at least that old, in seconds
-    skip_me    whether the connection that asks is left alone
+    max_age_s  minimum age of connections, in seconds
+    skip_me    whether the calling connection is exempt
     """
 
     id: int | None = None
@@ -415,9 +415,9 @@ class KillFilter:
 
     @classmethod
     def parse(cls, args: list[bytes], users: Container[bytes]) -> KillFilter:
-        """Read the options of a CLIENT KILL, the later of two alike; CommandError when they are wrong.
+        """Read the options of a CLIENT KILL, of repeated ones the last; CommandError when they are wrong.
 
-        users  names of the users that there are
+        users  names of all users
         """
         found: dict[str, Any] = {}
         for at in range(2, len(args), 2):
@@ -431,7 +431,7 @@ class KillFilter:
         return cls(**found)
 
     def fits(self, client: Client, now: float) -> bool:
-        """Whether a connection is meant; whether it is the one that asks is not looked at."""
+        """Whether a connection matches; `skip_me` is not considered."""
         return (
             (self.id is None or client.id == self.id)
             and (self.type is None or _type_of(client) == self.type)
@@ -476,7 +476,7 @@ _KILL_OPTIONS: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     "CLIENT KILL", arity=-3, group="connection", flags="admin noscript loading stale", since="2.4.0",
     complexity="O(N) with N being the number of connections", summary="Closes connections.",
     history=(
-        ("2.8.12", "Options, and how many were closed as the reply."),
+        ("2.8.12", "Options, with the number of closed connections as the reply."),
         ("3.2.0", "Type `master`."),
         ("5.0.0", "Type `replica`; `slave` stays."),
         ("6.2.0", "The local address."),
@@ -558,7 +558,7 @@ def client_unblock(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT PAUSE", arity=-3, group="connection", flags="admin noscript loading stale", since="3.0.0",
-    summary="Lets all requests, or all writes, wait for a while.", history=(("6.2.0", "The mode `WRITE`."),),
+    summary="Suspends all requests, or all writes, for a while.", history=(("6.2.0", "The mode `WRITE`."),),
     args=(integer("timeout"), optional(oneof("mode", token("WRITE"), token("ALL")), since="6.2.0")),
 )  # fmt: skip
 def client_pause(ctx: ServerContext, args: list[bytes]) -> None:
@@ -573,7 +573,7 @@ def client_pause(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CLIENT UNPAUSE", arity=2, group="connection", flags="admin noscript loading stale", since="6.2.0",
-    complexity="O(N) with N being the number of connections that wait", summary="Ends what CLIENT PAUSE began.",
+    complexity="O(N) with N being the number of connections that wait", summary="Ends a CLIENT PAUSE.",
 )  # fmt: skip
 def client_unpause(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Pause).end()
@@ -582,19 +582,19 @@ def client_unpause(ctx: ServerContext, args: list[bytes]) -> None:
 
 CLIENT_HELP = (
     "CACHING (YES|NO)",
-    "    Whether what the next command reads is remembered, in the modes OPTIN and OPTOUT.",
+    "    Set whether keys read by the next command are tracked, in the modes OPTIN and OPTOUT.",
     "GETREDIR",
-    "    The number of the connection that is told of changes in place of this one.",
+    "    Show the ID of the connection that is notified of changes instead of this one.",
     "GETNAME",
-    "    The name of this connection.",
+    "    Show the name of this connection.",
     "ID",
-    "    The number of this connection.",
+    "    Show the ID of this connection.",
     "INFO",
-    "    A description of this connection.",
+    "    Describe this connection.",
     "KILL <ip:port>",
     "    Close the connection from that address.",
     "KILL <option> <value> [<option> <value> [...]]",
-    "    Close every connection that fits all of:",
+    "    Close every connection that matches all of:",
     "    * ADDR (<ip:port>|<unixsocket>:0)",
     "      the address it comes from",
     "    * LADDR (<ip:port>|<unixsocket>:0)",
@@ -608,7 +608,7 @@ CLIENT_HELP = (
     "    * ID <client-id>",
     "      its number",
     "    * MAXAGE <maxage>",
-    "      at least that many seconds old",
+    "      at least this many seconds old",
     "LIST [options ...]",
     "    Describe connections. Options:",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
@@ -618,26 +618,26 @@ CLIENT_HELP = (
     "UNPAUSE",
     "    End a pause.",
     "PAUSE <timeout> [WRITE|ALL]",
-    "    Let all requests, or writes only, wait for <timeout> milliseconds.",
+    "    Suspend all requests, or only writes, for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Send replies to this connection or not; SKIP: not to the next command.",
     "SETNAME <name>",
     "    Name this connection.",
     "SETINFO <option> <value>",
-    "    Say something about the client's program. Options:",
+    "    Describe the client's program. Options:",
     "    * LIB-NAME: the name of its library",
     "    * LIB-VER: the version of its library",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    End the wait of a blocked connection.",
     "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
     "         [OPTIN] [OPTOUT] [NOLOOP]",
-    "    Tell of changes of keys that this connection has read.",
+    "    Notify of changes of keys that this connection has read.",
     "TRACKINGINFO",
-    "    What this connection has asked for with TRACKING.",
+    "    Show the tracking options of this connection.",
     "NO-EVICT (ON|OFF)",
-    "    Keep this connection when clients use too much memory.",
+    "    Exempt this connection from the eviction of clients.",
     "NO-TOUCH (ON|OFF)",
-    "    Do not change when keys were last used.",
+    "    Do not update the access time of keys.",
 )
 
 

@@ -1,6 +1,6 @@
-"""Connections: which are accepted, what they may take, and when idle ones are closed.
+"""Connections: which are accepted, their limits, and when idle ones are closed.
 
-A new connection is turned away when there are too many (`maxclients`), and, in protected mode, when it comes from another
+A new connection is rejected when there are too many (`maxclients`), and, in protected mode, when it comes from another
 machine while the default user has no password.
 """
 
@@ -25,25 +25,18 @@ log = logging.getLogger("streamd")
 
 MAX_CLIENTS_ERROR = b"-ERR max number of clients reached\r\n"
 PROTECTED_ERROR = (
-    b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the"
-    b" default user. In this mode connections are only accepted from the loopback interface. If you want to connect from"
-    b" external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending"
-    b" the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host"
-    b" the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. Use CONFIG"
-    b" REWRITE to make this change permanent. 2) Alternatively you can just disable the protected mode by editing the"
-    b" Redis configuration file, and setting the protected mode option to 'no', and then restarting the server. 3) If you"
-    b" started the server manually just for testing, restart it with the '--protected-mode no' option. 4) Set up an"
-    b" authentication password for the default user. NOTE: You only need to do one of the above things in order for the"
-    b" server to start accepting connections from the outside.\r\n"
+    b"-DENIED Protected mode: the default user has no password, so only connections from this machine are accepted."
+    b" To accept others, set a password (requirepass, or ACL SETUSER default), or, in a trusted network, run CONFIG SET"
+    b" protected-mode no on this machine.\r\n"
 )
-"""The answer to strangers in protected mode, as clients of Redis know it."""
+"""The answer to other machines in protected mode. Clients know the code, DENIED; the text is streamd's own."""
 
 
 class Connections(Capability):
     """The connections of a server.
 
     total     accepted since the statistics were reset
-    rejected  turned away
+    rejected  not accepted
     """
 
     info = {
@@ -74,7 +67,7 @@ class Connections(Capability):
             client.parser.max_bulk_len = config.proto_max_bulk_len
 
     def client_connected(self, client: Client, sock: Any) -> None:
-        """Count a new connection, or turn it away."""
+        """Count a new connection, or reject it."""
         config = self.host.config
         refusal = b""
         if len(self.host.clients) > config.maxclients:
@@ -83,19 +76,19 @@ class Connections(Capability):
             refusal = PROTECTED_ERROR
         if refusal:
             self.rejected += 1
-            client.close_after_reply = True  # nothing that it sends is run
+            client.close_after_reply = True  # nothing that it sends is executed
             client.transport.write(refusal)
             client.transport.close()
             return
         self.total += 1
         if sock is not None and not client.is_unix and config.tcp_keepalive:
-            with suppress(OSError):  # more seconds than the system takes
+            with suppress(OSError):  # more seconds than the system accepts
                 set_keepalive(sock, config.tcp_keepalive)
 
     def each_second(self, now_ms: int) -> None:
-        """The setting `timeout`: close clients that have sent nothing for so long.
+        """The setting `timeout`: close clients that have been idle for this long.
 
-        Not those that are expected to be silent: they wait for a key, or for messages, or watch others.
+        Except those that are expected to be silent: blocked clients, subscribers and monitors.
         """
         if not self.host.config.timeout:
             return
@@ -116,7 +109,7 @@ class Connections(Capability):
 
 
 def set_keepalive(sock: Any, idle_s: int) -> None:
-    """Have the kernel probe an idle connection after `idle_s` seconds, and give it up after three probes more."""
+    """Have the kernel probe an idle connection after `idle_s` seconds, and close it after three more probes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
     if idle is not None:

@@ -12,11 +12,11 @@ from streamd.core.host import Host
 __all__ = ["Pause"]
 
 WRITES, EVERYTHING = 1, 2
-"""What waits, as `Dispatcher.pause` has it; 0: nothing."""
+"""Values of `Dispatcher.pause`: which requests wait; 0: none."""
 
 
 class Pause(Capability):
-    """The pause of a server, if there is one. Its length is the number of clients whose requests are held back."""
+    """The pause of a server, if there is one. `len()` is the number of clients whose requests are held back."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -29,7 +29,7 @@ class Pause(Capability):
         return len(self._held)
 
     def begin(self, until: float, *, writes_only: bool) -> None:
-        """Let requests wait until a monotonic time. A pause is only ever made longer and stricter."""
+        """Hold requests back until a monotonic time. A pause can only become longer and stricter."""
         dispatcher = self._host.dispatcher
         self._until = max(until, self._until)
         dispatcher.pause = max(WRITES if writes_only else EVERYTHING, dispatcher.pause)
@@ -38,7 +38,7 @@ class Pause(Capability):
         self._handle = self._host.loop.call_later(max(0.0, self._until - time.monotonic()), self.end)
 
     def end(self) -> None:
-        """End a pause; what waited is run in the order in which it came."""
+        """End a pause; postponed requests run in the order in which they came."""
         self.close()
         self._until = 0.0
         self._host.dispatcher.pause = 0
@@ -47,7 +47,7 @@ class Pause(Capability):
         self._host.loop.call_soon(self._run_held)
 
     def hold_back(self, client: Client) -> None:
-        """A request of a client waits (`Client.postponed`)."""
+        """Postpone a client's request (`Client.postponed`)."""
         self._held[client.id] = client
 
     def client_gone(self, client: Client) -> None:

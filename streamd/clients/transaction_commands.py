@@ -1,7 +1,7 @@
 """Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-Requests are queued, and run by EXEC, where all requests are run: in the server's dispatcher. What is left to say here is
-what each command asks of it. Behaviour: Redis 8.6.
+Requests are queued, and EXEC runs them, in the server's dispatcher like all requests. This module only maps commands
+to it. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAGS = "noscript loading stale fast allow_busy"
 
 @command(
     "MULTI", arity=1, group="transactions", flags=FLAGS, since="1.2.0",
-    summary="Begins a transaction: what follows is queued until EXEC.",
+    summary="Starts a transaction: further commands are queued until EXEC.",
 )  # fmt: skip
 def multi(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is not None:
@@ -29,7 +29,7 @@ def multi(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "EXEC", arity=1, group="transactions", flags="noscript loading stale skip_slowlog", since="1.2.0",
     complexity="that of the queued commands",
-    summary="Runs what is queued, with no other client's commands in between.",
+    summary="Runs the queued commands, with no other client's commands in between.",
 )  # fmt: skip
 def exec_(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.run_transaction()
@@ -37,7 +37,7 @@ def exec_(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "DISCARD", arity=1, group="transactions", flags=FLAGS, since="2.0.0",
-    complexity="O(N) with N being the number of queued commands", summary="Ends a transaction; nothing that is queued is run.",
+    complexity="O(N) with N being the number of queued commands", summary="Ends a transaction without running the queued commands.",
 )  # fmt: skip
 def discard(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is None:
@@ -48,7 +48,7 @@ def discard(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "WATCH", arity=-2, group="transactions", flags=FLAGS, keys=KeysAt(1, -1, flags="RO"), since="2.2.0",
-    summary="Lets the next transaction be dropped when one of these keys changes before EXEC.", args=(multiple(key()),),
+    summary="Aborts the next transaction if one of these keys changes before EXEC.", args=(multiple(key()),),
 )  # fmt: skip
 def watch(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.client.transaction is not None:
@@ -60,7 +60,7 @@ def watch(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "UNWATCH", arity=1, group="transactions", flags=FLAGS, since="2.2.0",
-    complexity="O(N) with N being the number of watched keys", summary="Watches no keys any more.",
+    complexity="O(N) with N being the number of watched keys", summary="Stops watching all keys.",
 )  # fmt: skip
 def unwatch(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.unwatch()

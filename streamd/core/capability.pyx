@@ -94,7 +94,7 @@ cdef class Capability:
         return 0
 
     cdef int unit_done(self, Client client) except -1:
-        """A client has been answered and `Dispatcher.has_news` is set: there is something to follow its reply."""
+        """A client has been answered and `Dispatcher.has_after_reply` is set: there is something to follow its reply."""
         return 0
 
     # --- Keys ------------------------------------------------------------------------------------------------------

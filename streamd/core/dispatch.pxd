@@ -45,7 +45,7 @@ cdef class Dispatcher(Turn):
     cdef int refusing_server          # their server_bits together
     cdef public Capability monitor            # ServerState HAS_MONITORS
     cdef public Capability read_observer      # ClientState TRACKING
-    cdef public bint has_news                 # `unit_done` of the read observer is wanted
+    cdef public bint has_after_reply                 # `unit_done` of the read observer is wanted
     cdef public object pause_keeper           # keeps the clients that a pause holds back: hold_back(client)
     cdef long long slow_us            # the smallest `slow_us` of the capabilities: such commands are put to them
     cdef dict ready                   # shared with the databases

@@ -41,7 +41,7 @@ class Dispatcher(Turn):
     capabilities: tuple[Capability, ...]
     monitor: Capability | None
     read_observer: Capability | None
-    has_news: bool
+    has_after_reply: bool
     pause_keeper: Any
     tracks_latency: bool
     pause: int

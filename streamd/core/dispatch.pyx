@@ -442,7 +442,7 @@ cdef class Dispatcher(Turn):
             self.finish_pushes(client)
         if client.state & TRACKING:
             self.read_observer.request_done(client, route)
-        if self.has_news:
+        if self.has_after_reply:
             self.read_observer.unit_done(client)
         if self.effects.pending:
             self.effects.finish_unit()
@@ -583,7 +583,7 @@ cdef class Dispatcher(Turn):
         # It was not served, but its request may have told others, and itself, of what it did.
         if client.deferred is not None:
             self.finish_pushes(client)
-        if self.has_news:
+        if self.has_after_reply:
             self.read_observer.unit_done(client)
         return 0
 
@@ -597,7 +597,7 @@ cdef class Dispatcher(Turn):
             self.finish_pushes(client)
         if client.state & TRACKING:
             self.read_observer.request_done(client, None)
-        if self.has_news:
+        if self.has_after_reply:
             self.read_observer.unit_done(client)
         self.effects.finish_unit()
         if client.reply.length:

@@ -89,7 +89,7 @@ cdef class Histogram:
 
         A bound at which nothing has been added since the one before is left out. O(pages in use).
         """
-        cdef uint64_t seen = 0, told = 0, bound, top = highest_beside(FIRST_BOUND)
+        cdef uint64_t seen = 0, reported = 0, bound, top = highest_beside(FIRST_BOUND)
         cdef int page, at, level = 0
         cdef list found = []
         for page in range(PAGES):
@@ -100,15 +100,15 @@ cdef class Histogram:
                     continue
                 bound = lowest_of(page, at)
                 if bound > top:
-                    if seen > told:
+                    if seen > reported:
                         found.append((top // 1000, seen))
-                        told = seen
+                        reported = seen
                     while bound > top:
                         level += 1
                         # Beyond the last bound there is one page more, up to its end.
                         top = highest_beside(<uint64_t>FIRST_BOUND << level) if level < BOUNDS else (1 << 30) - 1
                 seen += self.pages[page][at]
-        if seen > told:
+        if seen > reported:
             found.append((top // 1000, seen))
         return found
 

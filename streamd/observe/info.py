@@ -653,10 +653,10 @@ REPLICATION_FIELDS = (
 )
 
 
-def cpu(who: str, whom: int) -> tuple[Field, Field]:
+def cpu(suffix: str, usage: int) -> tuple[Field, Field]:
     return (
-        Field(f"used_cpu_sys{who}", lambda s: f"{resource.getrusage(whom).ru_stime:.6f}"),
-        Field(f"used_cpu_user{who}", lambda s: f"{resource.getrusage(whom).ru_utime:.6f}"),
+        Field(f"used_cpu_sys{suffix}", lambda s: f"{resource.getrusage(usage).ru_stime:.6f}"),
+        Field(f"used_cpu_user{suffix}", lambda s: f"{resource.getrusage(usage).ru_utime:.6f}"),
     )
 
 

@@ -89,7 +89,7 @@ class Child:
         self.started = time.monotonic()
         self.keys_done = 0
         self.cow_bytes = self.cow_peak = 0
-        self._cow_told = self.started
+        self._cow_reported_at = self.started
         self._cow_sum = self._cow_count = 0
         self.signal = 0
         self.error = ""
@@ -105,7 +105,7 @@ class Child:
     @property
     def cow_age_s(self) -> int:
         """How old `cow_bytes` is, in whole seconds."""
-        return int(time.monotonic() - self._cow_told)
+        return int(time.monotonic() - self._cow_reported_at)
 
     @property
     def percent(self) -> float:
@@ -122,7 +122,7 @@ class Child:
             elif word in ("cow", "done"):
                 self.cow_bytes = int(rest)
                 self.cow_peak = max(self.cow_peak, self.cow_bytes)
-                self._cow_told = time.monotonic()
+                self._cow_reported_at = time.monotonic()
                 self._cow_sum += self.cow_bytes
                 self._cow_count += 1
                 self.is_done = self.is_done or word == "done"

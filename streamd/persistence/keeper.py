@@ -750,10 +750,10 @@ class Persistence(Capability):
             options = AofLoadOptions(load_truncated=False)
             await self._step(self._replay(partial(load_files, directory, files), options))
         if self._config.appendonly:
-            self._begin_anew()
+            self._restart_log()
 
-    def _begin_anew(self) -> None:
-        """Begin the append-only file with a base of what has been loaded; what was in it becomes history."""
+    def _restart_log(self) -> None:
+        """Start the append-only file again, with a base of what has been loaded; its old files become history."""
         pid = os.getpid()
         self.aof.enable()
         self.aof.begin_rewrite()

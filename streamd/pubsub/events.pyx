@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""KeyEvents: publishes what happens to keys on channels named after the key, the event, or both (notify-keyspace-events)."""
+"""KeyEvents: publishes events of keys on channels named after key, event, or both (notify-keyspace-events)."""
 
 from streamd.core.capability cimport Capability
 from streamd.engine.database cimport (
@@ -16,11 +16,11 @@ EVENT_LETTERS = {
 }  # fmt: skip
 """Classes of events by their letters in the setting; those of other data types never happen here."""
 APART = frozenset("mnoc")
-"""Letters that `A` does not stand for."""
+"""Letters that `A` does not include."""
 
 
 cdef class KeyEvents(Capability):
-    """Who publishes keyspace events."""
+    """Publishes keyspace events."""
 
     def __init__(self, host not None):
         self.config = host.config
@@ -29,7 +29,7 @@ cdef class KeyEvents(Capability):
         self.keyspace.publisher = self
 
     def apply_settings(self):
-        """Publish what the setting notify-keyspace-events asks for."""
+        """Follow the setting notify-keyspace-events."""
         given = set(self.config.notify_keyspace_events)
         self.by_key = "K" in given
         self.by_event = "E" in given
@@ -40,7 +40,7 @@ cdef class KeyEvents(Capability):
                     self.keyspace.wanted |= kind
 
     cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
-        """Publish an event of a class that is wanted."""
+        """Publish an event of an enabled class."""
         if not self.hub.has_listeners():
             return 0
         if self.by_key:

@@ -12,17 +12,17 @@ from streamd.core.client cimport Client
 
 @cython.final
 cdef class Pattern:
-    # A pattern somebody is subscribed to.
+    # A pattern with subscribers.
     cdef bytes text
-    cdef bytes head2              # what stands before the channel in a pushed message, in RESP2
+    cdef bytes head2              # the part of a pushed message before the channel, in RESP2
     cdef bytes head3              # ... and in RESP3
     cdef list clients             # of Client, in no order
     cdef Py_ssize_t at            # its place in Patterns.slots
 
 
 cdef struct Slot:
-    # What is looked at first in a pattern, so that most of them need not be touched: the last eight of the bytes that
-    # it begins with and that stand for themselves. When there are fewer than eight, those, and zeros.
+    # A quick test, so that most patterns need not be read: the last eight bytes of the pattern's literal prefix.
+    # A shorter prefix is padded with zeros.
     uint64_t word
     uint64_t mask                 # which of the eight bytes these are
     uint32_t offset               # where they are in the pattern, and in a channel that matches
@@ -42,7 +42,7 @@ cdef class Namespace:
     cdef int drop_name(self, bytes name) except -1
     cpdef bint subscribe(self, Client client, bytes name) except -1
     cpdef bint unsubscribe(self, Client client, bytes name) except -1
-    cdef Py_ssize_t total_of(self, Client client) except -1     # subscriptions that a client is told
+    cdef Py_ssize_t total_of(self, Client client) except -1     # subscriptions as reported to a client
 
 
 @cython.final
@@ -60,7 +60,7 @@ cdef class Hub(Capability):
     cdef readonly Patterns patterns
     cdef readonly Namespace shard_channels
     cdef readonly Py_ssize_t client_count     # clients with at least one subscription of any kind
-    cdef ReplyWriter message                  # the message that is being published, encoded; else empty
+    cdef ReplyWriter message                  # the encoded message during a publication; otherwise empty
 
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded=*) except -1
     cdef bint has_listeners(self) noexcept

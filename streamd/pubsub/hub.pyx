@@ -1,20 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Hub: who is subscribed to what, and how a published message reaches them.
 
-There are three kinds of names, each a Namespace: channels, patterns of channels, and shard channels, which have nothing
-to do with the other two. A subscription is written down twice: in the namespace (name -> clients) and in the client
+There are three kinds of names, each a Namespace: channels, patterns of channels, and shard channels, which are
+independent of the other two. A subscription is recorded twice: in the namespace (name -> clients) and in the client
 (`Client.subscribed[kind]`: name -> the client's place in that list), so that neither end is ever searched.
 
 A message is encoded once. RESP2 and RESP3 differ in its first byte only, `*` or `>`:
 
     |<---- head ---->|<----- tail ----->|
     *3 $7 message     $n channel $n payload          the first byte is set for each client, the rest is copied
-    *4 $8 pmessage $n pattern | tail                 the head is kept with the pattern, the tail is that of above
+    *4 $8 pmessage $n pattern | tail                 the head is stored with the pattern, the tail is the same
 
-Patterns are tried one after the other, in one loop over an array that needs no Python object. Most are done with at a
-glance: of the bytes that a pattern begins with and that stand for themselves, an element holds the last eight, and only
-where the channel has the same in that place is the pattern itself looked at. The last, because the first ones are often
-the same in all patterns (`orders:...`).
+Patterns are tried one after the other, in one loop over an array without Python objects. Most are rejected quickly:
+each element holds the last eight bytes of the pattern's literal prefix, and only where the channel has the same bytes
+in that place is the pattern itself matched. The last eight, because the first ones are often the same in all patterns
+(`orders:...`).
 
 What must hold: a name is in a namespace exactly as long as a client is subscribed to it; a client has the state
 SUBSCRIBED, and the output class of subscribers, exactly as long as it has a subscription of any kind.
@@ -47,21 +47,21 @@ SHARD_MESSAGE_HEAD = b"*3\r\n$8\r\nsmessage\r\n"
 
 
 cdef inline uint64_t load_word(const char *p) noexcept nogil:
-    """Eight bytes as one number; which byte of it is which does not matter here."""
+    """Eight bytes as one number, in any byte order."""
     cdef uint64_t value
     memcpy(&value, p, 8)
     return value
 
 
 cdef uint64_t first_bytes(const char *p, Py_ssize_t n) noexcept nogil:
-    """The first eight of n bytes, or what there is of them and zeros, as one number."""
+    """The first eight of n bytes as one number, padded with zeros."""
     cdef uint64_t value = 0
     memcpy(&value, p, <size_t>(n if n < 8 else 8))
     return value
 
 
 cdef Py_ssize_t literal_length(const char *p, Py_ssize_t n) noexcept nogil:
-    """How many bytes at the beginning of a pattern stand for themselves."""
+    """Length of the literal prefix of a pattern."""
     cdef Py_ssize_t i = 0
     while i < n and p[i] != c'*' and p[i] != c'?' and p[i] != c'[' and p[i] != c'\\':
         i += 1
@@ -69,7 +69,7 @@ cdef Py_ssize_t literal_length(const char *p, Py_ssize_t n) noexcept nogil:
 
 
 cdef int confirm(ReplyWriter reply, bytes what, bytes name, Py_ssize_t total) except -1:
-    """Tell a client of one subscription, or of its end; without a name, that there was none."""
+    """Confirm one subscription, or its end, to a client; without a name, that there was none."""
     reply.push(3)
     reply.bulk(what)
     reply.bulk(name)
@@ -91,7 +91,7 @@ cdef class Namespace:
         return len(self.names)
 
     def __iter__(self):
-        """The names that somebody is subscribed to."""
+        """The names that have subscribers."""
         return iter(self.names)
 
     cdef list add_name(self, bytes name):
@@ -105,7 +105,7 @@ cdef class Namespace:
         return self.names.get(name)
 
     cdef int drop_name(self, bytes name) except -1:
-        """Forget a name that has no subscribers any more."""
+        """Remove a name without subscribers."""
         del self.names[name]
         return 0
 
@@ -119,7 +119,7 @@ cdef class Namespace:
         return [] if client.subscribed is None else list(client.subscribed[self.kind])
 
     cdef Py_ssize_t total_of(self, Client client) except -1:
-        """The number of subscriptions that a client is told: sharded ones count alone, the others together."""
+        """The number of subscriptions as reported to a client: sharded ones count alone, the others together."""
         if client.subscribed is None:
             return 0
         if self.is_sharded:
@@ -127,7 +127,7 @@ cdef class Namespace:
         return len(<dict>client.subscribed[CHANNELS]) + len(<dict>client.subscribed[PATTERNS])
 
     cpdef bint subscribe(self, Client client, bytes name) except -1:
-        """Subscribe a client to a name; False when it is already."""
+        """Subscribe a client to a name; False when it already is."""
         cdef dict own
         cdef list clients
         if client.subscribed is None:
@@ -144,7 +144,7 @@ cdef class Namespace:
         return True
 
     def subscribe_all(self, Client client not None, list names not None, bytes what, ReplyWriter reply not None):
-        """Subscribe a client to names, and confirm each; `what` is what confirmations begin with."""
+        """Subscribe a client to names, and confirm each; `what` is the first word of confirmations."""
         for name in names:
             self.subscribe(client, name)
             confirm(reply, what, name, self.total_of(client))
@@ -181,7 +181,7 @@ cdef class Namespace:
         return True
 
     def check_invariants(self, client_list):
-        """Assert that both ends of each subscription know of each other; `client_list`: every client there is."""
+        """Assert that both ends of each subscription agree; `client_list`: all clients."""
         cdef Client client
         for name in self.names:
             clients = self.clients_of(name)
@@ -248,7 +248,7 @@ cdef class Patterns(Namespace):
         """Push a message to the subscribers of each pattern that matches; return how many they are."""
         cdef const char *text = PyBytes_AS_STRING(channel)
         cdef Py_ssize_t length = PyBytes_GET_SIZE(channel)
-        # Words may be loaded from the channel itself when it has eight bytes; else only from the beginning are they.
+        # Words may be loaded from the channel itself if it has at least eight bytes; otherwise only from its start.
         cdef uint64_t beginning = first_bytes(text, length)
         cdef const char *words = text if length >= 8 else <const char *>&beginning
         cdef Slot *slot = self.slots
@@ -330,11 +330,11 @@ cdef class Hub(Capability):
         self.drop(client)
 
     cdef bint has_listeners(self) noexcept:
-        """Whether anybody is subscribed to a channel or a pattern."""
+        """Whether any channel or pattern has subscribers."""
         return len(self.channels.names) > 0 or self.patterns.count > 0
 
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded=False) except -1:
-        """Push a message to who is subscribed to its channel; return the number of subscriptions that it met.
+        """Push a message to the subscribers of its channel; return the number of matching subscriptions.
 
         Subscribers of the channel come first, then those of patterns. O(subscribers + patterns).
         """
@@ -383,14 +383,14 @@ cdef class Hub(Capability):
         self.client_count -= 1
 
     def drop(self, Client client not None):
-        """End every subscription of a client, and tell nobody."""
+        """End every subscription of a client, without confirmations."""
         cdef Namespace namespace
         for namespace in (self.channels, self.patterns, self.shard_channels):
             for name in namespace.names_of(client):
                 namespace.unsubscribe(client, name)
 
     def check_invariants(self, client_list):
-        """Assert what the head of this file says; `client_list`: every client there is."""
+        """Assert the invariants at the head of this file; `client_list`: all clients."""
         cdef Client client
         client_list = list(client_list)
         for namespace in (self.channels, self.patterns, self.shard_channels):

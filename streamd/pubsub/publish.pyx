@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Messages: PUBLISH and SPUBLISH.
 
-Compiled, unlike their kin in subscribe.py: a message to one subscriber costs hardly more than what stands around it. It
-is propagated to replicas, whose subscribers hear it too,
-and written to no file. Behaviour: Redis 8.6.
+Compiled, unlike the commands in subscribe.py: the cost of a message to one subscriber is mostly overhead. It is
+propagated to replicas, whose subscribers receive it too, and not written to the append-only file. Behaviour: Redis 8.6.
 """
 
 from streamd.core.context cimport Context

@@ -1,7 +1,7 @@
-"""Subscriptions: SUBSCRIBE and its kin, and PUBSUB. Messages are sent by publish.pyx.
+"""Subscriptions: SUBSCRIBE and its variants, and PUBSUB. Messages are sent by publish.pyx.
 
-Who is subscribed to what is kept by the server's hub, which confirms each name with a push: they are the whole answer. What
-is left to say here is what each command asks of it. Behaviour: Redis 8.6.
+The server's hub keeps all subscriptions, and confirms each name with a push: these are the whole answer. This module
+only maps commands to the hub. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARD_CHANNELS = KeysAt(1, -1, flags="not_key")
 @command(
     "SUBSCRIBE", arity=-2, group="pubsub", flags=SUBSCRIBE_FLAGS, channels=ChannelsAt(1, -1), since="2.0.0",
     complexity="O(N) with N being the number of channels",
-    summary="Has the messages of channels pushed to this connection.", args=(multiple(string("channel")),),
+    summary="Subscribes this connection to channels.", args=(multiple(string("channel")),),
 )  # fmt: skip
 def subscribe(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Hub).channels.subscribe_all(ctx.client, args[1:], b"subscribe", ctx.confirmations())
@@ -43,7 +43,7 @@ def unsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "PSUBSCRIBE", arity=-2, group="pubsub", flags=SUBSCRIBE_FLAGS, channels=ChannelsAt(1, -1, are_patterns=True),
     since="2.0.0", complexity="O(N) with N being the number of patterns",
-    summary="Has the messages of all channels that match a pattern pushed to this connection.",
+    summary="Subscribes this connection to all channels that match patterns.",
     args=(multiple(pattern("pattern")),),
 )  # fmt: skip
 def psubscribe(ctx: ServerContext, args: list[bytes]) -> None:
@@ -62,7 +62,7 @@ def punsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "SSUBSCRIBE", arity=-2, group="pubsub", flags=SUBSCRIBE_FLAGS, keys=SHARD_CHANNELS, channels=ChannelsAt(1, -1),
     since="7.0.0", complexity="O(N) with N being the number of shard channels",
-    summary="Has the messages of shard channels pushed to this connection.", args=(multiple(string("shardchannel")),),
+    summary="Subscribes this connection to shard channels.", args=(multiple(string("shardchannel")),),
 )  # fmt: skip
 def ssubscribe(ctx: ServerContext, args: list[bytes]) -> None:
     if ctx.in_transaction:
@@ -82,7 +82,7 @@ def sunsubscribe(ctx: ServerContext, args: list[bytes]) -> None:
 
 # --- PUBSUB --------------------------------------------------------------------------------------------------------
 
-container("PUBSUB", group="pubsub", since="2.8.0", summary="Tells what clients are subscribed to.")
+container("PUBSUB", group="pubsub", since="2.8.0", summary="Groups the commands about subscriptions.")
 
 
 def _write_names(ctx: ServerContext, namespace: Namespace, patterns: list[bytes]) -> None:

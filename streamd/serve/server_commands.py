@@ -21,7 +21,7 @@ __all__ = ["Client", "Config", "Server", "ServerContext", "check_enabled", "pars
 log = logging.getLogger("streamd")
 
 
-# --- What is asked of the server -----------------------------------------------------------------------------------
+# --- The server, as used here ------------------------------------------------------------------------------------
 
 
 class Client(Protocol):

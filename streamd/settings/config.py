@@ -236,9 +236,9 @@ class Config:
         return named
 
     @staticmethod
-    def is_allowed(whom: str, is_local: bool) -> bool:
+    def is_allowed(policy: str, is_local: bool) -> bool:
         """What a setting with the values no, yes and local says about a client."""
-        return whom == "yes" or (whom == "local" and is_local)
+        return policy == "yes" or (policy == "local" and is_local)
 
     @property
     def is_deaf(self) -> bool:
@@ -281,7 +281,7 @@ class Config:
             new = left.pop(0)[0] if left else kept
             if new or (lines and lines[-1]):
                 lines.append(new)
-        added = [text for left in waiting.values() for text, is_news in left if is_news]
+        added = [text for left in waiting.values() for text, is_changed in left if is_changed]
         if added and SIGNATURE not in lines:
             lines += [SIGNATURE] if not lines or not lines[-1] else ["", SIGNATURE]
         return "\n".join([*lines, *added, ""])
@@ -290,11 +290,11 @@ class Config:
         """The lines that give a setting its value, each with whether it must be there."""
         value = self.value(setting)
         kind = setting.kind
-        if value == setting.default and value in ("", ("*", "-::*")) and not kind.is_told:
+        if value == setting.default and value in ("", ("*", "-::*")) and not kind.is_always_written:
             return []
-        is_news = value != setting.default or kind.is_told
+        is_changed = value != setting.default or kind.is_always_written
         usual = kind.directives(setting.default) if isinstance(kind, BufferLimits) else []
-        return [(f"{setting.name} {text}", is_news and text not in usual) for text in kind.directives(value)]
+        return [(f"{setting.name} {text}", is_changed and text not in usual) for text in kind.directives(value)]
 
 
 def _nothing() -> None:

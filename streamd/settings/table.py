@@ -55,14 +55,14 @@ def quote(text: str) -> str:
 class Kind:
     """How the values of a setting are read and shown.
 
-    is_multi  takes several arguments; else exactly one
-    adds_up   in a file, a second directive adds to the first instead of taking its place
-    is_told   CONFIG REWRITE writes the value even when it is the default
+    is_multi           takes several arguments; otherwise exactly one
+    adds_up            in a file, a second directive adds to the first instead of replacing it
+    is_always_written  CONFIG REWRITE writes the value even when it is the default
     """
 
     is_multi: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
-    is_told: ClassVar[bool] = False
+    is_always_written: ClassVar[bool] = False
 
     def parse(self, args: Sequence[str], old: Any) -> Any:
         """The value that `args` stand for; raises Refused. `old` is the value so far, for kinds that change a part."""
@@ -300,7 +300,7 @@ class Text(Kind):
 class Directory(Kind):
     """str: the absolute path of a directory that can be entered; empty: wherever the server was started"""
 
-    is_told = True
+    is_always_written = True
 
     def parse(self, args: Sequence[str], old: Any) -> str:
         path = args[0]
@@ -358,7 +358,7 @@ class SavePoints(Kind):
 
     is_multi = True
     adds_up = True
-    is_told = True
+    is_always_written = True
 
     def parse(self, args: Sequence[str], old: Any) -> tuple[SavePoint, ...]:
         """`old` is what the file has said before, to which this is added; `""` takes it all away."""

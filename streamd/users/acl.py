@@ -1,16 +1,16 @@
-"""Access control: who the users are, what each may do, and how that is written down.
+"""Access control: users, their permissions, and the text form of both.
 
     User        a name, passwords, on or off, and sets of rules: its own, and any number of selectors
-    RuleSet     one set of rules, changed by one written rule after the other (`+@read`, `~orders:*`, `resetchannels`)
+    RuleSet     one set of rules, changed by rules in text form, one by one (`+@read`, `~orders:*`, `resetchannels`)
     Acl         all users of a server: checks requests and passwords, keeps the log of denials, reads and writes files
 
-Rules are applied one after the other, to a copy of the user that takes the user's place when all of them are good: nobody
+Rules are applied one after the other, to a copy of the user, which replaces the user when all of them are valid: nobody
 ever runs under half a change. The rules that requests are checked against are rebuilt with each change (permissions.pyx).
 
-The text of command rules follows from their history, as in Redis: `-@all +@read -xrange` is kept as it was given, but a
-rule replaces the earlier one with the same name, and what was said of a command's subcommands before. Names are those
-that commands are declared with; rename-command changes what clients have to send, and no rules. Commands of Redis that
-this server does not have can be named in rules, so that its files can be read; nothing follows from that.
+The text of command rules follows from their history, as in Redis: `-@all +@read -xrange` is kept as given, but a rule
+replaces an earlier one with the same name, and earlier ones for subcommands of its command. Names are those of the
+declarations; rename-command changes what clients have to send, but not the rules. Rules may name commands of Redis that
+this server does not have, so that Redis's files can be read; such rules have no effect.
 
 What must hold: `Acl.users` has a user `default`; a client's `user` is in `Acl.users`, or the client is being closed; a
 client is LIMITED exactly when its user may not do everything.
@@ -56,16 +56,16 @@ __all__ = ["Acl", "CommandIndex", "DenialLog", "FileReader", "LogEntry", "Reason
 DEFAULT_USER = b"default"
 READ, WRITE = 1, 2
 GROUPING_S = 60.0
-"""Denials that are alike and come within this time are one entry of the log, which counts them."""
+"""Similar denials within this time are one entry of the log, which counts them."""
 WRONG_LOGIN = "WRONGPASS invalid username-password pair or user is disabled."
 BOTH_SOURCES = (
-    "Users are declared in the configuration and in an ACL file: that leads to mistakes, and to doors left open. Please"
-    " choose one of them."
+    "Users are declared both in the configuration and in an ACL file, which is error-prone and may leave access open. Please"
+    " use only one of them."
 )
 
 
 class Reason(IntEnum):
-    """Why something was denied; the value orders the reasons that several sets of rules have."""
+    """Why something was denied; the values rank the reasons of several sets of rules."""
 
     COMMAND = 1
     KEY = 2
@@ -75,7 +75,7 @@ class Reason(IntEnum):
 
     @property
     def word(self) -> str:
-        """As the log shows it."""
+        """As shown in the log."""
         return self.name.lower().replace("_", "-")
 
 
@@ -92,7 +92,7 @@ def _unknown() -> RuleError:
     return RuleError("Unknown command or category name in ACL", is_unknown=True)
 
 
-# --- Commands by the names that rules have for them ----------------------------------------------------------------------
+# --- Commands by the names that rules use ------------------------------------------------------------------------------
 
 
 class CommandIndex:
@@ -101,7 +101,7 @@ class CommandIndex:
     numbers    `xadd`, `xgroup|create` -> Entry.index, for those that can be run
     catalogue  where their keys and channels are
     everything the set of all commands; a set is an integer with a byte, 0 or 1, for each command by number
-    free       the set of those that whoever is connected may run, whatever the rules say: AUTH and its like
+    free       the set of those that every connection may run, whatever the rules say: AUTH and similar ones
     """
 
     def __init__(self, numbers: Mapping[str, int], commands: Mapping[str, Command] = table) -> None:
@@ -115,12 +115,12 @@ class CommandIndex:
         self._members = {category: as_set(self._find_members(category)) for category in ACL_CATEGORIES}
 
     def find(self, name: str) -> Command | None:
-        """The command of that name; None when it is not there."""
+        """The command of that name, or None."""
         return self._named.get(name)
 
     @staticmethod
     def is_foreign(name: str) -> bool:
-        """Whether Redis has such a command, and this server need not have it."""
+        """Whether Redis has such a command, which this server may lack."""
         return name in FOREIGN_COMMANDS
 
     def numbers_of(self, command: Command) -> list[int]:
@@ -136,7 +136,7 @@ class CommandIndex:
         return self._families[command.full_name]
 
     def members(self, category: str) -> int:
-        """The set of commands that a rule about a category is about: a container stands for its subcommands."""
+        """The set of commands that a rule about a category covers: a container includes its subcommands."""
         return self._members[category]
 
     def _find_members(self, category: str) -> set[int]:
@@ -157,11 +157,11 @@ def _family(command: Command) -> list[Command]:
 
 
 class RuleSet:
-    """Commands, keys and channels that are allowed; made without any.
+    """The commands, keys and channels that are allowed; initially none.
 
     commands      the set of those that are allowed
-    first_args    command's number -> first arguments with which it is allowed nevertheless
-    command_rules what was said of commands since the last `+@all` or `-@all`: name -> `+` or `-`, in order
+    first_args    command's number -> first arguments with which it is allowed anyway
+    command_rules rules about commands since the last `+@all` or `-@all`: name -> `+` or `-`, in order
     keys          pattern -> READ, WRITE or both
     channels      patterns of channels, in order
     """
@@ -187,14 +187,14 @@ class RuleSet:
         return other
 
     def compile(self) -> Rules:
-        """The same, to check requests with."""
+        """The compiled rules that requests are checked against."""
         commands = (self.commands | self._index.free).to_bytes(self._index.count, "little")
         return Rules(commands, self.first_args, self.keys.items(), self.all_keys, self.channels, self.all_channels)
 
     # -- Changing it
 
     def apply(self, rule: bytes) -> None:
-        """Apply one written rule; raises RuleError."""
+        """Apply one rule in text form; raises RuleError."""
         word = rule.lower()
         if word in _WORDS:
             _WORDS[word](self)
@@ -270,7 +270,7 @@ class RuleSet:
         return bool(self.commands >> 8 * number & 1)
 
     def _remember(self, sign: str, name: str) -> None:
-        """Add a rule to the text, in place of what it makes void."""
+        """Add a rule to the text, replacing those that it overrides."""
         for old in [old for old in self.command_rules if old == name or old.startswith(f"{name}|")]:
             del self.command_rules[old]
         self.command_rules[name] = sign
@@ -309,7 +309,7 @@ class RuleSet:
                 list(self.command_rules).index(name) < at
                 for at, part in enumerate(self.command_rules)
                 if part.startswith(f"{name}|")
-            ), "a rule stands before the one that made it void"
+            ), "a rule precedes the one that overrides it"
 
     # -- Writing it down
 
@@ -333,7 +333,7 @@ class RuleSet:
 
     @property
     def text(self) -> bytes:
-        """All of it, as rules that make it when they are applied to an empty one."""
+        """All of it, as rules that produce it when applied to an empty set."""
         channels = self.channel_text if self.all_channels else b"resetchannels " + self.channel_text
         return b" ".join(filter(None, (self.key_text, channels.rstrip(b" "), self.command_text)))
 
@@ -361,18 +361,18 @@ def _has_blanks(text: bytes) -> bool:
 
 
 class User(Identity):
-    """A user; made off, without passwords, and without permissions.
+    """A user; initially off, without passwords, and without permissions.
 
     name            bytes without blanks
-    is_enabled      whether it can be logged in to
+    is_enabled      whether clients can log in as this user
     is_nopass       any password will do
-    sanitizes       whether what it RESTOREs is looked at thoroughly
+    sanitizes       whether payloads that it RESTOREs are checked thoroughly
     hashes          SHA-256 of its passwords, in hex, in the order in which they were added
     rule_sets       its own rules, then those of its selectors
-    permissions     the same, to check requests with
+    permissions     the compiled rules that requests are checked against
     """
 
-    _line: bytes | None  # `line`, once somebody has asked for it; a user is changed by `take` only
+    _line: bytes | None  # cache of `line`; only `take` changes a user
 
     def __init__(self, name: bytes, index: CommandIndex, *, all_channels: bool = False) -> None:
         self.name = name
@@ -405,7 +405,7 @@ class User(Identity):
         return other
 
     def take(self, other: User) -> None:
-        """Become what another user is; that one is not used any more."""
+        """Take over everything from another user, which is no longer used."""
         self.is_enabled = other.is_enabled
         self.is_nopass = other.is_nopass
         self.sanitizes = other.sanitizes
@@ -415,9 +415,9 @@ class User(Identity):
         self._line = None
 
     def changed(self, rules: Iterable[bytes], *, all_channels: bool = False) -> User:
-        """What this user would be after some rules; raises RuleError, its `at` being the index of the rule.
+        """This user after applying some rules, as a copy; raises RuleError, whose `at` is the index of the rule.
 
-        all_channels  what `reset` does to channels
+        all_channels  whether `reset` allows all channels
         """
         other = self.copy()
         other._all_channels = all_channels
@@ -493,7 +493,7 @@ class User(Identity):
     # -- Questions
 
     def accepts(self, password: bytes) -> bool:
-        """Whether one may log in with a password. Takes the same time whichever of the passwords is right."""
+        """Whether a password is accepted. Takes the same time whichever of the passwords matches."""
         digest = hash_of(password)
         is_right = False
         for known in self.hashes:
@@ -502,14 +502,14 @@ class User(Identity):
 
     @property
     def flags(self) -> list[bytes]:
-        """As ACL GETUSER shows them."""
+        """As shown by ACL GETUSER."""
         nopass = [b"nopass"] if self.is_nopass else []
         sanitize = b"sanitize-payload" if self.sanitizes else b"skip-sanitize-payload"
         return [b"on" if self.is_enabled else b"off", *nopass, sanitize]
 
     @property
     def text(self) -> bytes:
-        """The rules that make this user, as ACL LIST and files have them, without `user` and the name."""
+        """The rules of this user, as in ACL LIST and in files, without `user` and the name."""
         own, *selectors = self.rule_sets
         hashes = [b"#" + digest for digest in self.hashes]
         return b" ".join([*self.flags, *hashes, own.text, *(b"(" + rules.text + b")" for rules in selectors)])
@@ -550,11 +550,11 @@ def _checked_hash(digest: bytes) -> bytes:
 
 @dataclass
 class LogEntry:
-    """Denials that are alike.
+    """A group of similar denials.
 
     context   `toplevel` or `multi`
-    subject   what may not be run or touched
-    client    the line of CLIENT LIST, at the last denial
+    subject   the command, key or channel that was denied
+    client    its line of CLIENT LIST, at the last denial
     created_ms, updated_ms   Unix time of the first denial and of the last
     """
 
@@ -579,9 +579,9 @@ class LogEntry:
 
 @dataclass
 class DenialLog:
-    """The denials of late, newest first, and how many there were of each kind since the start.
+    """Recent denials, newest first, and how many there were of each kind since the start.
 
-    max_len  callable: entries that are kept
+    max_len  callable: maximum number of entries
     """
 
     max_len: Callable[[], int]
@@ -596,7 +596,7 @@ class DenialLog:
             return
         now_ms = time.time_ns() // 1_000_000
         new = LogEntry(self.next_id, reason, context, subject, username, client, now_ms, now_ms)
-        # The newest ones only: a flood of denials that all differ must not cost more with each.
+        # Only the newest ones are compared: a flood of different denials must not cost more with each.
         for old in list(self.entries)[:10]:
             if old.is_like(new):
                 self.entries.remove(old)
@@ -687,7 +687,7 @@ class Acl(Capability):
 
     def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         """The error with which a request of a client is refused, or None. Called for LIMITED clients."""
-        user: Any = client.user  # who is nobody is never LIMITED
+        user: Any = client.user  # a client without a user is never LIMITED
         denial = user.permissions.find_denial(route.index, args)
         if denial is None:
             return None
@@ -729,16 +729,16 @@ class Acl(Capability):
         return not self.default.is_nopass or not self.default.is_enabled
 
     def authenticate(self, client: Client, name: bytes, password: bytes, command: bytes) -> None:
-        """Make a client a user; CommandError when it is not the right password. `command` is what it called."""
+        """Log a client in as a user; CommandError when the password is wrong. `command` is what it called."""
         user = self.users.get(name)
         if user is None or not user.accepts(password):
             self._log(client, Reason.AUTH, command, name, is_multi=client.transaction is not None)
             raise CommandError(WRONG_LOGIN)
-        self._deliver_news()
+        self._flush_notifications()
         client.set_authenticated(True, user)
 
     def authenticate_by_certificate(self, client: Client, name: bytes) -> None:
-        """Make a client the user that its certificate names. Without such a user it stays who it is."""
+        """Log a client in as the user that its certificate names; without such a user nothing changes."""
         user = self.users.get(name)
         if user is None or not user.is_enabled:
             self._log(client, Reason.TLS_CERT, b"", name, is_multi=False)
@@ -746,7 +746,7 @@ class Acl(Capability):
             client.set_authenticated(True, user)
 
     def set_password(self) -> None:
-        """requirepass has changed: it is the password of the default user, or takes it away."""
+        """requirepass has changed: set the password of the default user, or remove it."""
         password = self._config.requirepass.encode("utf-8", "surrogateescape")
         rules = (b"resetpass", b">" + password) if password else (b"nopass",)
         self.default.take(self.default.changed(rules))
@@ -755,13 +755,13 @@ class Acl(Capability):
     # -- Changing users
 
     def set_user(self, name: bytes, rules: Sequence[bytes]) -> None:
-        """ACL SETUSER: make or change a user; raises RuleError, and then nothing has changed."""
+        """ACL SETUSER: create or change a user; on RuleError nothing has changed."""
         user = self.users.get(name)
         changed = (user or self._new_user(name)).changed(rules, all_channels=self._gives_all_channels)
         if user is None:
             self.users[name] = changed
             return
-        self._deliver_news()
+        self._flush_notifications()
         user.take(changed)
         self._follow(user)
 
@@ -770,12 +770,12 @@ class Acl(Capability):
         user = self.users.pop(name, None)
         if user is None:
             return False
-        self._deliver_news()
+        self._flush_notifications()
         for client in self._clients_of(user):
             self._host.kill(client)
         return True
 
-    def _deliver_news(self) -> None:
+    def _flush_notifications(self) -> None:
         """Notify clients of changed keys (CLIENT TRACKING ON BCAST) before their permissions change."""
         self._host.permissions_change()
 
@@ -783,19 +783,19 @@ class Acl(Capability):
         return [client for client in self._host.clients.values() if client.user is user]
 
     def _follow(self, user: User, clients: Iterable[Client] | None = None) -> None:
-        """Let what the clients of a user may do be what the user may do, who has changed.
+        """Update the permissions of a user's clients after the user has changed.
 
-        clients   those of the user, where they are known
+        clients   those of the user, if known
         """
         if user is self.default:
-            self._open_or_close_the_door()
+            self._update_new_connections()
         for client in self._clients_of(user) if clients is None else clients:
             client.follow_user()
             if client.is_subscribed and not may_keep_subscriptions(user, client):
                 self._host.kill(client)
 
-    def _open_or_close_the_door(self) -> None:
-        """The default user needs a password, or does not any more."""
+    def _update_new_connections(self) -> None:
+        """Whether new connections must log in has changed with the default user."""
         dispatcher = self._host.dispatcher
         dispatcher.default_user = self.default
         dispatcher.needs_password = self.needs_password
@@ -806,7 +806,7 @@ class Acl(Capability):
     # -- Files
 
     def load_at_start(self) -> list[str]:
-        """Read the users that the configuration declares, or those of its ACL file; returns what to warn of.
+        """Read the users that the configuration declares, or those of its ACL file; returns warnings to log.
 
         Raises AclError.
         """
@@ -843,7 +843,7 @@ class Acl(Capability):
             ) from error
 
     def _put(self, user: User) -> None:
-        """Add a user, or let the user of that name be what this one is."""
+        """Add a user, or update the existing user of that name."""
         if user.name in self.users:
             self.users[user.name].take(user)
             self._follow(self.users[user.name])
@@ -851,10 +851,10 @@ class Acl(Capability):
             self.users[user.name] = user
 
     def load_file(self) -> None:
-        """ACL LOAD: let the users be those of the file; raises AclError, and then nothing has changed.
+        """ACL LOAD: replace the users by those of the file; on AclError nothing has changed.
 
-        Who is not in the file is gone, and the connections are closed; who is stays connected, whatever the password is
-        now.
+        Users that are not in the file are removed, and their connections closed; the others stay connected, whatever their
+        passwords are now.
         """
         path = self._config.aclfile
         try:
@@ -863,8 +863,8 @@ class Acl(Capability):
             raise AclError(f"Error loading ACLs, opening file '{path}': {error.strerror}") from error
         loaded = FileReader(path, self._new_user).read(content)
         loaded.setdefault(DEFAULT_USER, self._new_default())
-        self._deliver_news()
-        # All clients are looked at once, not once for each user.
+        self._flush_notifications()
+        # All clients are visited once, not once for each user.
         clients: dict[Identity, list[Client]] = {}
         for client in self._host.clients.values():
             if client.user is not None:
@@ -880,7 +880,7 @@ class Acl(Capability):
                 self.users[name] = user
 
     def save_file(self) -> None:
-        """ACL SAVE: write all users into the file, whole or not at all; raises OSError."""
+        """ACL SAVE: write all users to the file, atomically; raises OSError."""
         replace_file(self._config.aclfile, b"".join(user.line + b"\n" for user in self.in_order()))
 
     def config_lines(self) -> list[str]:
@@ -900,7 +900,7 @@ def may_keep_subscriptions(user: User, client: Client) -> bool:
 
 @directive("user")
 def declare_user(config: Config, args: list[str]) -> None:
-    """A line about a user in a configuration file. What it says of commands is looked at when there are some: see
+    """A line about a user in a configuration file. Its command rules are checked once commands are known: see
     `Acl.load_at_start`.
     """
     name, *words = (arg.encode("utf-8", "surrogateescape") for arg in args)
@@ -917,14 +917,14 @@ def declare_user(config: Config, args: list[str]) -> None:
             user.take(user.changed([rule]))
         except RuleError as error:
             if not error.is_unknown:
-                # Redis names the word that stands in the line where the rule stands among the rules.
+                # Redis names the word of the line at the rule's index.
                 named = ["user", *args][at]
                 raise ConfigError("user", f"Error in user declaration '{named}': {error}") from error
     config.users.append((name, rules))
 
 
 class FileReader:
-    """Reads an ACL file: a line `user <name> <rules>` for each user; blank lines, and those with a `#` first, say nothing."""
+    """Reads an ACL file: a line `user <name> <rules>` for each user; blank lines, and those that start with `#`, are ignored."""
 
     def __init__(self, path: str, new_user: Callable[[bytes], User]) -> None:
         self._path = path
@@ -944,7 +944,7 @@ class FileReader:
         return self._users
 
     def _read_line(self, number: int, line: bytes) -> Iterator[str]:
-        """Take one line; what is wrong with it, in texts that end with what separates them from the next."""
+        """Read one line; yields its errors, each text ending with the separator to the next."""
         place = f"{self._path}:{number}"
         if not line or line[:1] == b"#":
             return
@@ -969,14 +969,14 @@ class FileReader:
             user.take(user.changed(rules))
             return
         except RuleError:
-            pass  # one after the other, to tell what is wrong with each
-        is_told = False
+            pass  # one by one, to report what is wrong with each
+        is_reported = False
         for rule in rules:
             try:
                 user.take(user.changed([rule]))
             except RuleError as error:
                 if error.is_unknown:
                     yield f"{place}: Error in applying operation '{printable(rule)}': {error}. "
-                elif not is_told:
-                    is_told = True
+                elif not is_reported:
+                    is_reported = True
                     yield f"{place}: {error}. "

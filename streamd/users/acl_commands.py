@@ -35,7 +35,7 @@ DEFAULT_USER = b"default"
 MOST_BITS = 4096
 USUAL_BITS = 256
 LOG_ENTRIES = 10
-"""What ACL LOG shows without a number."""
+"""Entries that ACL LOG shows by default."""
 
 
 NO_FILE = (
@@ -55,7 +55,7 @@ def _refuse_more(args: list[bytes], most: int) -> None:
 
 # --- Users -----------------------------------------------------------------------------------------------------------------
 
-container("ACL", group="server", since="6.0.0", summary="Holds the commands about users and what they may do.")
+container("ACL", group="server", since="6.0.0", summary="Groups the commands about users and their permissions.")
 
 _ADMIN = "admin noscript loading stale"
 _OPEN = "noscript loading stale"
@@ -64,8 +64,8 @@ _TO_ALL_NODES = ("request_policy:all_nodes", "response_policy:all_succeeded")
 
 @command(
     "ACL SETUSER", arity=-3, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
-    complexity="O(N) with N being the number of rules", summary="Makes a user, or changes one by rules.",
-    history=(("6.2.0", "Rules about channels."), ("7.0.0", "Selectors, and rules about what is done with keys.")),
+    complexity="O(N) with N being the number of rules", summary="Creates a user, or changes one by rules.",
+    history=(("6.2.0", "Rules about channels."), ("7.0.0", "Selectors, and rules about how keys are accessed.")),
     args=(string("username"), optional(multiple(string("rule")))),
 )  # fmt: skip
 def acl_setuser(ctx: ServerContext, args: list[bytes]) -> None:
@@ -141,7 +141,7 @@ def _write_rules(reply: ReplyWriter, rules: RuleSet) -> None:
 @command(
     "ACL LIST", arity=2, group="server", flags=_ADMIN, since="6.0.0",
     complexity="O(N) with N being the number of users",
-    summary="Returns all users with their rules, as files have them.",
+    summary="Returns all users with their rules, as in ACL files.",
 )  # fmt: skip
 def acl_list(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk_array([user.line for user in ctx.get(Acl).in_order()])
@@ -164,7 +164,7 @@ def acl_whoami(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.bulk(None if user is None else user.name)
 
 
-# --- What there is, what would be, what was denied ----------------------------------------------------------------------------
+# --- Categories, dry runs, denials ------------------------------------------------------------------------------------------
 
 
 @command(
@@ -184,7 +184,7 @@ def acl_cat(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "ACL DRYRUN", arity=-4, group="server", flags=_ADMIN, since="7.0.0",
-    summary="Tells whether a user may run a request, without running it.",
+    summary="Checks whether a user may run a request, without running it.",
     args=(string("username"), string("command"), optional(multiple(string("arg")))),
 )  # fmt: skip
 def acl_dryrun(ctx: ServerContext, args: list[bytes]) -> None:
@@ -207,7 +207,7 @@ def acl_dryrun(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "ACL GENPASS", arity=-2, group="server", flags=_OPEN, since="6.0.0",
-    summary="Makes a password up that nobody can guess.", args=(optional(integer("bits")),),
+    summary="Generates a random password.", args=(optional(integer("bits")),),
 )  # fmt: skip
 def acl_genpass(ctx: ServerContext, args: list[bytes]) -> None:
     _refuse_more(args, 3)
@@ -224,8 +224,8 @@ def acl_genpass(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "ACL LOG", arity=-2, group="server", flags=_ADMIN, since="6.0.0",
     complexity="O(N) with N being the number of entries shown",
-    summary="Returns what was denied lately, newest first, or forgets it.",
-    history=(("7.2.0", "An entry's number, and when it was made and changed."),),
+    summary="Returns recent denials, newest first, or clears them.",
+    history=(("7.2.0", "An entry's number, and the times of its creation and last change."),),
     args=(optional(oneof("operation", integer("count"), token("RESET"))),),
 )  # fmt: skip
 def acl_log(ctx: ServerContext, args: list[bytes]) -> None:
@@ -287,7 +287,7 @@ def acl_load(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "ACL SAVE", arity=2, group="server", flags=_ADMIN, since="6.0.0", tips=_TO_ALL_NODES,
-    complexity="O(N) with N being the number of users", summary="Writes the users into the ACL file.",
+    complexity="O(N) with N being the number of users", summary="Writes the users to the ACL file.",
 )  # fmt: skip
 def acl_save(ctx: ServerContext, args: list[bytes]) -> None:
     if not ctx.config.aclfile:
@@ -303,29 +303,29 @@ def acl_save(ctx: ServerContext, args: list[bytes]) -> None:
 
 ACL_HELP = (
     "CAT [<category>]",
-    "    The categories of commands, or the commands of one.",
+    "    List the categories of commands, or the commands of one.",
     "DELUSER <username> [<username> ...]",
     "    Delete users, and close their connections.",
     "DRYRUN <username> <command> [<arg> ...]",
-    "    Whether a user may run a request; it is not run.",
+    "    Check whether a user may run a request, without running it.",
     "GETUSER <username>",
-    "    A user's flags, passwords and rules.",
+    "    Show a user's flags, passwords and rules.",
     "GENPASS [<bits>]",
-    "    A password of that many bits, 256 by default, in hexadecimal digits.",
+    "    Generate a password of <bits> bits, 256 by default, in hexadecimal digits.",
     "LIST",
-    "    All users with their rules, as files have them.",
+    "    List all users with their rules, as in ACL files.",
     "LOAD",
     "    Read the users from the ACL file.",
     "LOG [<count> | RESET]",
-    "    What was denied lately; RESET forgets it.",
+    "    Show recent denials; RESET clears them.",
     "SAVE",
-    "    Write the users into the ACL file.",
+    "    Write the users to the ACL file.",
     "SETUSER <username> <attribute> [<attribute> ...]",
-    "    Make a user, or change one.",
+    "    Create a user, or change one.",
     "USERS",
-    "    The names of all users.",
+    "    List the names of all users.",
     "WHOAMI",
-    "    The name of this connection's user.",
+    "    Show the name of this connection's user.",
 )
 
 

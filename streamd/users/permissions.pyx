@@ -1,17 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Permissions: the rules of a user in the form in which a request is checked against them.
 
-A user's rules are text that people write (acl.py). Here is what is looked at for every request of a user who may not do
-everything: a bit per command, patterns for keys and channels. Permissions are made anew when rules change, and never
-changed.
+A user's rules are text that people write (acl.py). This module has what is checked for every request of a restricted
+user: a bit per command, patterns for keys and channels. Permissions are rebuilt when rules change, and immutable.
 
-    Catalogue      where keys and channels are in the requests of each command; one for a server
+    Catalogue      positions of keys and channels in the requests of each command; one per server
     Rules          one set of rules: the user's own, or those of a selector
     Permissions    all sets of a user; a request is allowed when one of them allows all of it
 
 What a command reads and writes follows from its key specifications: `access` is reading, `insert`, `update` and
-`delete` are writing. A key that is neither (XLEN tells how long a stream is, and nothing of what it holds) may be named
-by whoever has any pattern for it.
+`delete` are writing. A key that is neither (XLEN returns the length of a stream, but nothing of its content) may be
+named by users with any pattern for it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -27,18 +26,18 @@ __all__ = ["Catalogue", "Permissions", "Rules"]
 cdef enum:
     READ = 1
     WRITE = 2
-    ASKED_EACH_TIME = 4          # the declaration says what is done with the keys of one request
+    ASKED_EACH_TIME = 4          # a function of the declaration says how the keys of a request are accessed
 
-    DENIED_COMMAND = 1           # in the order in which one reason stands before another: Reason in acl.py
+    DENIED_COMMAND = 1           # in ascending order of precedence, as Reason in acl.py
     DENIED_KEY = 2
     DENIED_CHANNEL = 4
 
 
-cdef dict known_flags = {}       # what access_of has found: as many as declarations spell
+cdef dict known_flags = {}       # cache of access_of: one entry per spelling in declarations
 
 
 cdef int access_of(str flags) except -1:
-    """What the flags of a key specification ask for: a set of READ and WRITE."""
+    """The access that the flags of a key specification need: a set of READ and WRITE."""
     cdef object known = known_flags.get(flags)
     cdef set words
     if known is None:
@@ -51,8 +50,8 @@ cdef int access_of(str flags) except -1:
 # --- Where keys and channels are -----------------------------------------------------------------------------------
 
 cdef struct KeyRange:
-    # A key specification (spec.KeySpec), and where its keys are in the request that is being looked at.
-    int first                    # index of the first key; 0: the specification is asked for each request
+    # A key specification (spec.KeySpec), and where its keys are in the current request.
+    int first                    # index of the first key; 0: the specification is evaluated for each request
     int last                     # relative to the first; relative to the end when negative
     int step
     int access                   # READ, WRITE, or ASKED_EACH_TIME
@@ -99,7 +98,7 @@ cdef class Plan:
         free(self.ranges)
 
     cdef int find_keys(self, list args) except -1:
-        """Find the keys of a request; return how many ranges were found: all, or none when it is not made as they say.
+        """Find the keys of a request; return how many ranges were found: all, or none when it does not match them.
 
         The same keys as those of spec.keys_of. A request of the wrong form fails before it reaches a key.
         """
@@ -130,7 +129,7 @@ cdef class Plan:
 
 
 cdef class Catalogue:
-    """What a check has to know of each command, by its number in the server (Entry.index)."""
+    """What a check needs to know of each command, by its number in the server (Entry.index)."""
 
     cdef list plans
 
@@ -152,7 +151,7 @@ cdef struct Pattern:
 
 
 cdef class Patterns:
-    # Some patterns, and whether everything is allowed without looking at them.
+    # Some patterns, and whether everything is allowed without matching them.
     cdef Pattern *items          # owned
     cdef Py_ssize_t count
     cdef bint allows_all
@@ -205,7 +204,7 @@ cdef class Rules:
     """One set of rules.
 
     commands      a byte for each command by number: not zero when the command is allowed with whatever arguments
-    first_args    command's number -> first arguments, in small letters, with which it is allowed all the same
+    first_args    command's number -> first arguments, in lower case, with which it is allowed anyway
     keys          pairs of a pattern and what it allows: 1 reading, 2 writing, 3 both
     channels      patterns of channels
     """
@@ -228,7 +227,7 @@ cdef class Rules:
         return 0 not in self.commands and self.keys.allows_all and self.channels.allows_all
 
     def allows_channel(self, bytes name not None, bint is_pattern=False):
-        """Whether a channel may be used; a pattern of channels, when it is granted as it is."""
+        """Whether a channel may be used; a pattern of channels only if it was granted literally."""
         if self.channels.allows_all:
             return True
         return self.channels.hold(<PyObject *>name) if is_pattern else self.channels.allow(<PyObject *>name, 0)
@@ -271,7 +270,7 @@ cdef class Rules:
 
 
 cdef class Permissions:
-    """All that a user may do: what any of its sets of rules allows."""
+    """Everything that a user may do: what any of its sets of rules allows."""
 
     cdef Catalogue catalogue
     cdef tuple sets              # of Rules; the first is the user's own
@@ -285,7 +284,7 @@ cdef class Permissions:
     def find_denial(self, Py_ssize_t number, list args not None):
         """Why a request of the command `number` is denied: a reason, and the position of what may not be touched.
 
-        None when it is allowed. Of several sets of rules the one that came furthest gives the reason.
+        None when it is allowed. Of several sets of rules the one with the highest-ranking reason gives it.
         """
         cdef Plan plan = <Plan>self.catalogue.plans[number]
         cdef int ranges = plan.find_keys(args) if plan.count else 0

@@ -1,4 +1,4 @@
-"""Selectors: rules in brackets, which the words of a request or a line are put together to."""
+"""Selectors: rules in brackets, joined from the words of a request or a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["merge_selectors"]
 
 
 def merge_selectors(words: Sequence[bytes]) -> list[bytes]:
-    """Rules, from words of which those between a `(` and its `)` belong together; raises UnmatchedError."""
+    """Join words between `(` and `)` into one rule; raises UnmatchedError."""
     merged: list[bytes] = []
     opened_at: int | None = None
     for at, word in enumerate(words):

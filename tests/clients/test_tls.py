@@ -295,7 +295,7 @@ def test_many_connections_at_once(tls: TlsServer) -> None:
 # --- Who may connect ------------------------------------------------------------------------------------------------------
 
 
-def test_clients_must_show_a_certificate_unless_told_otherwise(tls: TlsServer) -> None:
+def test_clients_must_show_a_certificate_unless_configured_otherwise(tls: TlsServer) -> None:
     for asked, without, of_nobody in (("yes", True, True), ("optional", False, True), ("no", False, False)):
         assert tls.config("tls-auth-clients", asked).value == b"OK"
         assert not is_refused(lambda: tls.connect("client"))

@@ -100,7 +100,7 @@ def test_the_report_goes_to_the_log_file(new_streamd: Start, tmp_path: Path) -> 
     assert "BUG REPORT" not in server.log()
 
 
-def test_a_child_that_crashes_reports_and_its_server_goes_on(new_streamd: Start) -> None:
+def test_a_child_that_crashes_reports_and_its_server_continues(new_streamd: Start) -> None:
     server = new_streamd()
     with server.connect() as wire:
         wire.call("DEBUG", "POPULATE", "20")
@@ -115,7 +115,7 @@ def test_a_child_that_crashes_reports_and_its_server_goes_on(new_streamd: Start)
         assert wire.call("PING") == Reply("+", b"PONG")
 
 
-def test_sigalrm_shows_the_stacks_and_the_server_goes_on(new_streamd: Start) -> None:
+def test_sigalrm_shows_the_stacks_and_the_server_continues(new_streamd: Start) -> None:
     server = new_streamd()
     with server.connect() as wire:
         for times in (1, 2):

@@ -311,7 +311,7 @@ def test_client_kill_by_address_closes_the_connection(pair: Pair) -> None:
         victim.close()
 
 
-def test_client_kill_spares_the_caller_unless_told(pair: Pair) -> None:
+def test_client_kill_spares_the_caller_by_default(pair: Pair) -> None:
     for server in pair.servers:
         with server.connect() as wire:
             own = wire.client_id()

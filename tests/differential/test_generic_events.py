@@ -257,12 +257,12 @@ def test_who_meets_an_expired_key_tells_of_it_first(watch: EventWatch, line: str
     assert events[:4] != []
 
 
-def test_a_key_that_expires_by_itself_is_told_of(watch: EventWatch) -> None:
+def test_a_key_that_expires_by_itself_is_reported(watch: EventWatch) -> None:
     assert watch.compare("SET k v PX 20", waits_for=(b"expired", b"k"))
 
 
 @pytest.mark.parametrize("letters", ["", "K$", "Eg", "Ex", "KEm", "KEn", "Eo", "Ec", "AKE", "Et"])
-def test_only_the_classes_that_are_asked_for_are_told_of(watch: EventWatch, letters: str) -> None:
+def test_only_the_classes_that_are_asked_for_are_reported(watch: EventWatch, letters: str) -> None:
     watch.compare(
         f"{NO_CYCLE}XADD s 1-1 f v\nSET s v\nGET none\nRENAME s t\n{OVERDUE.format(key='k')}GET k\nDEL t",
         letters,

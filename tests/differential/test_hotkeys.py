@@ -186,7 +186,7 @@ def test_a_request_that_waits_for_a_key_is_not_counted(pair: Pair) -> None:
     assert sessions[0] == sessions[1]
 
 
-def test_both_metrics_are_told_in_the_order_of_redis(pair: Pair) -> None:
+def test_both_metrics_are_notified_in_the_order_of_redis(pair: Pair) -> None:
     pair.run_text(f"HOTKEYS START METRICS 2 NET CPU COUNT 2\n{COUNTED}\nHOTKEYS STOP")
     ours, theirs = map(session_of, pair.wires)
     assert list(ours) == list(theirs)

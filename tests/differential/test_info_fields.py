@@ -186,7 +186,7 @@ def test_subscribers_watchers_and_trackers_are_counted(streamd_server: Server, r
     same_story(story, streamd_server, redis_server)
 
 
-def test_recent_buffers_are_told(streamd_server: Server) -> None:
+def test_recent_buffers_are_notified(streamd_server: Server) -> None:
     """The longest request and the longest reply of the last seconds."""
     with streamd_server.connect() as wire:
         wire.call("SET", "k", b"x" * 3_000_000)

@@ -49,11 +49,11 @@ def test_the_channel_names_the_database(watch: EventWatch) -> None:
     assert {event.db for event in events} == {0, 3, 4}
 
 
-def test_keys_of_any_bytes_are_told(watch: EventWatch) -> None:
+def test_keys_of_any_bytes_are_notified(watch: EventWatch) -> None:
     watch.compare([("SET", b"\r\n\x00\xff*[a]", "x"), ("SET", b"", "x"), ("XADD", b"%d%b%s", "1-1", "f", "v")])
 
 
-def test_a_key_that_expires_by_itself_is_told_when_it_goes(watch: EventWatch) -> None:
+def test_a_key_that_expires_by_itself_is_reported_when_it_goes(watch: EventWatch) -> None:
     assert watch.compare("SET k v PX 20", "KEx", waits_for=(b"expired", b"k")) == [Event(0, b"expired", b"k")]
 
 

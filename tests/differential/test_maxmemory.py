@@ -343,7 +343,7 @@ def names(prefix: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "allkeys-lrm"])
-def test_the_limit_is_kept_and_what_goes_is_told_of(wire: Wire, policy: str) -> None:
+def test_the_limit_is_kept_and_what_goes_is_reported(wire: Wire, policy: str) -> None:
     server = wire.server  # type: ignore[attr-defined]
     listener = Listener(server)
     observer = ServerObserver(server)

@@ -239,7 +239,7 @@ def test_a_monitor_is_a_normal_client(streamd_server: Server, redis_server: Serv
     same_story(story, streamd_server, redis_server)
 
 
-def test_a_monitor_goes_on_during_a_pause(streamd_server: Server, redis_server: Server) -> None:
+def test_a_monitor_continues_during_a_pause(streamd_server: Server, redis_server: Server) -> None:
     def story(server: Server) -> object:
         with Watcher(server) as watcher, server.connect() as wire:
             wire.call("CLIENT", "PAUSE", "20000")

@@ -386,7 +386,7 @@ def test_messages_of_one_publisher_keep_their_order(streamd_server: Server) -> N
         assert heard == [b"%d" % i for i in range(5000)]
 
 
-def test_a_blocked_client_goes_on_hearing_messages(streamd_server: Server, redis_server: Server) -> None:
+def test_a_blocked_client_continues_hearing_messages(streamd_server: Server, redis_server: Server) -> None:
     """In RESP3: in RESP2 a subscriber may not ask for what blocks."""
     records = []
     for server in (streamd_server, redis_server):

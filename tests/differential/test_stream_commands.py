@@ -1204,7 +1204,7 @@ XINFO GROUPS s
 
 
 @pytest.mark.parametrize("script", cases(LAG_CASES))
-def test_entries_read_and_lag_are_told_alike(pair: Pair, script: list[Request]) -> None:
+def test_entries_read_and_lag_are_notified_alike(pair: Pair, script: list[Request]) -> None:
     pair.compare_script(script, keys=(b"s",), groups=(b"g",))
 
 

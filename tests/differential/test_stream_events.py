@@ -203,7 +203,7 @@ def test_only_the_classes_that_are_asked_for(watch: EventWatch, letters: str) ->
     )
 
 
-def test_every_class_is_told_in_the_order_of_what_happened(watch: EventWatch) -> None:
+def test_every_class_is_reported_in_the_order_of_what_happened(watch: EventWatch) -> None:
     events = watch.compare("XADD s MAXLEN 0 1-1 f v\nXGROUP CREATE t g $ MKSTREAM\nXLEN none", ALL_EVENTS)
     assert [event.event for event in events] == [b"new", b"xadd", b"xtrim", b"new", b"xgroup-create", b"keymiss"]
 

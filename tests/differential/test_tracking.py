@@ -546,7 +546,7 @@ def counters(wire: Wire) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"tracking_(\w+):(\d+)", text)}
 
 
-def test_an_expired_key_is_told_of(server: Server) -> None:
+def test_an_expired_key_is_reported(server: Server) -> None:
     with server.connect(3) as reader, server.connect() as other:
         reader.call("CLIENT", "TRACKING", "ON")
         other.call("SET", "k", "1", "PX", "50")

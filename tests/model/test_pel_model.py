@@ -173,7 +173,7 @@ class PelAgainstSortedDict(RuleBasedStateMachine):
             self.set_time_of(entry, delivery_ms)
 
     @rule(steps=st.integers(0, 200))
-    def let_turns_begin_anew(self, steps: int) -> None:
+    def let_turns_restart_log(self, steps: int) -> None:
         self.turn = self.pel.turn = 2**32 - 1 - steps
 
     @rule(steps=st.integers(1, 200))

@@ -741,7 +741,7 @@ def test_switched_off_and_on_again_the_old_files_are_history(tmp_path: Path) -> 
     aof.close()
 
 
-def test_switched_off_while_a_child_writes_its_pid_is_told(tmp_path: Path) -> None:
+def test_switched_off_while_a_child_writes_its_pid_is_reported(tmp_path: Path) -> None:
     aof = open_aof(tmp_path, Store())
     aof.begin_rewrite()
     aof.rewrite_started(7)

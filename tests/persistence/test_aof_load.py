@@ -153,7 +153,7 @@ def test_commands_run_in_order_and_groups_whole(tmp_path: Path) -> None:
     assert store.applied == HEAD + GROUP[1:3] + commands("XADD s 7-1 f v")
 
 
-def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
+def test_progress_is_reported_in_bytes(tmp_path: Path) -> None:
     path = write(tmp_path, bytes_of(HEAD + [[b"SET", b"k", b"%d" % n] for n in range(5000)]))
     aof, store = make_aof(tmp_path), Store()
     steps = list(aof.load(store.apply, LoadOptions(), load_rdb=store.load_rdb(), databases=store.databases))

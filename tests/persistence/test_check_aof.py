@@ -140,7 +140,7 @@ def test_a_manifest_that_is_not_in_order(files: Path, text: bytes) -> None:
     assert check(files / "appendonly.aof.manifest").exit_code == 1
 
 
-def test_files_beside_the_manifest_are_told_of(files: Path) -> None:
+def test_files_beside_the_manifest_are_reported(files: Path) -> None:
     (files / "appendonly.aof.9.incr.aof").touch()
     assert "does not list appendonly.aof.9.incr.aof" in check(files / "appendonly.aof.manifest").output
 
@@ -168,7 +168,7 @@ def test_nothing_before_the_time_asked_for_changes_nothing(file: Callable[[bytes
     assert path.read_bytes() == STAMPED
 
 
-def test_a_manifest_is_told_from_a_log(files: Path, file: Callable[[bytes], Path]) -> None:
+def test_a_manifest_is_distinguished_from_a_log(files: Path, file: Callable[[bytes], Path]) -> None:
     assert is_manifest(str(files / "appendonly.aof.manifest"))
     assert not is_manifest(str(files / "appendonly.aof.1.incr.aof"))
     assert not is_manifest(str(file(b"#TS:1\r\n" + bytes_of(HEAD))))

@@ -102,7 +102,7 @@ def test_config_set_dir_is_refused_for_a_directory_in_use(new_streamd: StartServ
 
 
 @pytest.mark.parametrize("appendonly", ["no", "yes"])
-def test_a_server_whose_directory_is_gone_goes_on_and_may_move(
+def test_a_server_whose_directory_is_gone_continues_and_may_move(
     new_streamd: StartServer, tmp_path: Path, appendonly: str
 ) -> None:
     gone, other = tmp_path / "gone", tmp_path / "other"

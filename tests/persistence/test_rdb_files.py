@@ -180,7 +180,7 @@ def test_an_unknown_form_is_refused() -> None:
         RdbWriter(Memory(), WriteOptions(form="6.0"))
 
 
-def test_what_a_form_has_no_room_for_is_told() -> None:
+def test_what_a_form_has_no_room_for_is_reported() -> None:
     plain, full = Stream(), Stream(idmp_duration=7)
     full.iids_added = 1
     databases = [Database(0)]
@@ -397,7 +397,7 @@ def test_a_file_that_is_not_in_order_is_refused(name: str) -> None:
         load(REFUSED[name], LoadOptions(now_ms=NOW_MS, skip_unsupported=True))
 
 
-def test_the_file_and_the_place_are_told() -> None:
+def test_the_file_and_the_place_are_notified() -> None:
     data = bytearray(save(make_databases()))
     data[-1] ^= 1
     with pytest.raises(CorruptFileError) as caught:

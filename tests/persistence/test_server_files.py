@@ -98,7 +98,7 @@ def test_the_end_saves_when_there_are_save_points(new_streamd: StartServer) -> N
 
 
 @pytest.mark.parametrize(("how", "is_saved"), [("", False), ("SAVE", True), ("NOSAVE", False)])
-def test_shutdown_saves_as_it_is_told(new_streamd: StartServer, how: str, is_saved: bool) -> None:
+def test_shutdown_saves_as_requested(new_streamd: StartServer, how: str, is_saved: bool) -> None:
     server = new_streamd()
     with server.connect() as wire:
         wire.call("SET", "k", "v")
@@ -172,7 +172,7 @@ def test_writes_are_refused_while_snapshots_fail_and_taken_again_when_they_do_no
     assert not list(server.folder.glob("temp-*"))
 
 
-def test_a_server_that_cannot_save_goes_on_unless_it_is_forced(new_streamd: StartServer) -> None:
+def test_a_server_that_cannot_save_continues_unless_it_is_forced(new_streamd: StartServer) -> None:
     server = new_streamd(save="3600 1")
     (server.folder / "dump.rdb").mkdir()
     with server.connect() as wire:
@@ -216,7 +216,7 @@ def test_a_damaged_snapshot_refuses_the_start(new_streamd: StartServer) -> None:
 # --- While it loads ---------------------------------------------------------------------------------------------------
 
 
-def test_clients_are_told_that_the_data_is_being_loaded(new_streamd: StartServer) -> None:
+def test_clients_are_notified_that_the_data_is_being_loaded(new_streamd: StartServer) -> None:
     server = new_streamd()
     with server.connect() as wire:
         wire.call("DEBUG", "POPULATE", 1_000_000)
@@ -249,7 +249,7 @@ def test_clients_are_told_that_the_data_is_being_loaded(new_streamd: StartServer
         process.wait()
 
 
-def test_nobody_is_told_that_keys_are_missing_when_the_files_cannot_be_read(new_streamd: StartServer) -> None:
+def test_no_client_learns_that_keys_are_missing_when_the_files_cannot_be_read(new_streamd: StartServer) -> None:
     server = new_streamd()
     with server.connect() as wire:
         wire.call("DEBUG", "POPULATE", 200_000)

@@ -61,7 +61,7 @@ def group_of(connection: Connection, stream: str, group: str, **options: Any) ->
 
 
 @ON_BOTH
-def test_lag_is_told_in_entries_and_in_seconds(store: redis.Redis, connection: Connection) -> None:
+def test_lag_is_reported_in_entries_and_in_seconds(store: redis.Redis, connection: Connection) -> None:
     now = int(store.time()[0] * 1000)
     fill(store, "s", [f"{now - 60_000 + 10_000 * at}-0" for at in range(6)])
     store.xgroup_create("s", "g", "0")

@@ -138,7 +138,7 @@ def check_nothing_needed_is_gone(store: redis.Redis, traffic: Traffic) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_killed_at_any_step_is_mended_by_the_next(
+def test_a_run_killed_at_any_step_is_repaired_by_the_next(
     step: str, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     with traffic(store) as produced:
@@ -357,7 +357,7 @@ class FullDisk(Disk):
 
 
 @pytest.mark.parametrize("operation", ["write_new", "publish", "rename", "sync_directory", "sync_file", "remove_tree"])
-def test_a_disk_that_fails_is_told_and_the_next_run_mends_it(
+def test_a_disk_that_fails_is_reported_and_the_next_run_recovers(
     operation: str, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     produced = fill(store, 50)
@@ -404,7 +404,7 @@ class EndingDisk(Disk):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("error", [Killed("at an operation"), OSError(5, "Input/output error")], ids=["kill", "fault"])
-def test_a_run_that_ends_at_any_use_of_the_disk_is_mended(
+def test_a_run_that_ends_at_any_use_of_the_disk_is_repaired(
     error: BaseException, is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     """Everything that a run does is in these: it archives, trims, merges, and writes a checkpoint."""
@@ -607,7 +607,7 @@ def test_a_long_read_follows_any_number_of_replacements(
     assert found == [each for each in produced if each not in produced[5::4]]
 
 
-def test_a_checkpoint_removed_while_it_is_looked_for_is_told_as_what_it_is(
+def test_a_checkpoint_removed_while_it_is_looked_for_is_reported_as_what_it_is(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     archive_in_steps(store, tmp_path, source_options, 4, checkpoint_every=2)
@@ -628,7 +628,7 @@ def test_a_damaged_file_is_not_merged(store: redis.Redis, source_options: Option
     assert verify_archive(Layout(tmp_path), KEY).is_whole
 
 
-def test_a_rewrite_that_misses_an_entry_is_told_as_one(
+def test_a_rewrite_that_misses_an_entry_is_reported_as_one(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     archive_in_steps(store, tmp_path, source_options, 2)
@@ -792,7 +792,7 @@ def archive_once_killed_before_commit(store: redis.Redis, path: Path, options: O
         archive_once(path, options, hook=kill_at("moved"), hot_window_ms=-(2**50))
 
 
-def test_a_deletion_of_a_stream_made_anew_touches_nothing(
+def test_a_deletion_of_a_stream_recreated_touches_nothing(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     produced = fill(store, 100)
@@ -816,7 +816,7 @@ def test_a_deletion_of_a_stream_made_anew_touches_nothing(
     assert_whole(tmp_path, source_options, produced[1:])
 
 
-def test_a_run_over_a_stream_made_anew_removes_nothing(
+def test_a_run_over_a_stream_recreated_removes_nothing(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     fill(store, 100)
@@ -1018,7 +1018,7 @@ def test_a_lease_holds_trimming_back_until_it_is_given_back(
 
 
 @ON_BOTH
-def test_a_stream_made_anew_is_refused(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+def test_a_stream_recreated_is_refused(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     fill(store, 10)
     archive_once(tmp_path, source_options, trim=False)
     store.delete(KEY)
@@ -1030,7 +1030,7 @@ def test_a_stream_made_anew_is_refused(store: redis.Redis, source_options: Optio
 
 
 @ON_BOTH
-def test_entries_trimmed_by_others_before_they_were_archived_are_told(
+def test_entries_trimmed_by_others_before_they_were_archived_are_notified(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     fill(store, 10)
@@ -1253,7 +1253,7 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     assert "is not an archive" in refused.stderr
 
 
-def test_the_command_deletes_what_it_is_told_to(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+def test_the_command_deletes_what_was_asked_for(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced = fill(store, 100)
     archive_once(tmp_path, source_options)
     words = ["archive", "delete", str(tmp_path), KEY, "-p", source_options["port"]]

@@ -225,7 +225,7 @@ def test_a_range_comes_whole_in_small_pieces(server: Server, store: redis.Redis)
 
 
 @ON_BOTH
-def test_reading_goes_on_when_the_connection_breaks(server: Server, store: redis.Redis) -> None:
+def test_reading_continues_when_the_connection_breaks(server: Server, store: redis.Redis) -> None:
     fill(store, 300)
     found = []
     for batch in read_range(options_of(server), decoder(), b"s", MIN_ID, MAX_ID, fetch_size=20, batch_rows=20):

@@ -196,7 +196,7 @@ def test_a_lease_keeps_what_a_read_has_planned(store: redis.Redis, source_option
     assert ids_of(tmp_path, source_options) == produced
 
 
-def test_without_a_lease_a_trim_is_told(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+def test_without_a_lease_a_trim_is_reported(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     fill(store, 500)
     Layout(tmp_path).create(Disk())
     source = source_of(tmp_path, source_options, archiveLease="0")
@@ -222,7 +222,7 @@ Change = Callable[[redis.Redis, list[str]], object]
         (lambda store, ids: store.xadd(KEY, {"f": "v"}), None),
     ],
 )
-def test_what_others_do_to_the_stream_is_told(
+def test_what_others_do_to_the_stream_is_reported(
     change: Change, said: str | None, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     produced = fill(store, 100)
@@ -237,7 +237,7 @@ def test_what_others_do_to_the_stream_is_told(
             read_all(source, parts)
 
 
-def test_a_stream_that_another_archive_trims_is_told(
+def test_a_stream_that_another_archive_trims_is_reported(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     fill(store, 100)

@@ -456,7 +456,7 @@ def test_a_new_stream_remembers_as_much_as_it_can(idmp_store):
     assert idmp_store.xinfo_groups("s") == []
 
 
-def test_a_stream_that_remembers_nothing_yet_is_told_to(idmp_store):
+def test_a_stream_that_remembers_nothing_yet_is_configured(idmp_store):
     idmp_store.xadd("s", {"n": 99})
     plan = plan_for(idmp_store.own_port, idempotencyduration="1h", idempotencymaxsize="500", **MODES["key"])
     write_rows(plan, TASK, record_batches(10))

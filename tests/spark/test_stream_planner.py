@@ -307,7 +307,7 @@ def test_a_user_who_may_not_ask_for_cuts_reads_all_the_same(
     assert found == ids
 
 
-def test_each_limit_is_told_to_spark(source_options: Options) -> None:
+def test_each_limit_is_reported_to_spark(source_options: Options) -> None:
     def limit(**more: str) -> ReadLimit:
         options = SourceOptions.parse({**source_options, "stream": "s", **more})
         return StreamdStreamReader(DEFAULT_SCHEMA, options).getDefaultReadLimit()
@@ -493,7 +493,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("lose", LOSSES)
-def test_loss_is_told(store: redis.Redis, source_options: Options, lose: Any, is_restarted: bool) -> None:
+def test_loss_is_reported(store: redis.Redis, source_options: Options, lose: Any, is_restarted: bool) -> None:
     text, left = LOSSES[lose]
     fill(store, "s", 1, 5)
     query = Query(source_options, stream="s")
@@ -509,7 +509,7 @@ def test_loss_is_told(store: redis.Redis, source_options: Options, lose: Any, is
     assert careless.restarted(failOnDataLoss="true").ids() == []
 
 
-def test_a_trimmed_backlog_is_told(store: redis.Redis, source_options: Options) -> None:
+def test_a_trimmed_backlog_is_reported(store: redis.Redis, source_options: Options) -> None:
     fill(store, "s", 1, 50)
     query = Query(source_options, stream="s", maxEntriesPerTrigger="10")
     assert len(query.ids()) == 10
@@ -556,7 +556,7 @@ def test_a_loss_of_an_idle_stream_among_many_is_seen(store: redis.Redis, source_
         query.poll()
 
 
-def test_entries_trimmed_between_plan_and_read_are_told(store: redis.Redis, source_options: Options) -> None:
+def test_entries_trimmed_between_plan_and_read_are_notified(store: redis.Redis, source_options: Options) -> None:
     fill(store, "s", 1, 50)
     query = Query(source_options, stream="s", maxRecordsPerPartition="10")
     end = query.poll()
@@ -576,7 +576,7 @@ def test_entries_deleted_between_plan_and_read_are_no_loss(store: redis.Redis, s
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_stream_deleted_between_plan_and_read_is_told(
+def test_a_stream_deleted_between_plan_and_read_is_reported(
     store: redis.Redis, source_options: Options, is_new: bool
 ) -> None:
     fill(store, "s", 1, 50)
@@ -672,7 +672,7 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("limits", [{}, {"maxEntriesPerTrigger": "9"}, {"maxBytesPerTrigger": "500"}])
-def test_every_entry_is_read_once_or_its_loss_is_told(
+def test_every_entry_is_read_once_or_its_loss_is_reported(
     store: redis.Redis, source_options: Options, limits: Options, seed: int
 ) -> None:
     query = Query(source_options, streams="a,b", **limits)

@@ -92,7 +92,7 @@ class Producer:
 
 
 @ON_BOTH
-def test_a_query_goes_on_from_its_checkpoint(
+def test_a_query_continues_from_its_checkpoint(
     spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     entries = fill(store, "a", 2500) + fill(store, "b", 300)

@@ -490,7 +490,7 @@ def test_comments_are_not_in_the_file_that_is_saved(tmp_path: Path) -> None:
     assert path.read_bytes() == saved.replace(b"payload reset", b"payload ~x reset", 1), "a line follows its user"
 
 
-def test_all_that_is_wrong_in_a_file_is_told_at_once() -> None:
+def test_all_that_is_wrong_in_a_file_is_reported_at_once() -> None:
     with pytest.raises(AclError) as caught:
         read(b"user a foo bar +nosuch\nx\nuser a on\nuser b (x\nuser \tc on\n")
     assert str(caught.value) == (

@@ -77,7 +77,7 @@ def test_a_reader_holds_what_is_above_its_boundary() -> None:
     assert trim_limit(pack_id(80, 0), leased=pack_id(40, 0)) == pack_id(40, 0)
 
 
-def test_holders_are_told_with_what_they_still_need() -> None:
+def test_holders_are_notified_with_what_they_still_need() -> None:
     groups = [group(80, name="done"), group(30, name="slow")]
     assert holders(groups, pack_id(80, 0)) == {"slow": "30-0"}
 
@@ -95,7 +95,7 @@ def test_the_stream_that_was_archived_is_taken() -> None:
 @pytest.mark.parametrize(
     "found", [None, state(last=pack_id(70, 0)), state(last=pack_id(94, 0)), state(added=39)], ids=str
 )
-def test_a_stream_made_anew_is_refused(found: StreamState | None) -> None:
+def test_a_stream_recreated_is_refused(found: StreamState | None) -> None:
     with pytest.raises(IncarnationError):
         check(found, last_manifest())
     with pytest.raises(IncarnationError):
@@ -106,7 +106,7 @@ def test_a_server_that_does_not_count_entries_is_taken() -> None:
     check(state(added=None, deleted=None), last_manifest(added=None))
 
 
-def test_entries_trimmed_before_they_were_archived_are_told() -> None:
+def test_entries_trimmed_before_they_were_archived_are_notified() -> None:
     with pytest.raises(DataLossError, match="90-0"):
         check(state(), last_manifest(), there=False)
     check(state(), last_manifest(), there=False, gaps=True)

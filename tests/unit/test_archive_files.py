@@ -136,14 +136,14 @@ def test_entries_that_are_gone_since_are_counted(ours: str, theirs: str, gone: i
     ("ours", "theirs"), [("1 2 4", "1 2 3 4"), ("1 2", "1 2 3"), ("", "1"), ("2", "1"), ("2 3", "1 2")]
 )
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_an_entry_that_was_not_written_is_told(ours: str, theirs: str, size: int) -> None:
+def test_an_entry_that_was_not_written_is_reported(ours: str, theirs: str, size: int) -> None:
     with pytest.raises(VerifyError, match="is on the server, but not in what was written"):
         count_gone(some(ours, 3), some(theirs, size))
     with pytest.raises(VerifyError, match="is elsewhere, but not in what was written"):
         count_gone(some(ours, 3), some(theirs, size), "elsewhere")
 
 
-def test_other_fields_are_told() -> None:
+def test_other_fields_are_notified() -> None:
     with pytest.raises(VerifyError, match="fields"):
         count_gone(some("1 2 3"), some("1 2 3", value=b"w"))
 
@@ -153,6 +153,6 @@ def test_ids_are_read_as_numbers_not_as_texts() -> None:
     assert first_disorder(batch_of([("9-0", [(b"f", b"v")]), ("10-0", [(b"f", b"v")])])) is None
 
 
-def test_errors_of_the_system_are_told_in_one_line() -> None:
+def test_errors_of_the_system_are_notified_in_one_line() -> None:
     with pytest.raises(click.ClickException, match="No space left on device"), errors_in_one_line():
         raise OSError(28, "No space left on device")

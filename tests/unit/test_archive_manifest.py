@@ -122,7 +122,7 @@ def test_a_file_system_without_links_has_commits_too(layout: Layout) -> None:
         log.commit(second, pending, disk)
 
 
-def test_a_manifest_that_is_missing_is_told(layout: Layout) -> None:
+def test_a_manifest_that_is_missing_is_reported(layout: Layout) -> None:
     log = ManifestLog(layout, KEY)
     for made in (manifest(), manifest(2, A, B), manifest(3, B, C)):
         commit(log, made)
@@ -164,7 +164,7 @@ def test_garbage_is_no_manifest(layout: Layout, data: bytes) -> None:
         ManifestLog.read(layout, KEY)
 
 
-def test_every_cut_of_a_manifest_is_told(layout: Layout) -> None:
+def test_every_cut_of_a_manifest_is_reported(layout: Layout) -> None:
     log = ManifestLog(layout, KEY)
     commit(log, manifest())
     whole = log.path(1).read_bytes().rstrip()
@@ -294,7 +294,7 @@ def test_a_checkpoint_remembers_replaced_files_that_still_lie_there(layout: Layo
     assert (found.files, found.replaced) == ([new], {"data/1.parquet": 3000})
 
 
-def test_every_cut_of_a_checkpoint_is_told(layout: Layout) -> None:
+def test_every_cut_of_a_checkpoint_is_reported(layout: Layout) -> None:
     grown(layout, 5)
     (path,) = layout.manifests(KEY).glob("*.checkpoint")
     whole = path.read_bytes().rstrip()

@@ -160,7 +160,7 @@ def test_the_first_error_reply_ends_a_run(server: Server) -> None:
         run_loop(socks, requests, depth=3)
 
 
-def test_a_connection_that_the_server_closes_is_told(server: Server) -> None:
+def test_a_connection_that_the_server_closes_is_reported(server: Server) -> None:
     with open_connections(server.port) as socks, pytest.raises(ConnectionError):
         run_loop(socks, Requests([make_request("QUIT")]), 2)
 
@@ -377,7 +377,7 @@ def test_all_scripts_together_write_a_page(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "streamd 0." in page
 
 
-def test_a_script_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_script_that_is_not_there_is_reported_before_anything_runs(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         run_all, ["--scripts", "append,no_such", "--servers", "streamd", "--out", str(tmp_path / "out")]
     )

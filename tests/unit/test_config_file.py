@@ -120,7 +120,7 @@ def test_backups_and_the_append_only_file_need_directories_of_their_own() -> Non
         Config.for_embedding(settings)
 
 
-def test_the_error_is_told_in_three_lines() -> None:
+def test_the_error_is_reported_in_three_lines() -> None:
     with pytest.raises(ConfigError) as caught:
         load("port 7000\nhz ten")
     assert fatal_text(caught.value) == (

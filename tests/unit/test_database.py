@@ -303,7 +303,7 @@ def test_a_string_too_long_for_its_key_stays_raw_under_a_shorter_one(db: Databas
 # --- Clients that wait -----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_told_when_a_key_expires(db: Database) -> None:
+def test_who_waits_is_reported_when_a_key_expires(db: Database) -> None:
     db.waiters = {b"a": object(), b"b": object()}
     for name in (b"a", b"b", b"c"):
         db.add(name, b"")

@@ -57,7 +57,7 @@ def test_a_step_that_fails_leaves_the_old_file_alone(path: Path, step: str) -> N
     assert os.listdir(path.parent) == ["some.conf"]
 
 
-def test_a_directory_that_cannot_be_synced_is_told_though_the_file_is_in_place(path: Path) -> None:
+def test_a_directory_that_cannot_be_synced_is_reported_though_the_file_is_in_place(path: Path) -> None:
     disk = FailingDisk()
     disk.fail("sync_directory")
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):

@@ -106,7 +106,7 @@ def test_what_set_does_with_its_key() -> None:
         assert SetOptions.key_flags([b"SET", b"k", b"v", *words(text)]) == want
 
 
-def test_set_takes_the_expiry_away_unless_told(ctx: HandlerContext) -> None:
+def test_set_removes_the_expiry_by_default(ctx: HandlerContext) -> None:
     run(ctx, "SET", "k", "v", "EX", 10)
     run(ctx, "SET", "k", "w", "KEEPTTL")
     assert run(ctx, "PTTL", "k") == 10_000

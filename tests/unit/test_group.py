@@ -188,7 +188,7 @@ def test_claiming_moves_what_is_idle_and_forgets_what_was_deleted() -> None:
         ((MAX, MAX), -1, "", (-1, None)),
     ],
 )
-def test_entries_read_and_lag_are_told_as_redis_tells_them(
+def test_entries_read_and_lag_are_notified_as_redis_tells_them(
     start: ID, entries_read: int, actions: str, want: tuple[int, int | None]
 ) -> None:
     stream = make_stream(1, 2, 3, 4, 5)
@@ -316,7 +316,7 @@ def test_consumers_come_and_go(ctx: HandlerContext) -> None:
     check(ctx)
 
 
-def test_destroying_a_group_is_told_once(ctx: HandlerContext) -> None:
+def test_destroying_a_group_is_reported_once(ctx: HandlerContext) -> None:
     assert [run(ctx, "XGROUP", "DESTROY", "s", "g") for _ in range(2)] == [1, 0]
 
 
@@ -456,7 +456,7 @@ def test_a_delivery_at_the_same_time_moves_an_entry_behind_the_others(ctx: Handl
     assert [row[0] for row in read(ctx, "b", "CLAIM", 0)] == ids((3, 4, 5, 1, 2))
 
 
-def test_entries_delivered_anew_at_the_same_time_move_behind_the_others(ctx: HandlerContext) -> None:
+def test_entries_delivered_again_at_the_same_time_move_behind_the_others(ctx: HandlerContext) -> None:
     read(ctx, "a")
     run(ctx, "XCLAIM", "s", "g", "a", 0, "3-1", "1-1")
     run(ctx, "XGROUP", "SETID", "s", "g", "3-1")

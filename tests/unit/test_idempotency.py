@@ -49,7 +49,7 @@ def test_expiry_is_by_the_time_of_the_entry(registry: IdempotencyRegistry) -> No
     assert (tracked.producer_count, tracked.iid_count) == (0, 0)
 
 
-def test_expiry_goes_on_after_iids_made_room(registry: IdempotencyRegistry) -> None:
+def test_expiry_continues_after_iids_made_room(registry: IdempotencyRegistry) -> None:
     tracked = Idempotency(registry, 1, 2)
     for ms in range(10):
         tracked.record(b"p", b"%d" % ms, (ms, 0))

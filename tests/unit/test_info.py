@@ -234,7 +234,7 @@ def test_nothing_is_divided_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["used_memory_dataset_perc"] == "0.00%"
 
 
-def test_memory_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_reported_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_proc(*args: object) -> None:
         raise FileNotFoundError
 

@@ -63,7 +63,7 @@ def test_a_figure_may_differ_by_the_tolerance(measured: float, is_slower: bool, 
     assert (figure.is_slower, figure.is_outdated) == (is_slower, is_outdated)
 
 
-def test_an_operation_without_a_committed_figure_is_told_of_but_does_not_fail() -> None:
+def test_an_operation_without_a_committed_figure_is_reported_but_does_not_fail() -> None:
     (figure,) = compare({}, {NAME: 1000}, 0.03)
     assert figure.is_outdated
     assert not figure.is_slower
@@ -78,7 +78,7 @@ def test_the_nearest_environment_is_compared_with() -> None:
     assert differing(near, ours) == ["python"]
 
 
-def test_another_environment_is_told_loudly() -> None:
+def test_another_environment_is_reported_loudly() -> None:
     said = instructions.warn_of_roughness(["uvloop", "python"])
     assert "WARNING: NO FIGURES FOR THIS ENVIRONMENT" in said
     assert "python, uvloop" in said

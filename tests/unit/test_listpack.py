@@ -137,7 +137,7 @@ def test_elements_come_back_from_both_ends(texts: list[bytes]) -> None:
 
 
 @given(TEXTS, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.data())
-def test_an_integer_replaced_gives_the_listpack_written_anew(
+def test_an_integer_replaced_gives_the_listpack_written_again(
     texts: list[bytes], old: int, new: int, data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(texts)))

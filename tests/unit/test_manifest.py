@@ -125,7 +125,7 @@ def test_a_failed_replacement_leaves_the_old_one(tmp_path: Path, operation: str)
     assert file.load() == Manifest(BASE)
 
 
-def test_a_directory_that_cannot_be_synced_is_told_apart(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_synced_is_distinguished(tmp_path: Path) -> None:
     disk = FailingDisk()
     file = ManifestFile(str(tmp_path), "a", disk)
     disk.fail("sync_directory")

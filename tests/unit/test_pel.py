@@ -79,7 +79,7 @@ def test_of_one_delivery_time_that_comes_first_which_got_it_first() -> None:
     pel.check_invariants()
 
 
-def test_turns_that_begin_anew_lose_no_record() -> None:
+def test_turns_that_restart_log_lose_no_record() -> None:
     pel = PelProbe()
     pel.add_owner()
     pel.turn = 2**32 - 151
@@ -189,7 +189,7 @@ def test_holes_everywhere_do_not_keep_the_indexes_large() -> None:
     assert pel.memory < blocks * 1.02 + 1000 * 3 * 12
 
 
-def test_a_walk_goes_on_after_the_record_it_returned_is_removed() -> None:
+def test_a_walk_continues_after_the_record_it_returned_is_removed() -> None:
     pel = filled(1000)
     met = []
     for record in pel.walk():
@@ -199,7 +199,7 @@ def test_a_walk_goes_on_after_the_record_it_returned_is_removed() -> None:
     assert len(pel) == 0
 
 
-def test_a_walk_goes_on_at_what_follows_when_everything_around_it_goes() -> None:
+def test_a_walk_continues_at_what_follows_when_everything_around_it_goes() -> None:
     pel = filled(1000)
     walk = pel.walk()
     for _ in range(500):

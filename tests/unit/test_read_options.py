@@ -337,7 +337,7 @@ def test_ids_without_a_meaning_for_groups_are_explained(ctx: HandlerContext, spe
     )
 
 
-def test_a_missing_group_is_told_before_a_wrong_id(ctx: HandlerContext) -> None:
+def test_a_missing_group_is_reported_before_a_wrong_id(ctx: HandlerContext) -> None:
     assert str(run(ctx, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", "x")) == NO_GROUP
     add(ctx, 1)
     assert str(run(ctx, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", "x")) == NO_GROUP

@@ -93,13 +93,13 @@ def test_nothing_else_is_a_number(value: bytes) -> None:
     assert find_number(value) is None
 
 
-def test_a_duration_is_told_in_the_unit_that_suits_it() -> None:
+def test_a_duration_is_reported_in_the_unit_that_suits_it() -> None:
     assert [plots.duration(each) for each in (0, 0.02, 1.5, 90, 7200, 172_800, -5)] == [
         "0 ms", "20 ms", "1.5 s", "1.5 min", "2 h", "2 d", "-5 s",
     ]  # fmt: skip
 
 
-def test_a_moment_beyond_all_dates_is_told_as_a_number() -> None:
+def test_a_moment_beyond_all_dates_is_reported_as_a_number() -> None:
     assert plots.when(2**64 - 1) == f"{2**64 - 1} ms"
     assert plots.when(0, 86_400_000) == "1970-01-01"
     assert plots.when(1_714_564_800_123) == "12:00:00.123"
@@ -190,7 +190,7 @@ def test_throughput_follows_from_what_was_read_and_what_is_pending() -> None:
     assert found.processing_s == pytest.approx(15 * 2.0 / 30)
 
 
-def test_no_throughput_is_told_of_a_group_made_anew_or_never_counted() -> None:
+def test_no_throughput_is_reported_a_group_recreated_or_never_counted() -> None:
     assert throughput_between(make_lag(), make_lag(observed_ms=12_000, entries_read=1)) == []
     assert throughput_between(make_lag(entries_read=None), make_lag(observed_ms=12_000)) == []
     assert throughput_between(make_lag(), make_lag(observed_ms=9_999)) == []

@@ -429,7 +429,7 @@ def test_settings_back_at_their_default_lose_their_line_or_say_so(file: Path) ->
     assert not any(line.startswith("requirepass") for line in lines)
 
 
-def test_a_file_that_is_gone_is_written_anew(file: Path) -> None:
+def test_a_file_that_is_gone_is_written_again(file: Path) -> None:
     config = load(file)
     file.unlink()
     config.rewrite()

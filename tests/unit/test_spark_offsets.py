@@ -109,7 +109,7 @@ def test_the_counter_at_a_position_is_what_the_batch_leaves() -> None:
     assert (made.read, made.added, made.next) == (5, 10, 6)
 
 
-def test_the_counter_goes_on_from_the_last_batch() -> None:
+def test_the_counter_continues_from_the_last_batch() -> None:
     # Entries below the old position are still there: only the last batch's counter helps.
     before = Position(at=5, last=10, added=10, read=5, next=6)
     assert inside_stream(before, info(10, 1, 10, 10), 7, 8, ((6, 2),)).read == 7

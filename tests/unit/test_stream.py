@@ -295,7 +295,7 @@ def test_ends_and_counters_follow_deletions() -> None:
     assert (len(stream), stream.entries_added, stream.node_count, stream.radix_tree_nodes) == (0, 5, 0, 1)
 
 
-def test_an_empty_stream_goes_on() -> None:
+def test_an_empty_stream_continues() -> None:
     stream = numbered(1)
     stream.delete((1, 1))
     stream.append([(b"f", b"v")], (2, 1))
@@ -307,7 +307,7 @@ def test_an_empty_stream_goes_on() -> None:
 
 
 @pytest.mark.parametrize("length", range(9))
-def test_an_exact_trim_leaves_what_it_is_told(length: int) -> None:
+def test_an_exact_trim_leaves_what_was_asked_for(length: int) -> None:
     stream = numbered(*range(1, 9))
     assert stream.trim(max_length=length) == 8 - length
     assert ids(stream) == [*range(1, 9)][8 - length :]

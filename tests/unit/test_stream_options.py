@@ -226,7 +226,7 @@ def test_settings_of_now_decide_when_a_node_is_full(ctx: HandlerContext) -> None
     assert stream_at(ctx).node_count == 3
 
 
-def test_changes_are_counted_and_waiters_told(ctx: HandlerContext) -> None:
+def test_changes_are_counted_and_waiters_notified(ctx: HandlerContext) -> None:
     ctx.db.waiters[b"s"] = object()
     add(ctx, 1, 2, 3)
     assert ctx.dirty == 3

@@ -385,15 +385,15 @@ def xnack(Context ctx not None, list args not None):
     cdef StreamID *ids
     cdef Py_ssize_t i
     cdef int64_t given_back = 0
-    cdef bint is_told
+    cdef bint is_propagated
     if group is None:
         no_such_key_or_group(<bytes>args[1], <bytes>args[2])
     parse_nack(args, &options)
     room = require_ids(args, options.first_id, options.id_count)
     ids = ids_in(room)
     # Who reads files for releases that have XNACK gets the request; others get what they know.
-    is_told = ctx.is_propagating and not ctx.has_xnack
-    if is_told:
+    is_propagated = ctx.is_propagating and not ctx.has_xnack
+    if is_propagated:
         hold_effects(ctx)
     for i in range(options.id_count):
         record = pel_find(&group.pel, ids[i])
@@ -401,7 +401,7 @@ def xnack(Context ctx not None, list args not None):
             continue
         group.give_back(ids[i], count_after(&options, 0 if record is NULL else record.delivery_count))
         given_back += 1
-        if is_told:
+        if is_propagated:
             propagate_unowned(ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]))
     if given_back:
         ctx.dirty += <uint64_t>given_back
@@ -642,7 +642,7 @@ def xclaim(Context ctx not None, list args not None):
     opened = reply.open_array(n)
     finder_init(&finder)
     for i in range(n):
-        outcome = claim_and_tell(
+        outcome = claim_and_propagate(
             ctx, <bytes>args[1], group, pel_find(&group.pel, ids[i]), ids[i], <bytes>args[5 + i],
             find_entry(&finder, stream, ids[i]), consumer, &rule
         )
@@ -660,7 +660,7 @@ def xclaim(Context ctx not None, list args not None):
         propagate_consumer(ctx, <bytes>args[1], group, consumer)
 
 
-cdef int claim_and_tell(
+cdef int claim_and_propagate(
     Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bytes id_given, bint exists,
     Consumer consumer, const ClaimRule *rule,
 ) except -1:
@@ -669,10 +669,10 @@ cdef int claim_and_tell(
     id_given  the ID as the request has it, which goes on like that; None: the request has it not
     """
     cdef Consumer owner = None
-    cdef PelRecord told
+    cdef PelRecord found
     cdef int outcome
     if record is not NULL and not exists and ctx.is_propagating:
-        told = record[0]
+        found = record[0]
         if record.owner != NO_OWNER:
             owner = group.consumer_by_number(record.owner)
     outcome = claim_one(group, record, id, exists, consumer, rule)
@@ -681,13 +681,13 @@ cdef int claim_and_tell(
         if ctx.is_propagating:
             if outcome == CLAIM_MOVED:
                 owner = consumer
-                told = pel_find(&group.pel, id)[0]
+                found = pel_find(&group.pel, id)[0]
             if owner is None:
                 ctx.effects.append([b"XACK", stream_key, group.name, id_text(id)])
                 return outcome
             propagate_pending(
                 ctx, stream_key, group, owner.name, id_text(id) if id_given is None else id_given,
-                b"%d" % told.delivery_ms, told.delivery_count, id_text(group.last_id)
+                b"%d" % found.delivery_ms, found.delivery_count, id_text(group.last_id)
             )
     return outcome
 
@@ -789,7 +789,7 @@ cdef int reply_autoclaimed(
     while record is not NULL and left > 0 and attempts > 0:
         attempts -= 1
         id = record.id
-        outcome = claim_and_tell(
+        outcome = claim_and_propagate(
             ctx, stream_key, group, record, id, None, find_entry(&finder, stream, id), consumer, rule
         )
         if outcome == CLAIM_MOVED:
