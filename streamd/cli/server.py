@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from streamd import REDIS_VERSION, __version__
 from streamd.core import log as server_log
 from streamd.errors import ConfigError
+from streamd.serve import launch  # before any configuration is read: capabilities declare what it may say
 from streamd.serve.limits import RESERVED_FILES, allow_clients
 from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text
 
@@ -91,9 +92,7 @@ def run(config: Config) -> int:
     }
     for name in config.without_effect():
         log.warning("The setting %s has no effect yet", name)
-    from streamd.serve.launch import run as run_server
-
-    return run_server(config)
+    return launch.run(config)
 
 
 def open_files(config: Config) -> None:

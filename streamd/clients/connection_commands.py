@@ -531,8 +531,8 @@ def client_kill(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _unblock(ctx: ServerContext, client: Client, error: str | None) -> bool:
-    """End a client's wait for keys, with the null array or an error; False when it does not wait for any."""
-    if client.blocked is None or not client.blocked.request.keys:
+    """End a client's wait for keys, with the null array or an error; False when it does not wait, or must not be woken."""
+    if client.blocked is None or not client.blocked.request.can_unblock:
         return False
     if error is None:
         ctx.get(Host).blocked.time_out(client.blocked)

@@ -15,6 +15,7 @@ cdef class BlockRequest:
     cdef readonly bytes group
     cdef readonly long long ready_at_ms
     cdef readonly bytes timeout_reply
+    cdef readonly bint can_unblock
 
 
 cdef class Context:

@@ -25,6 +25,8 @@ class BlockRequest:
     def ready_at_ms(self) -> int: ...
     @property
     def timeout_reply(self) -> bytes | None: ...
+    @property
+    def can_unblock(self) -> bool: ...
     def __new__(
         cls,
         keys: list[bytes],
@@ -33,6 +35,7 @@ class BlockRequest:
         group: bytes | None = None,
         ready_at_ms: int = -1,
         timeout_reply: bytes | None = None,
+        can_unblock: bool = True,
     ) -> Self: ...
 
 @disjoint_base

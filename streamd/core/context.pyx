@@ -25,16 +25,18 @@ cdef class BlockRequest:
                  every reader without a group
     ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
     timeout_reply  what is answered, encoded, when the time is over; None: the null array
+    can_unblock  whether CLIENT UNBLOCK ends the wait
     """
 
     def __cinit__(self, list keys not None, list args not None, long long timeout_ms, bytes group=None,
-                  long long ready_at_ms=-1, bytes timeout_reply=None):
+                  long long ready_at_ms=-1, bytes timeout_reply=None, bint can_unblock=True):
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms
         self.group = group
         self.ready_at_ms = ready_at_ms
         self.timeout_reply = timeout_reply
+        self.can_unblock = can_unblock
 
 
 cdef class Context:

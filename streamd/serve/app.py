@@ -37,7 +37,7 @@ from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
 from streamd.serve.collector import Collector
-from streamd.serve.families import renamed_table
+from streamd.serve.families import load_all, renamed_table
 from streamd.serve.listeners import Listeners
 from streamd.serve.listening import ListenError
 from streamd.serve.process import Process
@@ -46,6 +46,8 @@ from streamd.users.acl import Acl
 
 if TYPE_CHECKING:
     from streamd.settings.config import Config
+
+load_all()
 
 __all__ = ["CAPABILITIES", "ListenError", "Server"]
 

@@ -39,11 +39,9 @@ def renamed_table(config: Config) -> CommandTable:
     return commands
 
 
-@directive("rename-command")
+@directive("rename-command", words=2)
 def rename_command(config: Config, args: list[str]) -> None:
     """Remember a renaming, after it was tried. A command of Redis that is not here is renamed already."""
-    if len(args) != 2:
-        raise ConfigError("rename-command", "wrong number of arguments")
     old, new = args
     if old.lower() in FOREIGN_COMMANDS:
         return

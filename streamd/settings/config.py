@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from streamd import REDIS_VERSION
 from streamd.disk import replace_file
@@ -39,15 +39,31 @@ CODEC = ("utf-8", "surrogateescape")
 """How bytes become text and text the same bytes again."""
 
 
-DIRECTIVES: dict[str, Callable[[Config, list[str]], None]] = {}
-"""Lines of a file that are no settings, by their first word: what reads them, given the words behind it."""
+class Directive(NamedTuple):
+    """Lines of a configuration file that are no settings.
+
+    read   is called with the configuration and the words behind the name; raises ConfigError
+    words  how many there must be; None: one or more
+    """
+
+    read: Callable[[Config, list[str]], None]
+    words: int | None
+
+    def fits(self, args: list[str]) -> bool:
+        return bool(args) if self.words is None else len(args) == self.words
 
 
-def directive(name: str) -> Callable[[Callable[[Config, list[str]], None]], Callable[[Config, list[str]], None]]:
-    """Declare what reads the lines of a file that begin with a word; it raises ConfigError."""
+DIRECTIVES: dict[str, Directive] = {}
+"""By the word that the lines begin with."""
+
+
+def directive(
+    name: str, words: int | None = None
+) -> Callable[[Callable[[Config, list[str]], None]], Callable[[Config, list[str]], None]]:
+    """Declare what reads the lines of a file that begin with a word; see Directive."""
 
     def declare(read: Callable[[Config, list[str]], None]) -> Callable[[Config, list[str]], None]:
-        DIRECTIVES[name] = read
+        DIRECTIVES[name] = Directive(read, words)
         return read
 
     return declare
@@ -435,8 +451,8 @@ class Reader:
             self._given.add(setting.name)
         elif name == "include" and len(args) == 1:
             self._include(args[0], depth)
-        elif name in DIRECTIVES and args:
-            DIRECTIVES[name](self._config, args)
+        elif name in DIRECTIVES and DIRECTIVES[name].fits(args):
+            DIRECTIVES[name].read(self._config, args)
         elif name == "loadmodule" and args:
             raise ConfigError(name, "this server does not load modules")
         elif not args:

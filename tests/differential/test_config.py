@@ -14,6 +14,7 @@ from support.servers import Server, find_oracle
 from support.tables import cases
 from support.wire import Reply
 
+import streamd.serve.app  # noqa: F401  (capabilities declare directives)
 from streamd.errors import ConfigError
 from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text
 

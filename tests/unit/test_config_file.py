@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import streamd.serve.app  # noqa: F401  (capabilities declare directives)
 from streamd.errors import ConfigError
 from streamd.settings.config import (
     Config,
