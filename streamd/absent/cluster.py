@@ -5,23 +5,14 @@ Clients and tools ask to learn just that. Behaviour: Redis 8.6 without cluster s
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from streamd.core.context import Context
 from streamd.core.spec import Arg, block, command, container, integer, multiple, oneof, optional, string, token
 from streamd.errors import CommandError
-from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["ReplyContext"]
-
-
-class ReplyContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def reply(self) -> ReplyWriter: ...
+__all__: list[str] = []
 
 
-def disabled(ctx: ReplyContext, args: list[bytes]) -> None:
+def disabled(ctx: Context, args: list[bytes]) -> None:
     raise CommandError("ERR This instance has cluster support disabled")
 
 

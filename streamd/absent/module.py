@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from streamd.core.dispatch import ServerContext
+from streamd.core.enabled import check_enabled
 from streamd.core.help import write_help
 from streamd.core.spec import block, command, container, multiple, optional, string
 from streamd.errors import CommandError
-from streamd.protocol.reply import ReplyWriter
-from streamd.serve.server_commands import Client, check_enabled
+from streamd.settings.config import Config
 
-__all__ = ["ModuleContext"]
+__all__: list[str] = []
 
 LOADING_FLAGS = "admin noscript no_async_loading"
-
-
-class Config(Protocol):
-    @property
-    def enable_module_command(self) -> str: ...
-
-
-class ModuleContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
 
 
 container("MODULE", group="server", since="4.0.0", summary="Holds the commands about modules.")
@@ -38,7 +21,7 @@ container("MODULE", group="server", since="4.0.0", summary="Holds the commands a
     "MODULE LIST", arity=2, group="server", flags="admin noscript", since="4.0.0", tips=("nondeterministic_output_order",),
     summary="Returns the modules: none.",
 )  # fmt: skip
-def module_list(ctx: ModuleContext, args: list[bytes]) -> None:
+def module_list(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.array(0)
 
 
@@ -46,8 +29,8 @@ def module_list(ctx: ModuleContext, args: list[bytes]) -> None:
     "MODULE LOAD", arity=-3, group="server", flags=LOADING_FLAGS, since="4.0.0",
     summary="Answers that the module cannot be loaded.", args=(string("path"), optional(multiple(string("arg")))),
 )  # fmt: skip
-def module_load(ctx: ModuleContext, args: list[bytes]) -> None:
-    check_enabled("MODULE", ctx.config.enable_module_command, ctx.client)
+def module_load(ctx: ServerContext, args: list[bytes]) -> None:
+    check_enabled("MODULE", ctx.get(Config).enable_module_command, ctx.client)
     raise CommandError("ERR Error loading the extension. Please check the server logs.")
 
 
@@ -60,7 +43,7 @@ def module_load(ctx: ModuleContext, args: list[bytes]) -> None:
         optional(multiple(string("args", "ARGS"))),
     ),
 )  # fmt: skip
-def module_loadex(ctx: ModuleContext, args: list[bytes]) -> None:
+def module_loadex(ctx: ServerContext, args: list[bytes]) -> None:
     module_load(ctx, args)
 
 
@@ -68,8 +51,8 @@ def module_loadex(ctx: ModuleContext, args: list[bytes]) -> None:
     "MODULE UNLOAD", arity=3, group="server", flags=LOADING_FLAGS, since="4.0.0",
     summary="Answers that there is no such module.", args=(string("name"),),
 )  # fmt: skip
-def module_unload(ctx: ModuleContext, args: list[bytes]) -> None:
-    check_enabled("MODULE", ctx.config.enable_module_command, ctx.client)
+def module_unload(ctx: ServerContext, args: list[bytes]) -> None:
+    check_enabled("MODULE", ctx.get(Config).enable_module_command, ctx.client)
     raise CommandError("ERR Error unloading module: no such module with that name")
 
 
@@ -77,7 +60,7 @@ def module_unload(ctx: ModuleContext, args: list[bytes]) -> None:
     "MODULE HELP", arity=2, group="server", flags="loading stale", since="5.0.0",
     summary="Lists the subcommands of MODULE.",
 )  # fmt: skip
-def module_help(ctx: ModuleContext, args: list[bytes]) -> None:
+def module_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

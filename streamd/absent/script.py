@@ -5,7 +5,7 @@ Behaviour: Redis 8.6 whose cache of scripts is empty, as seen on a running serve
 
 from __future__ import annotations
 
-from streamd.absent.cluster import ReplyContext
+from streamd.core.context import Context
 from streamd.core.help import write_help
 from streamd.core.spec import command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError
@@ -21,7 +21,7 @@ container("SCRIPT", group="scripting", since="2.6.0", summary="Holds the command
     tips=("request_policy:all_shards", "response_policy:agg_logical_and"),
     summary="Returns which scripts are known: none.", args=(multiple(string("sha1")),),
 )  # fmt: skip
-def script_exists(ctx: ReplyContext, args: list[bytes]) -> None:
+def script_exists(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.value([0] * (len(args) - 2))
 
 
@@ -31,7 +31,7 @@ def script_exists(ctx: ReplyContext, args: list[bytes]) -> None:
     summary="Forgets all scripts.", history=(("6.2.0", "`ASYNC` and `SYNC`."),),
     args=(optional(oneof("flush-type", token("ASYNC"), token("SYNC"), since="6.2.0")),),
 )  # fmt: skip
-def script_flush(ctx: ReplyContext, args: list[bytes]) -> None:
+def script_flush(ctx: Context, args: list[bytes]) -> None:
     if len(args) > 3 or (len(args) == 3 and args[2].upper() not in (b"SYNC", b"ASYNC")):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     ctx.reply.ok()
@@ -41,7 +41,7 @@ def script_flush(ctx: ReplyContext, args: list[bytes]) -> None:
     "SCRIPT KILL", arity=2, group="scripting", flags="noscript allow_busy", since="2.6.0",
     tips=("request_policy:all_shards", "response_policy:one_succeeded"), summary="Answers that no script runs.",
 )  # fmt: skip
-def script_kill(ctx: ReplyContext, args: list[bytes]) -> None:
+def script_kill(ctx: Context, args: list[bytes]) -> None:
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
@@ -49,7 +49,7 @@ def script_kill(ctx: ReplyContext, args: list[bytes]) -> None:
     "SCRIPT HELP", arity=2, group="scripting", flags="loading stale", since="5.0.0",
     summary="Lists the subcommands of SCRIPT.",
 )  # fmt: skip
-def script_help(ctx: ReplyContext, args: list[bytes]) -> None:
+def script_help(ctx: Context, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

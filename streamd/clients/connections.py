@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
@@ -43,6 +44,16 @@ class Connections(Capability):
         "clients": (
             Field("connected_clients", lambda self: len(self.host.clients)),
             Field("maxclients", lambda self: self.host.config.maxclients),
+            Field("blocked_clients", lambda self: len(self.host.blocked) + len(self.host.get(Pause))),
+            Field(
+                "clients_in_timeout_table",
+                lambda self: sum(each.deadline != float("inf") for each in self.host.blocked),
+            ),
+            Field("total_blocking_keys", lambda self: sum(len(db.waiters) for db in self.host.databases)),
+            Field(
+                "total_blocking_keys_on_nokey",
+                lambda self: sum(bool(queues.groups) for db in self.host.databases for queues in db.waiters.values()),
+            ),
         ),
         "stats": (
             Field("total_connections_received", lambda self: self.total),

@@ -4,14 +4,14 @@ from typing import Any, ClassVar
 from typing_extensions import disjoint_base
 
 from streamd.core.client import Client
-from streamd.core.info import Field
+from streamd.core.info import Field, Fields, Lines
 from streamd.core.route import Route
 
 __all__ = ["Capability"]
 
 @disjoint_base
 class Capability:
-    info: ClassVar[Mapping[str, Sequence[Field[Any]]]]
+    info: ClassVar[Mapping[str, Sequence[Field[Any] | Fields[Any] | Lines[Any]]]]
     refusal_rank: ClassVar[int]
     observer_rank: ClassVar[int]
     client_bits: int

@@ -27,8 +27,7 @@ __all__ = ["Capability"]
 cdef class Capability:
     """The base of all capabilities; none of its methods does anything. Each is made with the Host, once.
 
-    info          fields of INFO by section, in the capability's own order: (core.info.Field, ...); observe/info.py has
-                  the order that Redis has
+    info          fields of INFO by section: (core.info.Field, ...); observe/info.py has their order
     refusal_rank  whose refusal comes first when several would refuse a request: the smaller one
     observer_rank  the same of those that want to know of changed keys
     """

@@ -69,6 +69,9 @@ class Host:
             self.put(capability)
             self.capabilities.append(capability)
         self.dispatcher.take_capabilities(self.capabilities)
+        for capability in self.capabilities:
+            capability.start()
+        self.config.callbacks["refresh"] = self.apply_settings
 
     # --- Parts ---------------------------------------------------------------------------------------------------------
 

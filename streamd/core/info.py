@@ -1,12 +1,26 @@
-"""What a capability contributes to INFO: fields, each a name and how to find its value."""
+"""What a capability contributes to INFO: lines of sections, as `Capability.info` declares them.
+
+    info = {
+        "clients": (
+            Field("connected_clients", lambda self: len(self.host.clients)),     a name, and how to find its value
+            Field("cluster_connections", 0),                                     a fixed value
+        ),
+        "hotkeys": (
+            Fields(lambda self: self.session, (Field(...), ...)),                fields of what is looked up once for all of
+        ),                                                                       them; without it they are left out
+        "commandstats": (Lines("commands", lambda self: self.command_lines()),), as many lines as there happen to be
+    }
+
+observe/info.py puts the sections of all capabilities together, in Redis's order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Field"]
+__all__ = ["Field", "Fields", "Lines", "human_size", "ratio"]
 
 C = TypeVar("C")
 
@@ -18,9 +32,45 @@ class Field(Generic[C]):
     name: str
     value: Callable[[C], object] | str | int
 
-    def read(self, capability: Any) -> object:
-        """The value now."""
-        return self.value(capability) if callable(self.value) else self.value
+    def lines(self, capability: Any) -> Iterable[str]:
+        value = self.value
+        return (f"{self.name}:{value(capability) if callable(value) else value}",)
 
-    def line(self, capability: Any) -> str:
-        return f"{self.name}:{self.read(capability)}"
+
+@dataclass(frozen=True)
+class Fields(Generic[C]):
+    """Fields of something that is looked up once for all of them.
+
+    find    called with the capability; returns what the fields are called with, or None: they are left out
+    fields  the fields
+    """
+
+    find: Callable[[C], object]
+    fields: tuple[Field[Any] | Lines[Any], ...]
+
+
+@dataclass(frozen=True)
+class Lines(Generic[C]):
+    """Lines whose names and number are not known beforehand. `read` is called with the capability.
+
+    name  stands for them in the order of the section
+    """
+
+    name: str
+    read: Callable[[C], Iterable[str]]
+
+    def lines(self, capability: Any) -> Iterable[str]:
+        return self.read(capability)
+
+
+def human_size(size: int) -> str:
+    """Bytes for people: `512B`, `1.50K`, `2.00G`."""
+    if size < 1024:
+        return f"{size}B"
+    power = min(5, (size.bit_length() - 1) // 10)
+    return f"{size / (1 << 10 * power):.2f}{'BKMGTP'[power]}"
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole; 0 when there is no whole."""
+    return part / whole if whole else 0.0

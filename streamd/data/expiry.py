@@ -24,8 +24,11 @@ class Expiry(Capability):
 
     info = {
         "stats": (
+            Field("expired_subkeys", 0),
+            Field("expired_subkeys_active", 0),
             Field("expired_keys", lambda self: sum(db.expired_keys for db in self.host.databases)),
             Field("expired_keys_active", lambda self: self.expired_keys),
+            Field("expired_stale_perc", "0.00"),
             Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
             Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
         ),
@@ -44,7 +47,7 @@ class Expiry(Capability):
         """How often there were more of them than time."""
         self.cycle_us = 0
         for db in self.host.databases:
-            db.hits = db.misses = db.expired_keys = 0
+            db.expired_keys = 0
 
     def cron(self, now_ms: int) -> None:
         """Remove keys whose time has come, for at most a quarter of the time between two calls."""

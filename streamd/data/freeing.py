@@ -20,8 +20,10 @@ class Freeing(Capability):
     """What is to be freed, and the clients that wait until it has been."""
 
     info = {
-        "memory": (Field("lazyfree_pending_objects", lambda self: self._trash.pending_objects),),
-        "stats": (Field("lazyfreed_objects", lambda self: self._trash.freed_objects),),
+        "memory": (
+            Field("lazyfree_pending_objects", lambda self: self._trash.pending_objects),
+            Field("lazyfreed_objects", lambda self: self._trash.freed_objects),
+        ),
     }
 
     def __init__(self, host: Host) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import time
 from collections.abc import Callable
@@ -19,19 +20,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamd.core.args import integer as read_integer
+from streamd.core.dispatch import ServerContext
+from streamd.core.enabled import check_enabled
 from streamd.core.help import write_help
+from streamd.core.host import Host
 from streamd.core.spec import command
+from streamd.data.expiry import Expiry
+from streamd.debug import crash
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NoSuchKeyError, one_line, printable
-from streamd.serve.server_commands import check_enabled
+from streamd.persistence.keeper import Persistence
+from streamd.replication.replication import Replication
+from streamd.settings.config import Config
 
 __all__ = ["digest_of_all", "digest_of_value"]
 
 log = logging.getLogger("streamd")
 
-# What it says is Redis's; the context is the server's own, which knows more than `Context` tells.
-Handler = Callable[[Any, list[bytes]], None]
+Handler = Callable[[ServerContext, list[bytes]], None]
 
 # --- Digests -------------------------------------------------------------------------------------------------------
 
@@ -120,8 +127,8 @@ def subcommand(name: bytes, least: int, most: int | None = None) -> Callable[[Ha
     "DEBUG", arity=-2, group="server", flags="admin noscript loading stale", since="1.0.0", doc_flags="syscmd",
     summary="Commands for tests of the server.", complexity="Depends on subcommand.",
 )  # fmt: skip
-def debug(ctx: Any, args: list[bytes]) -> None:
-    check_enabled("DEBUG", ctx.config.enable_debug_command, ctx.client)
+def debug(ctx: ServerContext, args: list[bytes]) -> None:
+    check_enabled("DEBUG", ctx.get(Config).enable_debug_command, ctx.client)
     found = SUBCOMMANDS.get(args[1].upper())
     if found is None or not found.least <= len(args) <= found.most:
         raise unknown(args)
@@ -134,7 +141,7 @@ def unknown(args: list[bytes]) -> CommandError:
 
 
 @subcommand(b"SLEEP", 3)
-def sleep(ctx: Any, args: list[bytes]) -> None:
+def sleep(ctx: ServerContext, args: list[bytes]) -> None:
     """The whole server sleeps: that is what it is for."""
     match = re.match(rb"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", args[2])
     seconds = float(match[0]) if match else 0.0
@@ -144,49 +151,49 @@ def sleep(ctx: Any, args: list[bytes]) -> None:
 
 
 @subcommand(b"SEGFAULT", 2)
-def segfault(ctx: Any, args: list[bytes]) -> None:
-    ctx.server.crash(is_fault=True)
+def segfault(ctx: ServerContext, args: list[bytes]) -> None:
+    crash.die()
 
 
 @subcommand(b"PANIC", 2)
-def panic(ctx: Any, args: list[bytes]) -> None:
+def panic(ctx: ServerContext, args: list[bytes]) -> None:
     log.warning("Guru Meditation: called by Unittest!")
-    ctx.server.crash(is_fault=False)
+    os.abort()
 
 
 @subcommand(b"OOM", 2)
-def oom(ctx: Any, args: list[bytes]) -> None:
+def oom(ctx: ServerContext, args: list[bytes]) -> None:
     log.warning("Out Of Memory allocating %d bytes!", 2**63 - 1)
-    ctx.server.crash(is_fault=False)
+    os.abort()
 
 
 @subcommand(b"ASSERT", 2)
-def assert_(ctx: Any, args: list[bytes]) -> None:
+def assert_(ctx: ServerContext, args: list[bytes]) -> None:
     log.warning("=== ASSERTION FAILED ===")
     log.warning("==> '1 == 2' is not true")
-    ctx.server.crash(is_fault=False)
+    os.abort()
 
 
 @subcommand(b"ERROR", 3)
-def error(ctx: Any, args: list[bytes]) -> None:
+def error(ctx: ServerContext, args: list[bytes]) -> None:
     raise CommandError(one_line(args[2]))
 
 
 @subcommand(b"LOG", 3)
-def log_message(ctx: Any, args: list[bytes]) -> None:
+def log_message(ctx: ServerContext, args: list[bytes]) -> None:
     log.warning("DEBUG LOG: %s", args[2].decode("utf-8", "backslashreplace"))
     ctx.reply.ok()
 
 
 @subcommand(b"SET-ACTIVE-EXPIRE", 3)
-def set_active_expire(ctx: Any, args: list[bytes]) -> None:
-    ctx.server.active_expire = _switch(args[2])
+def set_active_expire(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Expiry).is_on = _switch(args[2])
     ctx.reply.ok()
 
 
 @subcommand(b"PAUSE-CRON", 3)
-def pause_cron(ctx: Any, args: list[bytes]) -> None:
-    ctx.server.is_cron_paused = _switch(args[2])
+def pause_cron(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Host).is_cron_paused = _switch(args[2])
     ctx.reply.ok()
 
 
@@ -197,14 +204,14 @@ def _switch(word: bytes) -> bool:
 
 
 @subcommand(b"CHANGE-REPL-ID", 2)
-def change_repl_id(ctx: Any, args: list[bytes]) -> None:
+def change_repl_id(ctx: ServerContext, args: list[bytes]) -> None:
     log.info("Changing replication IDs after receiving DEBUG change-repl-id")
-    ctx.server.change_replication_id()
+    ctx.get(Replication).change_id()
     ctx.reply.ok()
 
 
 @subcommand(b"QUICKLIST-PACKED-THRESHOLD", 3)
-def quicklist_packed_threshold(ctx: Any, args: list[bytes]) -> None:
+def quicklist_packed_threshold(ctx: ServerContext, args: list[bytes]) -> None:
     units = {b"": 1, b"b": 1, b"k": 1000, b"kb": 1 << 10, b"m": 10**6, b"mb": 1 << 20, b"g": 10**9, b"gb": 1 << 30}
     match = re.fullmatch(rb"([0-9]{1,18})([a-z]{0,2})", args[2].lower())
     if match is None or match[2] not in units or int(match[1]) * units[match[2]] > 1 << 32:
@@ -212,7 +219,7 @@ def quicklist_packed_threshold(ctx: Any, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-def _accepted(ctx: Any, args: list[bytes]) -> None:
+def _accepted(ctx: ServerContext, args: list[bytes]) -> None:
     """For switches of Redis's insides that there are no such insides for."""
     ctx.reply.ok()
 
@@ -224,13 +231,13 @@ for _name in (
 
 
 @subcommand(b"KEYSIZES-HIST-ASSERT", 3)
-def keysizes_hist_assert(ctx: Any, args: list[bytes]) -> None:
+def keysizes_hist_assert(ctx: ServerContext, args: list[bytes]) -> None:
     read_integer(args[2])
     ctx.reply.ok()
 
 
 @subcommand(b"REPLYBUFFER", 4)
-def replybuffer(ctx: Any, args: list[bytes]) -> None:
+def replybuffer(ctx: ServerContext, args: list[bytes]) -> None:
     kind, value = args[2].upper(), args[3]
     if kind not in (b"PEAK-RESET-TIME", b"RESIZING"):
         raise unknown(args)
@@ -240,14 +247,14 @@ def replybuffer(ctx: Any, args: list[bytes]) -> None:
 
 
 @subcommand(b"STRINGMATCH-TEST", 2)
-def stringmatch_test(ctx: Any, args: list[bytes]) -> None:
+def stringmatch_test(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.simple("Apparently Redis did not crash: test passed")
 
 
 # --- About data ----------------------------------------------------------------------------------------------------
 
 
-def _slot(ctx: Any, key: bytes) -> Any:
+def _slot(ctx: ServerContext, key: bytes) -> Any:
     """The slot of a key; raises NoSuchKeyError."""
     slot = ctx.db.slot(key) if ctx.db.peek(key) is not None else None
     if slot is None:
@@ -256,7 +263,7 @@ def _slot(ctx: Any, key: bytes) -> Any:
 
 
 @subcommand(b"OBJECT", 3)
-def object_(ctx: Any, args: list[bytes]) -> None:
+def object_(ctx: ServerContext, args: list[bytes]) -> None:
     """Where a value lives and how. The serialized length is an estimate: the memory of a stream, the bytes of a string."""
     slot = _slot(ctx, args[2])
     value = slot.value
@@ -270,19 +277,19 @@ def object_(ctx: Any, args: list[bytes]) -> None:
 
 
 @subcommand(b"LISTPACK", 3)
-def listpack(ctx: Any, args: list[bytes]) -> None:
+def listpack(ctx: ServerContext, args: list[bytes]) -> None:
     _slot(ctx, args[2])
     raise CommandError("ERR Not a listpack encoded object.")
 
 
 @subcommand(b"QUICKLIST", 3, 4)
-def quicklist(ctx: Any, args: list[bytes]) -> None:
+def quicklist(ctx: ServerContext, args: list[bytes]) -> None:
     _slot(ctx, args[2])
     raise CommandError("ERR Not a quicklist encoded object.")
 
 
 @subcommand(b"HTSTATS", 3, 4)
-def htstats(ctx: Any, args: list[bytes]) -> None:
+def htstats(ctx: ServerContext, args: list[bytes]) -> None:
     index = read_integer(args[2])
     if not 0 <= index < len(ctx.databases):
         raise CommandError("ERR Out of range database")
@@ -300,25 +307,25 @@ def _table(elements: int) -> str:
 
 
 @subcommand(b"HTSTATS-KEY", 3, 4)
-def htstats_key(ctx: Any, args: list[bytes]) -> None:
+def htstats_key(ctx: ServerContext, args: list[bytes]) -> None:
     _slot(ctx, args[2])
     raise CommandError("ERR The value stored at the specified key is not represented using an hash table")
 
 
 @subcommand(b"DIGEST", 2)
-def digest(ctx: Any, args: list[bytes]) -> None:
+def digest(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.simple(digest_of_all(ctx.databases).hex())
 
 
 @subcommand(b"DIGEST-VALUE", 2, 1 << 20)
-def digest_value(ctx: Any, args: list[bytes]) -> None:
+def digest_value(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.array(len(args) - 2)
     for key in args[2:]:
         ctx.reply.simple(digest_of_value(ctx.db, key).hex())
 
 
 @subcommand(b"POPULATE", 3, 5)
-def populate(ctx: Any, args: list[bytes]) -> None:
+def populate(ctx: ServerContext, args: list[bytes]) -> None:
     """Add strings `key:0`, `key:1` and so on, where there is nothing yet. Files and replicas are not told."""
     count = _positive(args[2])
     prefix = args[3] if len(args) > 3 else b"key"
@@ -338,18 +345,18 @@ def _positive(text: bytes) -> int:
 
 
 @subcommand(b"RELOAD", 2, 5)
-def reload(ctx: Any, args: list[bytes]) -> None:
+def reload(ctx: ServerContext, args: list[bytes]) -> None:
     """Write a snapshot and read it again. NOSAVE only reads; with NOFLUSH what there is stays, as far as it is not read."""
     words = [word.upper() for word in args[2:]]
     if not {b"NOSAVE", b"NOFLUSH", b"MERGE"}.issuperset(words):
         raise CommandError("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
-    ctx.server.persistence.reload(save=b"NOSAVE" not in words, flush=b"NOFLUSH" not in words)
+    ctx.get(Persistence).reload(save=b"NOSAVE" not in words, flush=b"NOFLUSH" not in words)
     ctx.reply.ok()
 
 
 @subcommand(b"LOADAOF", 2)
-def loadaof(ctx: Any, args: list[bytes]) -> None:
-    ctx.server.persistence.reload_append_only()
+def loadaof(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Persistence).reload_append_only()
     ctx.effects = []  # what has been run again is in the file already
     ctx.reply.ok()
 
@@ -358,7 +365,7 @@ def loadaof(ctx: Any, args: list[bytes]) -> None:
 
 
 @subcommand(b"PROTOCOL", 3)
-def protocol(ctx: Any, args: list[bytes]) -> None:
+def protocol(ctx: ServerContext, args: list[bytes]) -> None:
     write = REPLIES.get(args[2].lower())
     if write is None:
         names = "|".join(name.decode() for name in REPLIES)
@@ -421,7 +428,7 @@ REPLIES: dict[bytes, Callable[[Any], object]] = {
 
 
 @subcommand(b"HELP", 2)
-def help_(ctx: Any, args: list[bytes]) -> None:
+def help_(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

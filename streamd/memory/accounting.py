@@ -15,16 +15,15 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
+from streamd.core.info import Field, Fields, human_size, ratio
 from streamd.heap import allocated, describe
 from streamd.memory.eviction import Eviction
 
 __all__ = [
-    "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "measure", "peak_memory", "resident_memory", "statistics",
-    "system_memory",
+    "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "resident_memory", "statistics", "system_memory",
 ]  # fmt: skip
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -42,12 +41,6 @@ def resident_memory() -> int:
             return int(file.read().split()[1]) * PAGE_SIZE
     except OSError:
         return _maxrss()
-
-
-def peak_memory() -> int:
-    """The most memory that this process has held, in bytes."""
-    # The two come from counters that the kernel brings up to date at different times.
-    return max(_maxrss(), resident_memory())
 
 
 def _maxrss() -> int:
@@ -85,7 +78,6 @@ class DatabaseMemory:
 class MemoryReport:
     """What a server's memory is used for, in bytes.
 
-    server     the server
     used       all that is counted
     peak       the most that was ever used
     peak_time  when that was, as Unix time
@@ -98,7 +90,6 @@ class MemoryReport:
     uncounted  what maxmemory does not count
     """
 
-    server: Any
     used: int
     peak: int
     peak_time: float
@@ -138,34 +129,6 @@ class MemoryReport:
 
 def percent(part: float, whole: float) -> float:
     return 100 * part / whole if whole > 0 else 0.0
-
-
-def measure(server: Host) -> MemoryReport:
-    """Look at a server. O(clients + databases)."""
-    eviction = server.get(Eviction)
-    used = eviction.used()
-    clients = replicas = 0
-    for client in server.clients.values():
-        if client.output_class == REPLICA:
-            replicas += client.memory_usage()
-        else:
-            clients += client.memory_usage()
-    return MemoryReport(
-        server=server,
-        used=used,
-        peak=eviction.peak,
-        peak_time=eviction.peak_ms / 1000,
-        startup=eviction.startup,
-        resident=resident_memory(),
-        heap=allocated(),
-        clients=clients,
-        replicas=replicas,
-        databases=tuple(
-            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in server.databases if len(db)
-        ),
-        keys=sum(len(db) for db in server.databases),
-        uncounted=eviction.uncounted_bytes,
-    )
 
 
 # --- MEMORY STATS ----------------------------------------------------------------------------------------------------
@@ -223,11 +186,11 @@ SLACK = 64 << 20
 BIG_CLIENT = 200 << 10
 
 
-def diagnose(server: Host, report: MemoryReport) -> str:
-    """What a person may want to know about the memory of a server, as sentences."""
+def diagnose(report: MemoryReport, clients: int, maxmemory: int) -> str:
+    """What a person may want to know about the memory of a server that has so many clients, as sentences."""
     if report.used < LITTLE:
         return "There is too little data to say anything about its memory. Ask again when there is more.\n"
-    findings = [*_findings(report, len(server.clients), server.config.maxmemory)]
+    findings = [*_findings(report, clients, maxmemory)]
     if not findings:
         return "Nothing is wrong with the memory of this server.\n"
     return "".join(f" * {text}\n\n" for text in ("What there is to say about the memory of this server:", *findings))
@@ -256,22 +219,89 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
         yield "System: the data take more than nine tenths of the memory of this machine."
 
 
-# --- For commands ----------------------------------------------------------------------------------------------------
+# --- The capability --------------------------------------------------------------------------------------------------
+
+MEMORY_FIELDS: tuple[Field[MemoryReport], ...] = (
+    Field("used_memory", lambda report: report.used),
+    Field("used_memory_human", lambda report: human_size(report.used)),
+    Field("used_memory_rss", lambda report: report.resident),
+    Field("used_memory_rss_human", lambda report: human_size(report.resident)),
+    Field("used_memory_peak", lambda report: report.peak),
+    Field("used_memory_peak_human", lambda report: human_size(report.peak)),
+    Field("used_memory_peak_time", lambda report: int(report.peak_time)),
+    Field("used_memory_peak_perc", lambda report: f"{100 * ratio(report.used, report.peak):.2f}%"),
+    Field("used_memory_overhead", lambda report: report.overhead),
+    Field("used_memory_startup", lambda report: report.startup),
+    Field("used_memory_dataset", lambda report: report.dataset),
+    Field("used_memory_dataset_perc", lambda report: f"{report.dataset_percent:.2f}%"),
+    Field("allocator_allocated", lambda report: report.used),
+    Field("allocator_active", lambda report: report.used),
+    Field("allocator_resident", lambda report: report.resident),
+    Field("allocator_muzzy", 0),
+    Field("allocator_frag_ratio", "1.00"),
+    Field("allocator_frag_bytes", 0),
+    Field("allocator_rss_ratio", lambda report: f"{report.fragmentation:.2f}"),
+    Field("allocator_rss_bytes", lambda report: report.resident - report.used),
+    Field("rss_overhead_ratio", "1.00"),
+    Field("rss_overhead_bytes", 0),
+    Field("mem_fragmentation_ratio", lambda report: f"{report.fragmentation:.2f}"),
+    Field("mem_fragmentation_bytes", lambda report: report.resident - report.used),
+    Field("mem_clients_slaves", lambda report: report.replicas),
+    Field("mem_clients_normal", lambda report: report.clients),
+)
+"""Their values are called with a MemoryReport."""
 
 
 class Memory(Capability):
-    """What the commands of MEMORY ask of a server."""
+    """What the memory of a server is used for."""
+
+    info = {
+        "memory": (
+            Fields(lambda self: self.measure(), MEMORY_FIELDS),
+            Field("total_system_memory", lambda self: system_memory()),
+            Field("total_system_memory_human", lambda self: human_size(system_memory())),
+            Field("mem_allocator", "libc"),
+            Field("mem_overhead_db_hashtable_rehashing", 0),
+        ),
+    }
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._eviction = host.get(Eviction)
+
+    def measure(self) -> MemoryReport:
+        """Look at the server. O(clients + databases)."""
+        host, eviction = self._host, self._eviction
+        used = eviction.used()
+        clients = replicas = 0
+        for client in host.clients.values():
+            if client.output_class == REPLICA:
+                replicas += client.memory_usage()
+            else:
+                clients += client.memory_usage()
+        return MemoryReport(
+            used=used,
+            peak=eviction.peak,
+            peak_time=eviction.peak_ms / 1000,
+            startup=eviction.startup,
+            resident=resident_memory(),
+            heap=allocated(),
+            clients=clients,
+            replicas=replicas,
+            databases=tuple(
+                DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in host.databases if len(db)
+            ),
+            keys=sum(len(db) for db in host.databases),
+            uncounted=eviction.uncounted_bytes,
+        )
 
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""
-        return list(statistics(measure(self._host)))
+        return list(statistics(self.measure()))
 
     def diagnosis(self) -> str:
         """What there is to say about the memory, as sentences."""
-        return diagnose(self._host, measure(self._host))
+        return diagnose(self.measure(), len(self._host.clients), self._host.config.maxmemory)
 
     def purge(self) -> None:
         """Give what is free back to the system; large heaps take a while, so another thread does it."""

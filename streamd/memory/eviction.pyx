@@ -37,7 +37,7 @@ from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.capability cimport Capability
 from streamd.core.dispatch cimport MEMORY_LIMITED, PAUSED, Dispatcher
-from streamd.core.info import Field
+from streamd.core.info import Field, human_size
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
 
@@ -73,7 +73,7 @@ MODES = {"lfu": ACCESS_FREQUENCY, "lrm": ACCESS_CHANGES}
 cdef class Eviction(Capability):
     """The limits of memory of a server."""
 
-    cdef object config
+    cdef readonly object config
     cdef object latency                        # LatencyMonitor
     cdef list memory_users                     # Capability: who else uses memory
     cdef Dispatcher dispatcher
@@ -100,6 +100,21 @@ cdef class Eviction(Capability):
     cdef public long long evicted_clients
 
     refusal_rank = 20
+
+    info = {
+        "memory": (
+            Field("maxmemory", lambda self: self.config.maxmemory),
+            Field("maxmemory_human", lambda self: human_size(self.config.maxmemory)),
+            Field("maxmemory_policy", lambda self: self.config.maxmemory_policy),
+            Field("mem_not_counted_for_evict", lambda self: self.uncounted_bytes),
+        ),
+        "stats": (
+            Field("evicted_keys", lambda self: self.evicted_keys),
+            Field("evicted_clients", lambda self: self.evicted_clients),
+            Field("total_eviction_exceeded_time", lambda self: self.total_excess_ms),
+            Field("current_eviction_exceeded_time", lambda self: self.current_excess_ms),
+        ),
+    }
 
     def __init__(self, host not None):
         self.config = host.config

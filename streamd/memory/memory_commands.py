@@ -1,35 +1,20 @@
-"""MEMORY: what keys and the server take. What the server knows of itself is `ctx.server.memory`.
+"""MEMORY: what keys and the server take.
 
 Behaviour: Redis 8.6, as seen on a running server; the numbers are those of this server.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from streamd.core.args import integer as read_integer
-from streamd.core.context import Context
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import KeysAt, command, container, integer, key, optional
 from streamd.errors import OptionSyntaxError
+from streamd.memory.accounting import Memory
 
-__all__ = ["MemorySource"]
+__all__: list[str] = []
 
 ALL_NODES = ("request_policy:all_shards", "response_policy:special", "nondeterministic_output")
-
-
-class MemorySource(Protocol):
-    """The server's memory, as it is asked here."""
-
-    def statistics(self) -> list[tuple[str, int | float | dict[str, int]]]: ...
-    def diagnosis(self) -> str: ...
-    def purge(self) -> None: ...
-    def allocator(self) -> str: ...
-
-
-def _memory(ctx: Context) -> MemorySource:
-    source: MemorySource = ctx.server.memory
-    return source
 
 
 container("MEMORY", group="server", since="4.0.0", summary="Tells what memory is used for. A container of subcommands.")
@@ -41,7 +26,7 @@ container("MEMORY", group="server", since="4.0.0", summary="Tells what memory is
     summary="Returns the bytes of memory that a key and what it holds take.",
     args=(key(), optional(integer("count", "SAMPLES"))),
 )  # fmt: skip
-def memory_usage(ctx: Context, args: list[bytes]) -> None:
+def memory_usage(ctx: ServerContext, args: list[bytes]) -> None:
     """SAMPLES is read and not used: what nested values take is known exactly."""
     rest = iter(args[3:])
     for word in rest:
@@ -61,8 +46,8 @@ def memory_usage(ctx: Context, args: list[bytes]) -> None:
     "MEMORY STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
     summary="Returns what the memory of the server is used for.",
 )  # fmt: skip
-def memory_stats(ctx: Context, args: list[bytes]) -> None:
-    fields = _memory(ctx).statistics()
+def memory_stats(ctx: ServerContext, args: list[bytes]) -> None:
+    fields = ctx.get(Memory).statistics()
     ctx.reply.map(len(fields))
     for name, value in fields:
         ctx.reply.bulk_str(name)
@@ -81,8 +66,8 @@ def memory_stats(ctx: Context, args: list[bytes]) -> None:
     "MEMORY DOCTOR", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
     summary="Returns a report on what is wrong with the memory of the server.",
 )  # fmt: skip
-def memory_doctor(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.verbatim("txt", _memory(ctx).diagnosis().encode())
+def memory_doctor(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", ctx.get(Memory).diagnosis().encode())
 
 
 @command(
@@ -90,8 +75,8 @@ def memory_doctor(ctx: Context, args: list[bytes]) -> None:
     tips=("request_policy:all_shards", "response_policy:all_succeeded"),
     summary="Gives free memory back to the system.",
 )  # fmt: skip
-def memory_purge(ctx: Context, args: list[bytes]) -> None:
-    _memory(ctx).purge()
+def memory_purge(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Memory).purge()
     ctx.reply.ok()
 
 
@@ -99,8 +84,8 @@ def memory_purge(ctx: Context, args: list[bytes]) -> None:
     "MEMORY MALLOC-STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
     summary="Returns what the allocators say about their memory.",
 )  # fmt: skip
-def memory_malloc_stats(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.verbatim("txt", _memory(ctx).allocator().encode())
+def memory_malloc_stats(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.verbatim("txt", ctx.get(Memory).allocator().encode())
 
 
 HELP = (
@@ -122,5 +107,5 @@ HELP = (
     "MEMORY HELP", arity=2, group="server", flags="loading stale", since="4.0.0",
     summary="Lists the subcommands of MEMORY.",
 )  # fmt: skip
-def memory_help(ctx: Context, args: list[bytes]) -> None:
+def memory_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(ctx.reply, args, HELP)

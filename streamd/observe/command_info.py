@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Protocol
 
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
+from streamd.core.host import Host
 from streamd.core.spec import (
     ACL_CATEGORIES,
     Arg,
     Command,
-    CommandTable,
     KeySpec,
     command,
     groups_of_keys,
@@ -29,24 +29,7 @@ from streamd.engine.glob import match
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["CommandContext", "write_docs", "write_info"]
-
-
-class Server(Protocol):
-    """The server, as these commands see it."""
-
-    @property
-    def commands(self) -> CommandTable:
-        """The commands by the names that they have in this server."""
-
-
-class CommandContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def server(self) -> Server: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
+__all__ = ["write_docs", "write_info"]
 
 
 # --- COMMAND INFO: one record per command -----------------------------------------------------------------------------
@@ -218,8 +201,8 @@ def _write_all_docs(reply: ReplyWriter, commands: Iterable[Command]) -> None:
     complexity="O(N) with N being the number of commands", tips=("nondeterministic_output_order",),
     summary="Describes all commands to a program.",
 )  # fmt: skip
-def command_(ctx: CommandContext, args: list[bytes]) -> None:
-    commands = ctx.server.commands
+def command_(ctx: ServerContext, args: list[bytes]) -> None:
+    commands = ctx.get(Host).commands
     ctx.reply.array(len(commands))
     for each in commands.values():
         ctx.reply.raw(encoded(write_info, each, ctx.reply.resp))
@@ -229,8 +212,8 @@ def command_(ctx: CommandContext, args: list[bytes]) -> None:
     "COMMAND COUNT", arity=2, group="server", flags="loading stale", categories="connection", since="2.8.13",
     summary="Returns the number of commands.",
 )  # fmt: skip
-def command_count(ctx: CommandContext, args: list[bytes]) -> None:
-    ctx.reply.integer(len(ctx.server.commands))
+def command_count(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.integer(len(ctx.get(Host).commands))
 
 
 @command(
@@ -239,13 +222,13 @@ def command_count(ctx: CommandContext, args: list[bytes]) -> None:
     summary="Describes some commands, or all, to a program.", history=(("7.0.0", "The names may be left out."),),
     args=(optional(multiple(string("command-name"))),),
 )  # fmt: skip
-def command_info(ctx: CommandContext, args: list[bytes]) -> None:
+def command_info(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) == 2:
         command_(ctx, args)
         return
     ctx.reply.array(len(args) - 2)
     for name in args[2:]:
-        found = ctx.server.commands.find_named(name)
+        found = ctx.get(Host).commands.find_named(name)
         if found is None:
             ctx.reply.null()
         else:
@@ -258,8 +241,8 @@ def command_info(ctx: CommandContext, args: list[bytes]) -> None:
     summary="Returns the manual of some commands, or of all, for programs that show it to people.",
     args=(optional(multiple(string("command-name"))),),
 )  # fmt: skip
-def command_docs(ctx: CommandContext, args: list[bytes]) -> None:
-    commands = ctx.server.commands
+def command_docs(ctx: ServerContext, args: list[bytes]) -> None:
+    commands = ctx.get(Host).commands
     if len(args) == 2:
         _write_all_docs(ctx.reply, commands.values())
         return
@@ -295,8 +278,8 @@ _FILTERS: dict[bytes, Callable[[bytes], Callable[[Command], bool]]] = {
         ),
     ),
 )  # fmt: skip
-def command_list(ctx: CommandContext, args: list[bytes]) -> None:
-    commands = ctx.server.commands.walk()
+def command_list(ctx: ServerContext, args: list[bytes]) -> None:
+    commands = ctx.get(Host).commands.walk()
     if len(args) > 2:
         if len(args) != 5 or args[2].upper() != b"FILTERBY" or args[3].upper() not in _FILTERS:
             raise OptionSyntaxError
@@ -304,9 +287,9 @@ def command_list(ctx: CommandContext, args: list[bytes]) -> None:
     ctx.reply.bulk_array([each.full_name.encode() for each in commands])
 
 
-def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[tuple[Sequence[int], str]]:
+def _keys_asked(ctx: ServerContext, request: list[bytes]) -> list[tuple[Sequence[int], str]]:
     """Where the keys of a request are that a client asks about, as groups; CommandError when it cannot have any."""
-    found = ctx.server.commands.find(request)
+    found = ctx.get(Host).commands.find(request)
     if found is None:
         raise CommandError("ERR Invalid command specified")
     if not found.has_keys:
@@ -324,7 +307,7 @@ def _keys_asked(ctx: CommandContext, request: list[bytes]) -> list[tuple[Sequenc
     complexity="O(N) with N being the number of arguments", summary="Returns the keys in a request.",
     args=(string("command"), optional(multiple(string("arg")))),
 )  # fmt: skip
-def command_getkeys(ctx: CommandContext, args: list[bytes]) -> None:
+def command_getkeys(ctx: ServerContext, args: list[bytes]) -> None:
     request = args[2:]
     ctx.reply.bulk_array([request[at] for positions, _ in _keys_asked(ctx, request) for at in positions])
 
@@ -335,7 +318,7 @@ def command_getkeys(ctx: CommandContext, args: list[bytes]) -> None:
     summary="Returns the keys in a request, and what is done with them.",
     args=(string("command"), optional(multiple(string("arg")))),
 )  # fmt: skip
-def command_getkeysandflags(ctx: CommandContext, args: list[bytes]) -> None:
+def command_getkeysandflags(ctx: ServerContext, args: list[bytes]) -> None:
     request = args[2:]
     groups = _keys_asked(ctx, request)
     ctx.reply.array(sum(len(positions) for positions, _ in groups))
@@ -371,5 +354,5 @@ COMMAND_HELP = (
     "COMMAND HELP", arity=2, group="server", flags="loading stale", categories="connection", since="5.0.0",
     summary="Lists the subcommands of COMMAND.",
 )  # fmt: skip
-def command_help(ctx: CommandContext, args: list[bytes]) -> None:
+def command_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(ctx.reply, args, COMMAND_HELP)

@@ -14,18 +14,83 @@ import random
 import resource
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from streamd.core.args import integer as read_integer
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
+from streamd.core.info import Field, Fields
 from streamd.core.route import Route
 from streamd.core.spec import keys_of
-from streamd.observe.hotkeys_commands import SessionOptions
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 
-__all__ = ["HotKeys", "Session", "Weights", "request_size"]
+__all__ = ["HotKeys", "Session", "SessionOptions", "Weights", "request_size"]
 
 MOST_KEYS = 8192
 MOST_BYTES = 16 * 1024 * 1024
+INT32_MAX = 2**31 - 1
+MOST_SECONDS = 1_000_000
+MOST_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What HOTKEYS START asks for.
+
+    has_cpu, has_net  METRICS: by time, by bytes
+    shown             COUNT: how many keys are returned
+    seconds           DURATION; 0: until it is stopped
+    ratio             SAMPLE: one command of so many is counted for its keys
+    """
+
+    has_cpu: bool
+    has_net: bool
+    shown: int = 10
+    seconds: int = 0
+    ratio: int = 1
+
+    @classmethod
+    def parse(cls, words: list[bytes]) -> SessionOptions:
+        """Read what stands behind START; CommandError. METRICS comes first, and takes any words among those counted."""
+        if len(words) < 2 or words[0].upper() != b"METRICS":
+            raise CommandError("ERR METRICS parameter is required")
+        count = _number(words[1], 1, 2, "METRICS count must be > 0 and <= 2")
+        metrics = [word.upper() for word in words[2 : 2 + count]]
+        if len(metrics) < count:
+            raise CommandError("ERR METRICS count does not match number of metric types provided")
+        for metric in (b"CPU", b"NET"):
+            if metrics.count(metric) > 1:
+                raise CommandError(f"ERR METRICS {metric.decode()} defined more than once!")
+        if not {b"CPU", b"NET"}.intersection(metrics):
+            raise CommandError("ERR METRICS no valid metrics passed. Supported: CPU|NET")
+        numbers = {"shown": 10, "seconds": 0, "ratio": 1}
+        rest = iter(words[2 + count :])
+        for text in rest:
+            word, operand = text.upper(), next(rest, None)
+            if operand is None:
+                raise OptionSyntaxError
+            if word == b"COUNT":
+                numbers["shown"] = _number(operand, 1, MOST_SHOWN, f"COUNT must be between 1 and {MOST_SHOWN}")
+            elif word == b"DURATION":
+                numbers["seconds"] = _number(operand, 1, MOST_SECONDS, f"DURATION must be between 1 and {MOST_SECONDS}")
+            elif word == b"SAMPLE":
+                numbers["ratio"] = _number(operand, 1, INT32_MAX, "SAMPLE ratio must be positive")
+            elif word == b"SLOTS":
+                raise CommandError("ERR SLOTS parameter cannot be used in non-cluster mode")
+            else:
+                raise OptionSyntaxError
+        return cls(b"CPU" in metrics, b"NET" in metrics, **numbers)
+
+
+def _number(text: bytes, least: int, most: int, otherwise: str) -> int:
+    try:
+        number = int(read_integer(text))
+    except NotIntegerError:
+        number = least - 1
+    if not least <= number <= most:
+        raise CommandError(f"ERR {otherwise}")
+    return number
 
 
 class Weights:
@@ -118,6 +183,18 @@ def _cpu_ms() -> tuple[int, int]:
 
 class HotKeys(Capability):
     """The session that runs, or the last one. Commands are counted only while one runs."""
+
+    info = {
+        "hotkeys": (
+            Fields(
+                lambda self: self.session,
+                (
+                    Field("hotkeys-tracking-active", lambda session: int(session.is_active)),
+                    Field("hotkeys-cmd-cpu-time", 0),  # as Redis 8.6 has it, whatever commands take
+                ),
+            ),
+        ),
+    }
 
     def __init__(self, host: Host) -> None:
         self.session: Session | None = None

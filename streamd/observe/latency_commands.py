@@ -8,79 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
 
+from streamd.core.dispatch import Dispatcher, ServerContext
 from streamd.core.help import write_help
+from streamd.core.histogram import Histogram
+from streamd.core.route import Route
 from streamd.core.spec import command, container, multiple, optional, string
 from streamd.errors import CommandError, printable
+from streamd.observe.latency import Event, LatencyMonitor
 from streamd.observe.sparkline import draw
 from streamd.protocol.reply import ReplyWriter
+from streamd.settings.config import Config
 
-__all__ = ["Event", "Histogram", "LatencyContext", "Monitor"]
+__all__: list[str] = []
 
 GRAPH_COLUMNS = 80
-
-
-# --- What is asked of the server ------------------------------------------------------------------------------------
-
-
-class Event(Protocol):
-    """What is known of an event."""
-
-    @property
-    def samples(self) -> Sequence[tuple[int, int]]:
-        """(Unix seconds, ms), oldest first; never empty."""
-
-    @property
-    def most_ms(self) -> int:
-        """The longest ever."""
-
-
-class Monitor(Protocol):
-    @property
-    def events(self) -> Mapping[str, Event]: ...
-    @property
-    def threshold_ms(self) -> int:
-        """Shorter ones are not kept; 0: none are."""
-
-    def reset(self, names: Sequence[str] | None = None) -> int: ...
-
-
-class Histogram(Protocol):
-    @property
-    def count(self) -> int: ...
-    def cumulative(self) -> Sequence[tuple[int, int]]:
-        """(bound in us, how many took no longer), with growing bounds."""
-
-
-class Entry(Protocol):
-    """A command."""
-
-    @property
-    def histogram(self) -> Histogram | None: ...
-
-
-class Dispatcher(Protocol):
-    @property
-    def routes(self) -> Any: ...
-
-
-class Server(Protocol):
-    @property
-    def latency(self) -> Monitor: ...
-    @property
-    def dispatcher(self) -> Dispatcher: ...
-
-
-class LatencyContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def server(self) -> Server: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
 
 
 def _decoded(name: bytes) -> str:
@@ -99,8 +41,8 @@ TIPS = ("nondeterministic_output", "request_policy:all_nodes", "response_policy:
     "LATENCY LATEST", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
     summary="Returns the last sample of every event, and its longest.",
 )  # fmt: skip
-def latency_latest(ctx: LatencyContext, args: list[bytes]) -> None:
-    events = ctx.server.latency.events
+def latency_latest(ctx: ServerContext, args: list[bytes]) -> None:
+    events = ctx.get(LatencyMonitor).events
     reply = ctx.reply
     reply.array(len(events))
     for name, event in events.items():
@@ -116,8 +58,8 @@ def latency_latest(ctx: LatencyContext, args: list[bytes]) -> None:
     "LATENCY HISTORY", arity=3, group="server", flags=FLAGS, since="2.8.13", tips=TIPS, args=(string("event"),),
     summary="Returns the samples of an event: when, and how long.",
 )  # fmt: skip
-def latency_history(ctx: LatencyContext, args: list[bytes]) -> None:
-    event = ctx.server.latency.events.get(_decoded(args[2]))
+def latency_history(ctx: ServerContext, args: list[bytes]) -> None:
+    event = ctx.get(LatencyMonitor).events.get(_decoded(args[2]))
     samples = () if event is None else event.samples
     ctx.reply.array(len(samples))
     for at_s, ms in samples:
@@ -131,8 +73,8 @@ def latency_history(ctx: LatencyContext, args: list[bytes]) -> None:
     summary="Forgets the samples of events, or of all.", args=(optional(multiple(string("event"))),),
     tips=("request_policy:all_nodes", "response_policy:agg_sum"),
 )  # fmt: skip
-def latency_reset(ctx: LatencyContext, args: list[bytes]) -> None:
-    ctx.reply.integer(ctx.server.latency.reset([_decoded(name) for name in args[2:]] or None))
+def latency_reset(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.integer(ctx.get(LatencyMonitor).reset([_decoded(name) for name in args[2:]] or None))
 
 
 def age(seconds: int) -> str:
@@ -147,9 +89,9 @@ def age(seconds: int) -> str:
     "LATENCY GRAPH", arity=3, group="server", flags=FLAGS, since="2.8.13", tips=TIPS, args=(string("event"),),
     summary="Draws the samples of an event.",
 )  # fmt: skip
-def latency_graph(ctx: LatencyContext, args: list[bytes]) -> None:
+def latency_graph(ctx: ServerContext, args: list[bytes]) -> None:
     name = _decoded(args[2])
-    event = ctx.server.latency.events.get(name)
+    event = ctx.get(LatencyMonitor).events.get(name)
     if event is None:
         raise CommandError(f"ERR No samples available for event '{printable(args[2])}'")
     values = [ms for _, ms in event.samples]
@@ -176,9 +118,9 @@ def _describe(number: int, name: str, event: Event, now_s: int) -> str:
     )
 
 
-def _advice(ctx: LatencyContext, names: set[str]) -> Iterator[str]:
+def _advice(ctx: ServerContext, names: set[str]) -> Iterator[str]:
     """What may help against these events."""
-    monitor, config = ctx.server.latency, ctx.config
+    monitor, config = ctx.get(LatencyMonitor), ctx.get(Config)
     if names & {"command", "fast-command"}:
         limit_us = monitor.threshold_ms * 1000
         if config.slowlog_log_slower_than < 0:
@@ -207,9 +149,9 @@ def _advice(ctx: LatencyContext, names: set[str]) -> Iterator[str]:
         yield "Memory is at its limit, and keys have to go for every write: raise maxmemory, or trim streams with MAXLEN."
 
 
-def diagnose(ctx: LatencyContext, now_s: int) -> str:
+def diagnose(ctx: ServerContext, now_s: int) -> str:
     """The text of LATENCY DOCTOR."""
-    monitor = ctx.server.latency
+    monitor = ctx.get(LatencyMonitor)
     if not monitor.threshold_ms and not monitor.events:
         return (
             "The latency monitor is off. Switch it on with CONFIG SET latency-monitor-threshold <milliseconds>, and ask"
@@ -231,14 +173,14 @@ def diagnose(ctx: LatencyContext, now_s: int) -> str:
     "LATENCY DOCTOR", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
     summary="Tells in words what took long, and what may help.",
 )  # fmt: skip
-def latency_doctor(ctx: LatencyContext, args: list[bytes]) -> None:
+def latency_doctor(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", diagnose(ctx, int(time.time())).encode("utf-8", "surrogateescape"))
 
 
 # --- HISTOGRAM ------------------------------------------------------------------------------------------------------
 
 
-def _named(entries: Mapping[str, Entry], names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
+def _named(entries: Mapping[str, Route], names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
     """The histograms of commands; of a container, those of its subcommands too. What is not known is passed over."""
     by_name: dict[str, list[tuple[str, Histogram]]] = {}
     for full_name, entry in entries.items():
@@ -254,8 +196,8 @@ def _named(entries: Mapping[str, Entry], names: Sequence[str]) -> Iterator[tuple
     complexity="O(N) with N being the number of commands",
     summary="Returns how many calls of commands took how long.", args=(optional(multiple(string("command"))),),
 )  # fmt: skip
-def latency_histogram(ctx: LatencyContext, args: list[bytes]) -> None:
-    entries = ctx.server.dispatcher.routes.by_full_name
+def latency_histogram(ctx: ServerContext, args: list[bytes]) -> None:
+    entries = ctx.get(Dispatcher).routes.by_full_name
     if len(args) > 2:
         found = list(_named(entries, [_decoded(name).lower() for name in args[2:]]))
     else:
@@ -286,7 +228,7 @@ def _encoded(name: str, histogram: Histogram, resp: int) -> bytes:
     "LATENCY HELP", arity=2, group="server", flags="loading stale", since="2.8.13",
     summary="Lists the subcommands of LATENCY.",
 )  # fmt: skip
-def latency_help(ctx: LatencyContext, args: list[bytes]) -> None:
+def latency_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

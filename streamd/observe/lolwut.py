@@ -6,26 +6,18 @@ Ours shows a river from above, as wide as it happens to be, running down the pag
 from __future__ import annotations
 
 import random
-from typing import Protocol
 
 from streamd import REDIS_VERSION
 from streamd.core.args import integer as read_integer
+from streamd.core.context import Context
 from streamd.core.spec import command, integer, optional
-from streamd.protocol.reply import ReplyWriter
 
-__all__ = ["LolwutContext", "river"]
+__all__ = ["river"]
 
 PAINTED = frozenset({5, 6, 7, 8})
 """Versions that have a picture; another one gets the version alone."""
 COLUMNS, ROWS = 64, 16
 MOST_COLUMNS, MOST_ROWS = 1000, 200
-
-
-class LolwutContext(Protocol):
-    """What the command uses of Context."""
-
-    @property
-    def reply(self) -> ReplyWriter: ...
 
 
 def river(columns: int, rows: int, chance: random.Random) -> str:
@@ -53,7 +45,7 @@ def river(columns: int, rows: int, chance: random.Random) -> str:
     "LOLWUT", arity=-1, group="server", flags="readonly fast", since="5.0.0",
     summary="Paints a picture and tells the version.", args=(optional(integer("version", "VERSION")),),
 )  # fmt: skip
-def lolwut(ctx: LolwutContext, args: list[bytes]) -> None:
+def lolwut(ctx: Context, args: list[bytes]) -> None:
     """VERSION n chooses the picture of a version of Redis; after it, versions 5 and 6 take columns and rows."""
     version, sizes = 8, args[1:]
     if len(args) > 2 and args[1].upper() == b"VERSION":

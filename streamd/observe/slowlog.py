@@ -15,6 +15,7 @@ from itertools import islice
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
+from streamd.core.info import Field
 from streamd.core.redaction import redacted
 from streamd.core.route import Route
 
@@ -68,6 +69,14 @@ class SlowLog(Capability):
     max_bytes  bytes of each argument that are kept
     totals     what has been logged since the statistics were reset; `by_command`: the same by full names
     """
+
+    info = {
+        "stats": (
+            Field("slowlog_commands_count", lambda self: self.totals.count),
+            Field("slowlog_commands_time_ms_sum", lambda self: f"{self.totals.sum_us / 1000:.2f}"),
+            Field("slowlog_commands_time_ms_max", lambda self: f"{self.totals.max_us / 1000:.2f}"),
+        ),
+    }
 
     def __init__(
         self, host: Host | None = None, *, max_len: int = 128, max_args: int = 32, max_bytes: int = 128

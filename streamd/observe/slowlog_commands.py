@@ -1,75 +1,22 @@
 """SLOWLOG: the requests that took longest to run.
 
-They are kept by the server's slow log, into which the dispatcher puts them. Behaviour: Redis 8.6, as seen on a running
+They are kept by SlowLog. Behaviour: Redis 8.6, as seen on a running
 server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from streamd.core.args import integer as read_integer
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import command, container, integer, optional
 from streamd.errors import CommandError, NotIntegerError, printable
-from streamd.protocol.reply import ReplyWriter
+from streamd.observe.slowlog import SlowLog
 
-__all__ = ["Entry", "SlowLog", "SlowLogContext"]
+__all__: list[str] = []
 
 SHOWN = 10
 """Entries of a SLOWLOG GET that does not say how many."""
-
-
-# --- What is asked of the server ------------------------------------------------------------------------------------
-
-
-class Entry(Protocol):
-    """A request in the log."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def at_s(self) -> int:
-        """Unix time."""
-
-    @property
-    def took_us(self) -> int: ...
-    @property
-    def args(self) -> Sequence[bytes]:
-        """The request, cut, and without its secrets."""
-
-    @property
-    def address(self) -> bytes: ...
-    @property
-    def name(self) -> bytes:
-        """That of the client."""
-
-    @property
-    def argc(self) -> int:
-        """How many arguments the request had."""
-
-
-class SlowLog(Protocol):
-    def __len__(self) -> int: ...
-    def newest(self, count: int) -> Sequence[Entry]:
-        """At most `count` entries, newest first; all when it is negative."""
-
-    def clear(self) -> None: ...
-
-
-class Server(Protocol):
-    @property
-    def slowlog(self) -> SlowLog: ...
-
-
-class SlowLogContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def server(self) -> Server: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
 
 
 # --- The commands ---------------------------------------------------------------------------------------------------
@@ -93,12 +40,12 @@ def _read_count(text: bytes) -> int:
     summary="Returns requests that took long, the latest first.", args=(optional(integer("count")),),
     history=(("4.0.0", "The client's address and name."), ("8.10.0", "The number of arguments.")), tips=("request_policy:all_nodes", "nondeterministic_output"),
 )  # fmt: skip
-def slowlog_get(ctx: SlowLogContext, args: list[bytes]) -> None:
+def slowlog_get(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 3:
         raise CommandError(
             f"ERR unknown subcommand or wrong number of arguments for '{printable(args[1][:128])}'. Try SLOWLOG HELP."
         )
-    found = ctx.server.slowlog.newest(_read_count(args[2]) if len(args) == 3 else SHOWN)
+    found = ctx.get(SlowLog).newest(_read_count(args[2]) if len(args) == 3 else SHOWN)
     reply = ctx.reply
     reply.array(len(found))
     for entry in found:
@@ -117,8 +64,8 @@ def slowlog_get(ctx: SlowLogContext, args: list[bytes]) -> None:
     summary="Returns how many requests are in the slow log.",
     tips=("request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"),
 )  # fmt: skip
-def slowlog_len(ctx: SlowLogContext, args: list[bytes]) -> None:
-    ctx.reply.integer(len(ctx.server.slowlog))
+def slowlog_len(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.integer(len(ctx.get(SlowLog)))
 
 
 @command(
@@ -126,8 +73,8 @@ def slowlog_len(ctx: SlowLogContext, args: list[bytes]) -> None:
     complexity="O(N) with N being the number of entries", summary="Empties the slow log.",
     tips=("request_policy:all_nodes", "response_policy:all_succeeded"),
 )  # fmt: skip
-def slowlog_reset(ctx: SlowLogContext, args: list[bytes]) -> None:
-    ctx.server.slowlog.clear()
+def slowlog_reset(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(SlowLog).clear()
     ctx.reply.ok()
 
 
@@ -135,7 +82,7 @@ def slowlog_reset(ctx: SlowLogContext, args: list[bytes]) -> None:
     "SLOWLOG HELP", arity=2, group="server", flags="loading stale", since="6.2.0",
     summary="Lists the subcommands of SLOWLOG.",
 )  # fmt: skip
-def slowlog_help(ctx: SlowLogContext, args: list[bytes]) -> None:
+def slowlog_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

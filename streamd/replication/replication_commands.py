@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from streamd.core.args import integer as read_integer
 from streamd.core.args import parse_timeout
-from streamd.core.context import BlockRequest, Context
+from streamd.core.context import BlockRequest
+from streamd.core.dispatch import ServerContext
 from streamd.core.spec import command, integer
+from streamd.replication.replication import Replication
 
 __all__: list[str] = []
 
@@ -14,8 +16,8 @@ __all__: list[str] = []
     "ROLE", arity=1, group="server", flags="noscript loading stale fast", categories="admin dangerous", since="2.8.12",
     summary="Returns the server's part in replication.",
 )  # fmt: skip
-def role(ctx: Context, args: list[bytes]) -> None:
-    ctx.reply.value([b"master", ctx.server.persistence.replication_offset, []])
+def role(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.value([b"master", ctx.get(Replication).offset, []])
 
 
 @command(
@@ -24,7 +26,7 @@ def role(ctx: Context, args: list[bytes]) -> None:
     summary="Waits until replicas have what this connection has written; returns how many have.",
     args=(integer("numreplicas"), integer("timeout")),
 )  # fmt: skip
-def wait(ctx: Context, args: list[bytes]) -> None:
+def wait(ctx: ServerContext, args: list[bytes]) -> None:
     wanted = read_integer(args[1])
     timeout_ms = parse_timeout(args[2], ctx.now_ms)
     if wanted <= 0 or ctx.in_transaction:

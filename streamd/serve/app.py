@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from streamd.absent.absent_fields import AbsentFields
 from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
@@ -22,20 +21,24 @@ from streamd.core.host import Host
 from streamd.data.expiry import Expiry
 from streamd.data.freeing import Freeing
 from streamd.data.migration import MigrationTargets
+from streamd.data.statistics import KeyStatistics
 from streamd.data.streams.limits import StreamLimits
-from streamd.debug import crash
 from streamd.memory.accounting import Memory
 from streamd.memory.eviction import Eviction
+from streamd.observe.command_statistics import CommandStatistics
 from streamd.observe.hotkeys import HotKeys
-from streamd.observe.info import render
+from streamd.observe.info import Info
 from streamd.observe.latency import LatencyMonitor
 from streamd.observe.monitor import Monitors
-from streamd.observe.sampling import Sampling
 from streamd.observe.slowlog import SlowLog
+from streamd.observe.traffic import Traffic
+from streamd.persistence.info_fields import PersistenceFields
 from streamd.persistence.keeper import LoadError, Persistence
 from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
+from streamd.replication.replication import Replication
+from streamd.serve.about import About
 from streamd.serve.collector import Collector
 from streamd.serve.families import load_all, renamed_table
 from streamd.serve.listeners import Listeners
@@ -55,8 +58,9 @@ log = logging.getLogger("streamd")
 log.addHandler(logging.NullHandler())  # silent inside another program, unless that program listens
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
-    Process, SlowLog, LatencyMonitor, HotKeys, Acl, Hub, KeyEvents, Tracking, Monitors, Eviction, Memory, StreamLimits,
-    Persistence, Payloads, Shutdown, Connections, Listeners, Pause, Expiry, Freeing, MigrationTargets, Sampling, Collector,
+    Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
+    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Shutdown, Connections,
+    Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
 """Everything that a server can do, in the order in which it is asked: to take settings, before replies, in each cron step."""
 
@@ -71,10 +75,6 @@ class Server(Host):
     def __init__(self, config: Config, *, any_port: bool = False, is_embedded: bool = True) -> None:
         super().__init__(config, renamed_table(config))
         self.is_embedded = is_embedded
-        self.run_id = secrets.token_hex(20)
-        self.replication_id = secrets.token_hex(20)
-        self.started_at = time.time()
-        self.started_monotonic = time.monotonic()
         self.cron_loops = 0
         self._any_port = any_port
         self._cron_handle: asyncio.TimerHandle | None = None
@@ -89,7 +89,6 @@ class Server(Host):
         self.open(asyncio.get_running_loop(), CAPABILITIES)
         self.get(Shutdown).stop = self._stop
         self.apply_settings()
-        self.config.callbacks["refresh"] = self.apply_settings
         await self.get(Listeners).open(any_port=self._any_port)
         if self.is_stopped:
             return
@@ -136,51 +135,9 @@ class Server(Host):
         self.get(Shutdown).abort()
 
     def __getattr__(self, name: str) -> Any:
-        kinds: dict[str, type] = {
-            "slowlog": SlowLog, "latency": LatencyMonitor, "hotkeys": HotKeys, "acl": Acl, "monitors": Monitors,
-            "eviction": Eviction, "memory": Memory, "persistence": Persistence, "migration": MigrationTargets, "tracking": Tracking, "hub": Hub,
-        }  # fmt: skip
-        if name in kinds:
-            return self.get(kinds[name])
-        found: dict[str, Any] = {
-            "total_connections": lambda s: s.get(Connections).total,
-            "rejected_connections": lambda s: s.get(Connections).rejected,
-            "expired_keys_active": lambda s: s.get(Expiry).expired_keys,
-            "expire_cycles_cut": lambda s: s.get(Expiry).cycles_cut,
-            "expire_cycle_us": lambda s: s.get(Expiry).cycle_us,
-            "postponed_count": lambda s: len(s.get(Pause)),
-            "abort_shutdown": lambda s: s.get(Shutdown).call_off,
-            "info": lambda s: lambda sections=(): render(s, sections),
-        }
-        for each in (
-            "recent_input",
-            "recent_output",
-            "ops_per_second",
-            "input_rate",
-            "output_rate",
-            "turn_rate",
-            "turn_time_rate",
-        ):
-            found[each] = lambda s, each=each: getattr(s.get(Sampling), each)
-        if name in found:
-            return found[name](self)
+        if name == "persistence":
+            return self.get(Persistence)
         raise AttributeError(name)
-
-    @property
-    def active_expire(self) -> bool:
-        return self.get(Expiry).is_on
-
-    @active_expire.setter
-    def active_expire(self, is_on: bool) -> None:
-        self.get(Expiry).is_on = is_on
-
-    def crash(self, *, is_fault: bool) -> None:
-        if is_fault:
-            crash.die()
-        os.abort()
-
-    def change_replication_id(self) -> None:
-        self.replication_id = secrets.token_hex(20)
 
     def _stop(self) -> None:
         """Stop to listen and to work; what clients have not been sent yet is sent."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Field, Lines
 from streamd.errors import ConfigError
 from streamd.serve.listening import ListenError, PortListener
 from streamd.serve.tls import TlsError, find_common_name, make_context
@@ -30,7 +31,12 @@ class Listeners(Capability):
     any_port  listen on a free port instead of the configured one; after `open` it is the one that was asked for
     """
 
-    info = {"server": (Field("tcp_port", lambda self: self.port or self.tls_port),)}
+    info = {
+        "server": (
+            Field("tcp_port", lambda self: self.port or self.tls_port),
+            Lines("listeners", lambda self: self.lines()),
+        ),
+    }
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -54,6 +60,16 @@ class Listeners(Capability):
     def tls_port(self) -> int:
         """The port for TLS; 0 when there is none."""
         return self._tls.port
+
+    def lines(self) -> Iterator[str]:
+        """What INFO says of each listener."""
+        addresses = "".join(f"bind={address}," for address in self._config.bind)
+        if self.port:
+            yield f"listener0:name=tcp,{addresses}port={self.port}"
+        if self._config.unixsocket:
+            yield f"listener1:name=unix,bind={self._config.unixsocket}"
+        if self.tls_port:
+            yield f"listener2:name=tls,{addresses}port={self.tls_port}"
 
     async def open(self, *, any_port: bool) -> None:
         """Listen; raises ListenError when an address is not to be had, TlsError when a certificate is no good."""

@@ -20,7 +20,7 @@ from streamd.core.log import log_file
 from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
-from streamd.observe.info import render
+from streamd.observe.info import Info
 from streamd.settings.table import quote
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Process(Capability):
             os.write(fd, f"\n------ {title} ------\n{text}\n".encode("utf-8", "backslashreplace"))
 
     def _info(self) -> Iterator[str]:
-        yield from render(self._host, ["everything"]).splitlines()  # type: ignore[arg-type]
+        yield from self._host.get(Info).render(["everything"]).splitlines()
 
     def _running(self) -> Iterator[str]:
         """The command that ran, without passwords."""

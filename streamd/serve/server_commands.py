@@ -1,86 +1,23 @@
-"""Commands about the server: CONFIG, INFO, TIME, SHUTDOWN.
-
-What they ask of the server is written down as `Server` and `Config`. Behaviour: Redis 8.6, as seen on a running server.
-"""
+"""Commands about the server: CONFIG, INFO, TIME, SHUTDOWN. Behaviour: Redis 8.6, as seen on a running server."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
+from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, UnknownSettingError, printable
-from streamd.protocol.reply import ReplyWriter
+from streamd.observe.info import Info
 from streamd.protocol.request import forget_words
+from streamd.serve.shutdown import Shutdown
+from streamd.settings.config import Config
 
-__all__ = ["Client", "Config", "Server", "ServerContext", "check_enabled", "parse_shutdown"]
+__all__ = ["parse_shutdown"]
 
 log = logging.getLogger("streamd")
-
-
-# --- The server, as used here ------------------------------------------------------------------------------------
-
-
-class Client(Protocol):
-    @property
-    def is_local(self) -> bool: ...
-
-
-class Setting(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class Config(Protocol):
-    """The settings. Text is UTF-8; other bytes are lone surrogates."""
-
-    enable_debug_command: str
-    config_file: str
-
-    def get(self, patterns: Iterable[str]) -> Mapping[str, str]: ...
-    def set(self, pairs: Sequence[tuple[str, str]], *, is_local: bool) -> Sequence[Setting]:
-        """Set all or none; raises ConfigError, UnknownSettingError."""
-
-    def rewrite(self) -> None:
-        """Write the values into the file they came from; raises OSError."""
-
-    def without_effect(self, settings: Any) -> Sequence[str]:
-        """Names of those of the settings that ask for what does not happen yet."""
-
-
-class Server(Protocol):
-    def info(self, sections: Iterable[str]) -> str:
-        """The text of INFO; without sections, the default ones."""
-
-    def reset_statistics(self) -> None: ...
-    def request_shutdown(self, *, save: bool | None, force: bool) -> bool: ...
-    def abort_shutdown(self) -> bool: ...
-
-
-class ServerContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def server(self) -> Server: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def reply(self) -> ReplyWriter: ...
-
-
-def check_enabled(name: str, setting: str, client: Client) -> None:
-    """Raise CommandError unless `setting`, the value of enable-NAME-command, lets a client use a command."""
-    if setting != "yes" and not (setting == "local" and client.is_local):
-        raise CommandError(
-            f'ERR {name} command not allowed. If the enable-{name.lower()}-command option is set to "local", you can run it'
-            " from a local connection, otherwise you need to set this option in the configuration file, and then restart"
-            " the server."
-        )
 
 
 def decoded(args: list[bytes]) -> list[str]:
@@ -103,7 +40,7 @@ container("CONFIG", group="server", since="2.0.0", summary="Commands about the c
     history=(("7.0.0", "Several patterns may be given."),),
 )  # fmt: skip
 def config_get(ctx: ServerContext, args: list[bytes]) -> None:
-    found = ctx.config.get(decoded(args[2:]))
+    found = ctx.get(Config).get(decoded(args[2:]))
     ctx.reply.map(len(found))
     for name, value in found.items():
         ctx.reply.bulk(encoded(name))
@@ -121,11 +58,12 @@ def config_get(ctx: ServerContext, args: list[bytes]) -> None:
 def config_set(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) % 2:
         raise OptionSyntaxError
+    config = ctx.get(Config)
     forget_words(args[2:])
     words = decoded(args[2:])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     try:
-        changed = ctx.config.set(pairs, is_local=ctx.client.is_local)
+        changed = config.set(pairs, is_local=ctx.client.is_local)
     except UnknownSettingError as error:
         name = printable(encoded(error.setting))
         raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'") from error
@@ -134,7 +72,7 @@ def config_set(ctx: ServerContext, args: list[bytes]) -> None:
         reason = printable(encoded(error.reason))
         text = f"ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
         raise CommandError(text) from error
-    for name in ctx.config.without_effect(changed):
+    for name in config.without_effect(changed):
         log.warning("The setting %s has no effect yet", name)
     ctx.reply.ok()
 
@@ -145,10 +83,11 @@ def config_set(ctx: ServerContext, args: list[bytes]) -> None:
     tips=("request_policy:all_nodes", "response_policy:all_succeeded"),
 )  # fmt: skip
 def config_rewrite(ctx: ServerContext, args: list[bytes]) -> None:
-    if not ctx.config.config_file:
+    config = ctx.get(Config)
+    if not config.config_file:
         raise CommandError("ERR The server is running without a config file")
     try:
-        ctx.config.rewrite()
+        config.rewrite()
     except OSError as error:
         log.warning("CONFIG REWRITE failed: %s", error.strerror)
         raise CommandError(f"ERR Rewriting config file: {error.strerror}") from error
@@ -162,7 +101,7 @@ def config_rewrite(ctx: ServerContext, args: list[bytes]) -> None:
     tips=("request_policy:all_nodes", "response_policy:all_succeeded"),
 )  # fmt: skip
 def config_resetstat(ctx: ServerContext, args: list[bytes]) -> None:
-    ctx.server.reset_statistics()
+    ctx.get(Host).reset_statistics()
     ctx.reply.ok()
 
 
@@ -197,7 +136,7 @@ def config_help(ctx: ServerContext, args: list[bytes]) -> None:
     tips=("nondeterministic_output", "request_policy:all_shards", "response_policy:special"),
 )  # fmt: skip
 def info(ctx: ServerContext, args: list[bytes]) -> None:
-    ctx.reply.verbatim("txt", encoded(ctx.server.info(decoded(args[1:]))))
+    ctx.reply.verbatim("txt", encoded(ctx.get(Info).render(decoded(args[1:]))))
 
 
 @command(
@@ -240,10 +179,10 @@ def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
 def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
     words = parse_shutdown(args)
     if b"ABORT" in words:
-        if not ctx.server.abort_shutdown():
+        if not ctx.get(Shutdown).call_off():
             raise CommandError("ERR No shutdown in progress.")
         ctx.reply.ok()
         return
     save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
-    if not ctx.server.request_shutdown(save=save, force=b"FORCE" in words):
+    if not ctx.get(Shutdown).request(save=save, force=b"FORCE" in words):
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 import pytest
 
+from streamd.core.context import Context
+from streamd.core.host import Host
 from streamd.core.spec import (
     Arg,
     Command,
@@ -27,6 +28,7 @@ from streamd.core.spec import (
 from streamd.errors import CommandError
 from streamd.observe import command_info
 from streamd.protocol.reply import ReplyWriter
+from streamd.settings.config import Config
 
 
 def declaration(name: str, arity: int, flags: str, keys: tuple[KeySpec, ...], args: tuple[Arg, ...] = ()) -> Command:
@@ -54,7 +56,9 @@ def small() -> CommandTable:
 
 def run(commands: CommandTable, line: str, resp: int = 2) -> Any:
     """Run a request; an error as its text, after `-`."""
-    ctx = SimpleNamespace(server=SimpleNamespace(commands=commands), reply=ReplyWriter(resp))
+    ctx = Context()
+    ctx.reply = ReplyWriter(resp)
+    ctx.parts[Host] = Host(Config(), commands)
     request = line.encode().split()
     found = table.find(request)
     assert found is not None

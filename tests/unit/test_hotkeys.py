@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.observe.hotkeys import Session, Weights, request_size
-from streamd.observe.hotkeys_commands import SessionOptions
+from streamd.observe.hotkeys import Session, SessionOptions, Weights, request_size
 
 
 def test_heavy_keys_are_remembered_among_many_light_ones() -> None:

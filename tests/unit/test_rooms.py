@@ -232,16 +232,12 @@ def test_the_table_names_rooms_and_continuese_way() -> None:
     assert leaves == {"nothing", "leaves"}
 
 
-BACKWARDS = {"absent", "debug", "observe"}
-"""Rooms that still import what stands above them. A room leaves the set with its last such import; none may join it."""
-
-
 def test_rooms_import_only_the_rooms_beside_them() -> None:
     found = [
         reason
         for path in sources()
         for each in imports_of(path, path.read_text(encoding="utf-8"))
-        if room_of(path) not in BACKWARDS and (reason := complaint(room_of(path), each)) is not None
+        if (reason := complaint(room_of(path), each)) is not None
     ]
     assert not found, "\n" + "\n".join(found)
 

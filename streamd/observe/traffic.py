@@ -1,0 +1,96 @@
+"""Traffic: what the dispatcher has counted, and rates and peaks of the last seconds, for INFO."""
+
+from __future__ import annotations
+
+import time
+
+from streamd.core.capability import Capability
+from streamd.core.dispatch import Dispatcher
+from streamd.core.host import Host
+from streamd.core.info import Field, Fields, ratio
+from streamd.observe.rates import Rate, RecentMost
+
+__all__ = ["Traffic"]
+
+COUNTERS: tuple[Field[Dispatcher], ...] = (
+    Field("total_commands_processed", lambda dispatcher: dispatcher.total_commands),
+    Field("total_net_input_bytes", lambda dispatcher: dispatcher.net_input_bytes),
+    Field("total_net_output_bytes", lambda dispatcher: dispatcher.net_output_bytes),
+    Field("unexpected_error_replies", lambda dispatcher: dispatcher.unexpected_errors),
+    Field("total_error_replies", lambda dispatcher: dispatcher.total_error_replies),
+    Field("total_reads_processed", lambda dispatcher: dispatcher.total_reads),
+    Field("total_writes_processed", lambda dispatcher: dispatcher.total_writes),
+    Field("client_query_buffer_limit_disconnections", lambda dispatcher: dispatcher.closed_for_input),
+    Field("client_output_buffer_limit_disconnections", lambda dispatcher: dispatcher.closed_for_output),
+    Field("eventloop_cycles", lambda dispatcher: dispatcher.turns),
+    Field("eventloop_duration_sum", lambda dispatcher: dispatcher.turns_us),
+    Field("eventloop_duration_cmd_sum", lambda dispatcher: dispatcher.commands_us),
+    Field("total_client_processing_events", lambda dispatcher: dispatcher.processing_events),
+    Field("commands_per_parse_batch_sum", lambda dispatcher: dispatcher.batched_commands),
+    Field("commands_per_parse_batch_cnt", lambda dispatcher: dispatcher.batches),
+    Field(
+        "commands_per_parse_batch_avg",
+        lambda dispatcher: f"{ratio(dispatcher.batched_commands, dispatcher.batches):.2f}",
+    ),
+)
+"""Their values are called with the dispatcher."""
+
+
+class Traffic(Capability):
+    """The dispatcher's counters, and samples of them.
+
+    recent_input   bytes of requests not yet run, the most of one client
+    recent_output  bytes of unsent replies, the most of one client
+    """
+
+    info = {
+        "clients": (
+            Field("client_recent_max_input_buffer", lambda self: self.recent_input.most),
+            Field("client_recent_max_output_buffer", lambda self: self.recent_output.most),
+        ),
+        "threads": (Field("io_thread_0", lambda self: self.thread_text()),),
+        "stats": (
+            Fields(lambda self: self.dispatcher, COUNTERS),
+            Field("instantaneous_ops_per_sec", lambda self: int(self.ops_per_second.per_second())),
+            Field("instantaneous_input_kbps", lambda self: f"{self.input_rate.per_second() / 1024:.2f}"),
+            Field("instantaneous_output_kbps", lambda self: f"{self.output_rate.per_second() / 1024:.2f}"),
+            Field("instantaneous_eventloop_cycles_per_sec", lambda self: int(self.turn_rate.per_second())),
+            Field(
+                "instantaneous_eventloop_duration_usec",
+                lambda self: int(ratio(self.turn_time_rate.per_second(), self.turn_rate.per_second())),
+            ),
+            Field("io_threaded_reads_processed", 0),
+            Field("io_threaded_writes_processed", 0),
+            Field("io_threaded_total_prefetch_batches", 0),
+            Field("io_threaded_total_prefetch_entries", 0),
+            Field("reply_buffer_shrinks", 0),
+            Field("reply_buffer_expands", 0),
+        ),
+    }
+
+    def __init__(self, host: Host) -> None:
+        self.dispatcher = host.dispatcher
+        self.recent_input = RecentMost()
+        self.recent_output = RecentMost()
+        self.reset_statistics()
+
+    def reset_statistics(self) -> None:
+        self.ops_per_second, self.input_rate, self.output_rate = Rate(), Rate(), Rate()
+        self.turn_rate, self.turn_time_rate = Rate(), Rate()
+
+    def cron(self, now_ms: int) -> None:
+        now = time.monotonic()
+        dispatcher = self.dispatcher
+        self.ops_per_second.sample(now, dispatcher.total_commands)
+        self.input_rate.sample(now, dispatcher.net_input_bytes)
+        self.output_rate.sample(now, dispatcher.net_output_bytes)
+        self.turn_rate.sample(now, dispatcher.turns)
+        self.turn_time_rate.sample(now, dispatcher.turns_us)
+        most_input, most_output = dispatcher.take_peaks()
+        self.recent_input.sample(now, most_input)
+        self.recent_output.sample(now, most_output)
+
+    def thread_text(self) -> str:
+        """What the only thread for clients has done."""
+        dispatcher = self.dispatcher
+        return f"clients={len(dispatcher.clients)},reads={dispatcher.total_reads},writes={dispatcher.total_writes}"
