@@ -125,11 +125,11 @@ def read_counts(folder: Path) -> dict[str, float]:
 
 def describe_environment() -> dict[str, str]:
     """What counts depend on: versions, compilers, flags."""
-    from streamd.engine import stream  # compiled like all the others
+    from streamd.engine import node_check  # compiled like all the others
 
-    compiled = Path(stream.__file__).read_bytes()
+    compiled = Path(node_check.__file__).read_bytes()
     compiler = re.search(rb"(?:GCC|clang)[ :][ -~]+", compiled)
-    cython = re.search(r"_cython_(\w+)", type(stream.validate_node).__module__)
+    cython = re.search(r"_cython_(\w+)", type(node_check.validate_node).__module__)
     flags = re.findall(r"-O\w+|-f(?:wrapv|lto)\b|-DNDEBUG|-m\S+", sysconfig.get_config_var("CFLAGS") or "")
     is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
     return {

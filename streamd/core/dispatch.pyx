@@ -305,10 +305,6 @@ cdef class Dispatcher(Turn):
         self.state = self.state | state if is_on else self.state & ~state
         return 0
 
-    def has_state(self, int state):
-        """Whether a ServerState is in the server's set."""
-        return self.state & state != 0
-
     def cron(self):
         """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
         cdef Client client

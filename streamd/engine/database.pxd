@@ -105,7 +105,6 @@ cdef class Database:
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
     cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is told
-    cpdef int hint_encoding(self, bytes key, int hint) except -1
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key

@@ -686,14 +686,6 @@ cdef class Database:
         self.event(EVENT_EVICTED, b"evicted", key)
         return True
 
-    cpdef int hint_encoding(self, bytes key, int hint) except -1:
-        """Note how the string under `key` was made (ENCODING_*), until it is overwritten. KeyError: no such key."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
-            raise KeyError(key)
-        slot.encoding_hint = <unsigned char>hint
-        return 0
-
     def slot(self, bytes key not None):
         """The Slot of a key, or None; nothing is counted and the access time stays."""
         return self.lookup(key)

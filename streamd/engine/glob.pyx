@@ -101,7 +101,7 @@ cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *te
                 p += 1
         if same:
             t += 1
-        elif after_star == NULL:
+        elif after_star is NULL:
             return False
         else:
             # The last star takes one byte more.

@@ -60,7 +60,7 @@ cdef void pel_clear(Pel *pel) noexcept nogil:
     """Free everything: records, consumers. The PEL is as pel_init leaves it. O(n / 100), without the GIL."""
     cdef uint32_t i
     for i in range(pel.owner_count):
-        if pel.owners[i] != NULL:
+        if pel.owners[i] is not NULL:
             index_clear(pel.owners[i])
             free(pel.owners[i])
     free(pel.owners)
@@ -79,7 +79,7 @@ cdef size_t pel_memory(const Pel *pel) noexcept nogil:
     cdef size_t total = pel.slab.memory + pel.by_id.chunks.memory + pel.by_time.chunks.memory
     cdef uint32_t i
     for i in range(pel.owner_count):
-        if pel.owners[i] != NULL:
+        if pel.owners[i] is not NULL:
             total += pel.owners[i].chunks.memory
     return total
 
@@ -95,17 +95,17 @@ cdef int64_t pel_add_owner(Pel *pel) except -1 nogil:
             return no_memory()
         capacity = pel.owner_capacity * 2 if pel.owner_capacity else 2
         owners = <PelIndex **>realloc(pel.owners, capacity * sizeof(PelIndex *))
-        if owners == NULL:
+        if owners is NULL:
             return no_memory()
         pel.owners = owners
         free_owners = <uint32_t *>realloc(pel.free_owners, capacity * sizeof(uint32_t))
-        if free_owners == NULL:
+        if free_owners is NULL:
             return no_memory()
         pel.free_owners = free_owners
         pel.slab.memory += (capacity - pel.owner_capacity) * (sizeof(PelIndex *) + sizeof(uint32_t))
         pel.owner_capacity = capacity
     index = <PelIndex *>malloc(sizeof(PelIndex))
-    if index == NULL:
+    if index is NULL:
         return no_memory()
     pel.slab.memory += sizeof(PelIndex)
     index_init(index, ID_KEY)
@@ -132,11 +132,11 @@ cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil:
     cdef Chunk *chunk
     cdef Chunk *next_chunk
     cdef uint32_t i
-    if owner >= pel.owner_count or pel.owners[owner] == NULL:
+    if owner >= pel.owner_count or pel.owners[owner] is NULL:
         return
     index = pel.owners[owner]
     chunk = <Chunk *>rax_first(&index.chunks)
-    while chunk != NULL:
+    while chunk is not NULL:
         for i in range(chunk.count):
             record = record_of(&pel.slab, handles_of(chunk)[i])
             index_remove(&pel.slab, &pel.by_id, record)
@@ -155,7 +155,7 @@ cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil:
 
 cdef size_t pel_owner_size(const Pel *pel, uint32_t owner) noexcept nogil:
     """How many records a consumer has; 0 for a number not in use."""
-    if owner >= pel.owner_count or pel.owners[owner] == NULL:
+    if owner >= pel.owner_count or pel.owners[owner] is NULL:
         return 0
     return pel.owners[owner].count
 
@@ -180,7 +180,7 @@ cdef PelRecord *pel_insert(
     """Add a record for an entry that has none; `owner` must be in use. O(log n), less at the end of each order."""
     cdef PelRecord *record = new_record(&pel.slab)
     cdef Place place
-    if record == NULL:
+    if record is NULL:
         no_memory()
         return NULL
     record.id = id
@@ -262,7 +262,7 @@ cdef PelRecord *pel_insert_unowned(Pel *pel, StreamID id, uint64_t count) except
     """Add a record for an entry that has none, without an owner, at the end of the zone. O(log n)."""
     cdef PelRecord *record = new_record(&pel.slab)
     cdef Place place
-    if record == NULL:
+    if record is NULL:
         no_memory()
         return NULL
     record.id = id
@@ -310,13 +310,13 @@ cdef int pel_adopt(Pel *pel, PelRecord *record, uint32_t owner, int64_t delivery
 cdef PelRecord *pel_first(Pel *pel) noexcept nogil:
     """The record with the smallest ID, or NULL."""
     cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_id.chunks)
-    return NULL if chunk == NULL else record_of(&pel.slab, handles_of(chunk)[0])
+    return NULL if chunk is NULL else record_of(&pel.slab, handles_of(chunk)[0])
 
 
 cdef PelRecord *pel_last(Pel *pel) noexcept nogil:
     """The record with the greatest ID, or NULL. O(1)."""
     cdef Chunk *chunk = <Chunk *>pel.by_id.chunks.last
-    return NULL if chunk == NULL else record_of(&pel.slab, handles_of(chunk)[chunk.count - 1])
+    return NULL if chunk is NULL else record_of(&pel.slab, handles_of(chunk)[chunk.count - 1])
 
 
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
@@ -325,7 +325,7 @@ cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
     Of several of one time it is the one that got its time first.
     """
     cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_time.chunks)
-    return NULL if chunk == NULL else record_of(&pel.slab, handles_of(chunk)[0])
+    return NULL if chunk is NULL else record_of(&pel.slab, handles_of(chunk)[0])
 
 
 # --- Cursors --------------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ cdef void settle(PelCursor *cursor) noexcept nogil:
     place.id = cursor.id
     chunk = find_chunk(index, &place)
     cursor.at = 0
-    if chunk == NULL:
+    if chunk is NULL:
         chunk = <Chunk *>rax_first(&index.chunks)
     else:
         cursor.at = count_below(&cursor.pel.slab, chunk, &place, by_time)
@@ -363,7 +363,7 @@ cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms
     cursor.delivery_ms = delivery_ms
     cursor.turn = 0
     cursor.id = id
-    if index != NULL:
+    if index is not NULL:
         settle(cursor)
 
 
@@ -386,18 +386,18 @@ cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil:
     """The next record of a walk, or NULL at the end. O(1), and O(log n) after a change of what is walked."""
     cdef PelRecord *record
     cdef Chunk *chunk
-    if cursor.index == NULL:
+    if cursor.index is NULL:
         return NULL
     if cursor.version != cursor.index.version:
         settle(cursor)
     chunk = <Chunk *>cursor.chunk
-    if chunk == NULL:
+    if chunk is NULL:
         return NULL
     if cursor.at == chunk.count:
         chunk = <Chunk *>rax_higher(&cursor.index.chunks, chunk.key)
         cursor.chunk = chunk
         cursor.at = 0
-        if chunk == NULL:
+        if chunk is NULL:
             return NULL
     record = record_of(&cursor.pel.slab, handles_of(chunk)[cursor.at])
     cursor.at += 1

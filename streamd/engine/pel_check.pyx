@@ -61,7 +61,7 @@ cdef int check_slab(const Slab *slab, size_t records, size_t *memory) except -1:
                 chained += 1
         expect(chained == block.touched, "each touched place is counted once")
     block = <Block *>slab.open_block
-    while block != NULL:
+    while block is not NULL:
         expect(block.previous == previous, "the chain of blocks with room is linked both ways")
         expect(block.live < block_records(block.index), "a block in the chain has room")
         open_blocks += 1
@@ -89,12 +89,12 @@ cdef int check_index(const Pel *pel, const PelIndex *index, int64_t owner, size_
     cdef Place place
     cdef uint32_t i
     rax_check(&index.chunks)
-    while chunk != NULL:
+    while chunk is not NULL:
         memory[0] += chunk_size(chunk.capacity)
         expect(MIN_CAPACITY <= chunk.capacity <= MAX_CAPACITY, "a chunk's capacity is in its bounds")
         expect((chunk.capacity + 2) & (chunk.capacity + 1) == 0, "a chunk's capacity is 2^n - 2")
         expect(0 < chunk.count <= chunk.capacity, "a chunk has handles, and room for them")
-        if previous != NULL:
+        if previous is not NULL:
             place = place_of(previous)
             write_key(key, &place, by_time)
             expect(memcmp(key, chunk.key, index.chunks.key_len) < 0, "a chunk's key is above the chunk before")
@@ -103,7 +103,7 @@ cdef int check_index(const Pel *pel, const PelIndex *index, int64_t owner, size_
             expect(record.handle == handles_of(chunk)[i], "a handle names a record")
             expect(owner < 0 or record.owner == owner, "a consumer has its own records")
             place = place_of(record)
-            expect(previous == NULL or compare(previous, &place, by_time) < 0, "records ascend")
+            expect(previous is NULL or compare(previous, &place, by_time) < 0, "records ascend")
             if i == 0:
                 write_key(key, &place, by_time)
                 expect(memcmp(chunk.key, key, index.chunks.key_len) <= 0, "a chunk's key is not above its first record")
@@ -119,7 +119,7 @@ cdef int check_zone(const Pel *pel) except -1:
     cdef PelRecord *record
     cdef size_t unowned = 0
     cdef uint32_t i
-    while chunk != NULL:
+    while chunk is not NULL:
         for i in range(chunk.count):
             record = record_of(&pel.slab, handles_of(chunk)[i])
             expect((record.owner == NO_OWNER) == (record.delivery_ms < 0), "who has no owner has a place in the zone")
@@ -141,7 +141,7 @@ cdef int pel_check(const Pel *pel) except -1:
     check_index(pel, &pel.by_time, -1, &memory)
     expect(pel.by_time.count == pel.by_id.count, "as many records by time as by ID")
     for i in range(pel.owner_count):
-        if pel.owners[i] == NULL:
+        if pel.owners[i] is NULL:
             unused += 1
             continue
         memory += sizeof(PelIndex)
@@ -151,5 +151,5 @@ cdef int pel_check(const Pel *pel) except -1:
     check_zone(pel)
     expect(unused == pel.free_owner_count, "every number not in use is on the stack")
     for i in range(pel.free_owner_count):
-        expect(pel.free_owners[i] < pel.owner_count and pel.owners[pel.free_owners[i]] == NULL, "a number on the stack")
+        expect(pel.free_owners[i] < pel.owner_count and pel.owners[pel.free_owners[i]] is NULL, "a number on the stack")
     return expect(memory == pel.slab.memory, "bytes malloc'ed")

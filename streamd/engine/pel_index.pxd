@@ -116,7 +116,7 @@ cdef inline size_t chunk_size(uint32_t capacity) noexcept nogil:
 cdef inline Chunk *new_chunk(Slab *slab, uint32_t capacity) noexcept nogil:
     """A chunk without key and handles, or NULL."""
     cdef Chunk *chunk = <Chunk *>malloc(chunk_size(capacity))
-    if chunk == NULL:
+    if chunk is NULL:
         return NULL
     slab.memory += chunk_size(capacity)
     memset(chunk.key, 0, sizeof(chunk.key))
@@ -133,7 +133,7 @@ cdef inline void free_chunk(Slab *slab, Chunk *chunk) noexcept nogil:
 cdef inline Chunk *resize_chunk(Slab *slab, PelIndex *index, Chunk *chunk, uint32_t capacity) noexcept nogil:
     """Move a chunk into one of another capacity; NULL, and no change, without memory."""
     cdef Chunk *moved = new_chunk(slab, capacity)
-    if moved == NULL:
+    if moved is NULL:
         return NULL
     memcpy(moved.key, chunk.key, sizeof(chunk.key))
     memcpy(handles_of(moved), handles_of(chunk), chunk.count * sizeof(uint32_t))
@@ -146,7 +146,7 @@ cdef inline Chunk *resize_chunk(Slab *slab, PelIndex *index, Chunk *chunk, uint3
 cdef inline Chunk *start_chunk(Slab *slab, PelIndex *index, const Place *place, uint32_t capacity) noexcept nogil:
     """An empty chunk whose key is that of `place`, in the tree; NULL, and no change, without memory."""
     cdef Chunk *chunk = new_chunk(slab, capacity)
-    if chunk == NULL:
+    if chunk is NULL:
         return NULL
     write_key(chunk.key, place, is_by_time(index))
     if rax_try_insert(&index.chunks, chunk) != 1:
@@ -159,7 +159,7 @@ cdef inline Chunk *open_downwards(Slab *slab, PelIndex *index) noexcept nogil:
     """Give the first chunk the smallest key there is, so that it takes whatever is below; NULL without memory."""
     cdef Chunk *old = <Chunk *>rax_first(&index.chunks)
     cdef Chunk *chunk = new_chunk(slab, old.capacity)
-    if chunk == NULL:
+    if chunk is NULL:
         return NULL
     memcpy(handles_of(chunk), handles_of(old), old.count * sizeof(uint32_t))
     chunk.count = old.count
@@ -176,7 +176,7 @@ cdef inline Chunk *split_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexce
     cdef uint32_t stay = chunk.count // 2
     cdef Place place = place_of(record_of(slab, handles_of(chunk)[stay]))
     cdef Chunk *upper = start_chunk(slab, index, &place, MAX_CAPACITY)
-    if upper == NULL:
+    if upper is NULL:
         return NULL
     upper.count = <uint16_t>(chunk.count - stay)
     memcpy(handles_of(upper), handles_of(chunk) + stay, upper.count * sizeof(uint32_t))
@@ -192,7 +192,7 @@ cdef inline bint join_chunks(Slab *slab, PelIndex *index, Chunk *lower, Chunk *u
         while capacity < count:
             capacity = capacity * 2 + 2
         lower = resize_chunk(slab, index, lower, capacity)
-        if lower == NULL:
+        if lower is NULL:
             return False
     memcpy(handles_of(lower) + lower.count, handles_of(upper), upper.count * sizeof(uint32_t))
     lower.count = <uint16_t>count
@@ -267,10 +267,10 @@ cdef inline void tidy_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept 
     if chunk.count > chunk.capacity >> 2:
         return
     beside = <Chunk *>rax_higher(&index.chunks, chunk.key)
-    if beside != NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, chunk, beside):
+    if beside is not NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, chunk, beside):
         return
     beside = <Chunk *>rax_lower(&index.chunks, chunk.key)
-    if beside != NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, beside, chunk):
+    if beside is not NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, beside, chunk):
         return
     resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)      # without memory it stays as it is, which is no harm
 
@@ -308,7 +308,7 @@ cdef inline PelRecord *index_find(const Slab *slab, const PelIndex *index, const
     cdef bint by_time = is_by_time(index)
     cdef PelRecord *record
     cdef uint32_t at
-    if chunk == NULL:
+    if chunk is NULL:
         return NULL
     at = count_below(slab, chunk, place, by_time)
     if at == chunk.count:
@@ -327,7 +327,7 @@ cdef inline bint index_add(Slab *slab, PelIndex *index, const Place *place, uint
     cdef Chunk *upper
     cdef uint32_t *handles
     cdef uint32_t at = 0
-    if chunk == NULL:
+    if chunk is NULL:
         chunk = start_chunk(slab, index, place, MIN_CAPACITY)
     elif chunk.count and compare(record_of(slab, handles_of(chunk)[chunk.count - 1]), place, by_time) < 0:
         at = chunk.count
@@ -336,20 +336,20 @@ cdef inline bint index_add(Slab *slab, PelIndex *index, const Place *place, uint
             at = 0
     else:
         chunk = find_chunk(index, place)
-        if chunk == NULL:
+        if chunk is NULL:
             chunk = open_downwards(slab, index)
-        if chunk != NULL:
+        if chunk is not NULL:
             at = count_below(slab, chunk, place, by_time)
-    if chunk == NULL:
+    if chunk is NULL:
         return False
     if chunk.count == chunk.capacity:
         if chunk.capacity < MAX_CAPACITY:
             chunk = resize_chunk(slab, index, chunk, chunk.capacity * 2 + 2)
-            if chunk == NULL:
+            if chunk is NULL:
                 return False
         else:
             upper = split_chunk(slab, index, chunk)
-            if upper == NULL:
+            if upper is NULL:
                 return False
             if at > chunk.count:
                 at -= chunk.count

@@ -17,7 +17,7 @@ __all__ = ["PelProbe", "PelWalk"]
 
 
 cdef tuple as_tuple(const PelRecord *record):
-    if record == NULL:
+    if record is NULL:
         return None
     owner = None if record.owner == NO_OWNER else record.owner
     return (record.id.ms, record.id.seq), owner, delivered_ms(record), record.delivery_count
@@ -43,12 +43,12 @@ cdef class PelProbe:
 
     cdef PelRecord *get(self, tuple id) except NULL:
         cdef PelRecord *record = pel_find(&self.pel, make_id(id[0], id[1]))
-        if record == NULL:
+        if record is NULL:
             raise KeyError(id)
         return record
 
     cdef uint32_t in_use(self, owner) except? NO_HANDLE:
-        if not 0 <= owner < self.pel.owner_count or self.pel.owners[<uint32_t>owner] == NULL:
+        if not 0 <= owner < self.pel.owner_count or self.pel.owners[<uint32_t>owner] is NULL:
             raise ValueError(f"no consumer has the number {owner}")
         return owner
 
@@ -79,14 +79,14 @@ cdef class PelProbe:
     def insert(self, tuple id not None, owner, int64_t delivery_ms, uint64_t delivery_count=1):
         """Add a record. KeyError when the entry is pending already."""
         cdef StreamID entry = make_id(id[0], id[1])
-        if pel_find(&self.pel, entry) != NULL:
+        if pel_find(&self.pel, entry) is not NULL:
             raise KeyError(id)
         pel_insert(&self.pel, entry, self.in_use(owner), self.time(delivery_ms), delivery_count)
 
     def insert_unowned(self, tuple id not None, uint64_t delivery_count=0):
         """Add a record at the end of the NACK zone. KeyError when the entry is pending already."""
         cdef StreamID entry = make_id(id[0], id[1])
-        if pel_find(&self.pel, entry) != NULL:
+        if pel_find(&self.pel, entry) is not NULL:
             raise KeyError(id)
         pel_insert_unowned(&self.pel, entry, delivery_count)
 
@@ -197,6 +197,6 @@ cdef class PelWalk:
         if self.ended != self.probe.ended:
             raise RuntimeError("the records walked may be gone")
         record = pel_next(&self.cursor)
-        if record == NULL:
+        if record is NULL:
             raise StopIteration
         return as_tuple(record)

@@ -112,17 +112,17 @@ cdef inline void open_link(Slab *slab, Block *block) noexcept nogil:
     """Put a block at the head of the chain of those with room."""
     block.previous = NULL
     block.next = <Block *>slab.open_block
-    if block.next != NULL:
+    if block.next is not NULL:
         block.next.previous = block
     slab.open_block = block
 
 
 cdef inline void open_unlink(Slab *slab, Block *block) noexcept nogil:
-    if block.previous != NULL:
+    if block.previous is not NULL:
         block.previous.next = block.next
     else:
         slab.open_block = block.next
-    if block.next != NULL:
+    if block.next is not NULL:
         block.next.previous = block.previous
 
 
@@ -140,13 +140,13 @@ cdef inline Block *new_block(Slab *slab) noexcept nogil:
         if index == slab.block_capacity:
             capacity = 2 if index == 0 else index * 2
             blocks = <void **>realloc(slab.blocks, capacity * sizeof(void *))
-            if blocks == NULL:
+            if blocks is NULL:
                 return NULL
             slab.memory += (capacity - slab.block_capacity) * sizeof(void *)
             slab.blocks = blocks
             slab.block_capacity = capacity
     block = <Block *>malloc(block_size(index))
-    if block == NULL:
+    if block is NULL:
         return NULL
     slab.memory += block_size(index)
     if index == slab.free_index:
@@ -166,9 +166,9 @@ cdef inline PelRecord *new_record(Slab *slab) noexcept nogil:
     """A record with its handle set, and nothing else; NULL without memory."""
     cdef Block *block = <Block *>slab.open_block
     cdef PelRecord *record
-    if block == NULL:
+    if block is NULL:
         block = new_block(slab)
-        if block == NULL:
+        if block is NULL:
             return NULL
     if block.free_head != NO_HANDLE:
         record = block_record(block, block.free_head)

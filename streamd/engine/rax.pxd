@@ -19,9 +19,8 @@ cdef struct Rax:
 
 
 cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil
-cdef void rax_clear(Rax *tree) noexcept nogil             # frees the inner nodes, not the records
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil
-    # rax_clear that hands every record, in key order, to `release`, which may free it
+    # makes the tree empty; every record goes, in key order, to `release`, which may free it
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil
     # 1 inserted, 0 the key is there already (unchanged); MemoryError (unchanged)
 cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil             # the same with -1 instead of MemoryError

@@ -169,10 +169,10 @@ cdef inline void **child_slot(const Node *node, uint8_t byte) noexcept nogil:
         return NULL
     if node.kind == NODE256:
         slot = &(<Node256 *>node).children[byte]
-        return slot if slot[0] != NULL else NULL
+        return slot if slot[0] is not NULL else NULL
     keys = node_keys(node)
     found = <const uint8_t *>memchr(keys, byte, node.count)
-    return NULL if found == NULL else node_children(node) + (found - keys)
+    return NULL if found is NULL else node_children(node) + (found - keys)
 
 
 cdef inline void *child_above(const Node *node, int byte) noexcept nogil:
@@ -181,7 +181,7 @@ cdef inline void *child_above(const Node *node, int byte) noexcept nogil:
     cdef int i
     if node.kind == NODE256:
         for i in range(max(byte + 1, <int>(<const Node256 *>node).lowest), 256):
-            if children[i] != NULL:
+            if children[i] is not NULL:
                 return children[i]
         return NULL
     i = 0 if byte < 0 else node.count if byte == 255 else keys_below(node, <uint8_t>(byte + 1))
@@ -194,7 +194,7 @@ cdef inline void *child_below(const Node *node, int byte) noexcept nogil:
     cdef int i
     if node.kind == NODE256:
         for i in range(byte - 1, -1, -1):
-            if children[i] != NULL:
+            if children[i] is not NULL:
                 return children[i]
         return NULL
     i = node.count if byte > 255 else keys_below(node, <uint8_t>byte)
@@ -204,7 +204,7 @@ cdef inline void *child_below(const Node *node, int byte) noexcept nogil:
 cdef Node *new_node(Rax *tree, int kind, uint8_t depth) noexcept nogil:
     """A node without children, or NULL when there is no memory."""
     cdef Node *node = <Node *>malloc(node_size(kind))
-    if node == NULL:
+    if node is NULL:
         return NULL
     if kind == NODE256:
         memset(node, 0, sizeof(Node256))
@@ -247,7 +247,7 @@ cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
     cdef void **new_children
     cdef uint8_t *keys
     cdef int i, at = 0
-    if new == NULL:
+    if new is NULL:
         return False
     new_children = node_children(new)
     if kind == NODE256:
@@ -258,7 +258,7 @@ cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
     elif old.kind == NODE256:
         keys = node_keys(new)
         for i in range(256):
-            if old_children[i] != NULL:
+            if old_children[i] is not NULL:
                 keys[at] = <uint8_t>i
                 new_children[at] = old_children[i]
                 at += 1
@@ -281,7 +281,7 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
         children[byte] = NULL
         node.count -= 1
         if byte == (<Node256 *>node).lowest:
-            while children[(<Node256 *>node).lowest] == NULL:   # there is another: a node has two at least
+            while children[(<Node256 *>node).lowest] is NULL:   # there is another: a node has two at least
                 (<Node256 *>node).lowest += 1
     else:
         keys = node_keys(node)
@@ -331,9 +331,9 @@ cdef inline void *nearest(const Rax *tree, const uint8_t *key) noexcept nogil:
     while not is_record(pointer):
         node = <const Node *>pointer
         slot = child_slot(node, key[node.depth])
-        if slot == NULL:
+        if slot is NULL:
             below = child_below(node, key[node.depth])
-            return greatest(below) if below != NULL else smallest(node)
+            return greatest(below) if below is not NULL else smallest(node)
         pointer = slot[0]
     return untag(pointer)
 
@@ -356,7 +356,7 @@ cdef void *search_up(const Rax *tree, const uint8_t *key, bint inclusive) noexce
     cdef const uint8_t *record
     cdef const Node *node
     cdef unsigned int d
-    if pointer == NULL:
+    if pointer is NULL:
         return NULL
     record = <const uint8_t *>nearest(tree, key)
     d = first_difference(record, key, tree.key_len)
@@ -367,14 +367,14 @@ cdef void *search_up(const Rax *tree, const uint8_t *key, bint inclusive) noexce
         if node.depth > d:
             break
         beside = child_above(node, key[node.depth])
-        if beside != NULL:
+        if beside is not NULL:
             after = beside
         if node.depth == d:             # no child for this byte: all above it are in `after`
-            return NULL if after == NULL else smallest(after)
+            return NULL if after is NULL else smallest(after)
         pointer = child_slot(node, key[node.depth])[0]
     if d < tree.key_len and key[d] < record[d]:
         return smallest(pointer)
-    return NULL if after == NULL else smallest(after)
+    return NULL if after is NULL else smallest(after)
 
 
 cdef void *search_down(const Rax *tree, const uint8_t *key, bint inclusive) noexcept nogil:
@@ -385,7 +385,7 @@ cdef void *search_down(const Rax *tree, const uint8_t *key, bint inclusive) noex
     cdef const uint8_t *record
     cdef const Node *node
     cdef unsigned int d
-    if pointer == NULL:
+    if pointer is NULL:
         return NULL
     record = <const uint8_t *>nearest(tree, key)
     d = first_difference(record, key, tree.key_len)
@@ -396,14 +396,14 @@ cdef void *search_down(const Rax *tree, const uint8_t *key, bint inclusive) noex
         if node.depth > d:
             break
         beside = child_below(node, key[node.depth])
-        if beside != NULL:
+        if beside is not NULL:
             before = beside
         if node.depth == d:             # no child for this byte: all below it are in `before`
-            return NULL if before == NULL else greatest(before)
+            return NULL if before is NULL else greatest(before)
         pointer = child_slot(node, key[node.depth])[0]
     if d < tree.key_len and key[d] > record[d]:
         return greatest(pointer)
-    return NULL if before == NULL else greatest(before)
+    return NULL if before is NULL else greatest(before)
 
 
 # --- The tree -------------------------------------------------------------------------------------------------------
@@ -429,25 +429,20 @@ cdef void drain(Rax *tree, void *pointer, void (*release)(void *record) noexcept
     cdef void **children
     cdef int i
     if is_record(pointer):
-        if release != NULL:
+        if release is not NULL:
             release(untag(pointer))
         return
     node = <Node *>pointer
     children = node_children(node)
     for i in range(256 if node.kind == NODE256 else node.count):
-        if children[i] != NULL:
+        if children[i] is not NULL:
             drain(tree, children[i], release)
     free_node(tree, node)
 
 
-cdef void rax_clear(Rax *tree) noexcept nogil:
-    """Make the tree empty. The records are the caller's and stay as they are. O(n)."""
-    rax_drain(tree, NULL)
-
-
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil:
     """Make the tree empty and hand each record, in key order, to `release`, which may free it. O(n)."""
-    if tree.root != NULL:
+    if tree.root is not NULL:
         drain(tree, tree.root, release)
     rax_init(tree, tree.key_len)
 
@@ -465,7 +460,7 @@ cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
     cdef void **slot = &tree.root
     cdef unsigned int d, start = 0      # start: first byte of the key that belongs to what is at `slot`
     cdef Node *node
-    if tree.root == NULL:
+    if tree.root is NULL:
         tree.root = tag(record)
         tree.last = record
         tree.count = 1
@@ -488,7 +483,7 @@ cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
         put_child(<Node *>slot[0], key[d], tag(record))
     else:
         node = new_node(tree, NODE4, <uint8_t>d)
-        if node == NULL:
+        if node is NULL:
             return -1
         tree.redis_nodes -= redis_cost(tree, slot[0], start)
         tree.redis_nodes += redis_cost(tree, slot[0], d + 1)
@@ -508,11 +503,11 @@ cdef void *rax_replace(Rax *tree, void *record) noexcept nogil:
     cdef const uint8_t *key = <const uint8_t *>record
     cdef void **slot = &tree.root
     cdef void *old
-    if tree.root == NULL:
+    if tree.root is NULL:
         return NULL
     while not is_record(slot[0]):
         slot = child_slot(<Node *>slot[0], key[(<Node *>slot[0]).depth])
-        if slot == NULL:
+        if slot is NULL:
             return NULL
     old = untag(slot[0])
     if memcmp(old, key, tree.key_len) != 0:
@@ -531,7 +526,7 @@ cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil:
     cdef unsigned int parent_start = 0  # the same, one node up
     cdef Node *node
     cdef void *record
-    if tree.root == NULL:
+    if tree.root is NULL:
         return NULL
     while not is_record(slot[0]):
         node = <Node *>slot[0]
@@ -539,12 +534,12 @@ cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil:
         parent_start = start
         start = node.depth + 1
         slot = child_slot(node, key[node.depth])
-        if slot == NULL:
+        if slot is NULL:
             return NULL
     record = untag(slot[0])
     if memcmp(record, key, tree.key_len) != 0:
         return NULL
-    if parent == NULL:
+    if parent is NULL:
         rax_init(tree, tree.key_len)
         return record
     tree.redis_nodes -= redis_cost(tree, slot[0], start)
@@ -566,11 +561,11 @@ cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil:
     """The record with this key, or NULL."""
     cdef const void *pointer = tree.root
     cdef void **slot
-    if pointer == NULL:
+    if pointer is NULL:
         return NULL
     while not is_record(pointer):
         slot = child_slot(<const Node *>pointer, key[(<const Node *>pointer).depth])
-        if slot == NULL:
+        if slot is NULL:
             return NULL
         pointer = slot[0]
     return untag(pointer) if memcmp(untag(pointer), key, tree.key_len) == 0 else NULL
@@ -578,7 +573,7 @@ cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil:
 
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil:
     """The greatest record <= key, or NULL."""
-    if tree.last != NULL and memcmp(tree.last, key, tree.key_len) <= 0:
+    if tree.last is not NULL and memcmp(tree.last, key, tree.key_len) <= 0:
         return tree.last
     return search_down(tree, key, True)
 
@@ -600,7 +595,7 @@ cdef void *rax_higher(const Rax *tree, const uint8_t *key) noexcept nogil:
 
 cdef void *rax_first(const Rax *tree) noexcept nogil:
     """The record with the smallest key, or NULL."""
-    return NULL if tree.root == NULL else smallest(tree.root)
+    return NULL if tree.root is NULL else smallest(tree.root)
 
 
 cdef void *rax_last(const Rax *tree) noexcept nogil:
@@ -645,7 +640,7 @@ cdef bint gather_below(const void *pointer, bint is_above, Gathering *gathering)
             is_above = True
     children = node_children(node)
     for i in range(256 if node.kind == NODE256 else node.count):
-        if children[i] == NULL:
+        if children[i] is NULL:
             continue
         byte = i if node.kind == NODE256 else node_keys(node)[i]
         if not is_above and byte < wanted:
@@ -669,7 +664,7 @@ cdef size_t rax_gather(
     gathering.out = out
     gathering.room = room
     gathering.count = 0
-    if tree.root != NULL:
+    if tree.root is not NULL:
         gather_below(tree.root, False, &gathering)
     return gathering.count
 
@@ -700,7 +695,7 @@ cdef int check_below(const Rax *tree, const void *pointer, unsigned int start, C
     census.redis_nodes += redis_cost(tree, pointer, start)
     if is_record(pointer):
         record = <const uint8_t *>untag(pointer)
-        expect(census.last == NULL or memcmp(census.last, record, tree.key_len) < 0, "records ascend")
+        expect(census.last is NULL or memcmp(census.last, record, tree.key_len) < 0, "records ascend")
         census.last = record
         census.count += 1
         return 0
@@ -712,7 +707,7 @@ cdef int check_below(const Rax *tree, const void *pointer, unsigned int start, C
     sample = <const uint8_t *>smallest(pointer)
     children = node_children(node)
     for i in range(256 if node.kind == NODE256 else node.count):
-        if children[i] == NULL:
+        if children[i] is NULL:
             expect(node.kind == NODE256, "only a Node256 has gaps")
             continue
         found += 1
@@ -733,7 +728,7 @@ cdef int rax_check(const Rax *tree) except -1:
     cdef Census census
     memset(&census, 0, sizeof(Census))
     expect(1 <= tree.key_len <= MAX_KEY_LEN, "keys have 1 to 32 bytes")
-    if tree.root == NULL:
+    if tree.root is NULL:
         census.redis_nodes = 1
     else:
         check_below(tree, tree.root, 0, &census)
@@ -782,7 +777,7 @@ cdef class RaxMap:
         return <const uint8_t *><const char *>key
 
     cdef tuple item(self, void *record):
-        if record == NULL:
+        if record is NULL:
             return None
         return (<char *>record)[:self.tree.key_len], (<MapRecord *>record).value
 
@@ -791,7 +786,7 @@ cdef class RaxMap:
         cdef const uint8_t *raw = self.padded(key)
         cdef MapRecord *record = <MapRecord *>malloc(sizeof(MapRecord))
         cdef int added = 0
-        if record == NULL:
+        if record is NULL:
             raise MemoryError
         memset(record, 0, sizeof(MapRecord))
         memcpy(record.key, raw, self.tree.key_len)
@@ -808,13 +803,13 @@ cdef class RaxMap:
         cdef const uint8_t *raw = self.padded(key)
         cdef MapRecord *record = <MapRecord *>malloc(sizeof(MapRecord))
         cdef MapRecord *old
-        if record == NULL:
+        if record is NULL:
             raise MemoryError
         memset(record, 0, sizeof(MapRecord))
         memcpy(record.key, raw, self.tree.key_len)
         record.value = value
         old = <MapRecord *>rax_replace(&self.tree, record)
-        if old == NULL:
+        if old is NULL:
             free(record)
             return None
         found = old.value
@@ -824,7 +819,7 @@ cdef class RaxMap:
     def remove(self, bytes key not None):
         """Take a key out; its value, or None when it is not there."""
         cdef MapRecord *record = <MapRecord *>rax_remove(&self.tree, self.padded(key))
-        if record == NULL:
+        if record is NULL:
             return None
         value = record.value
         free(record)
@@ -837,7 +832,7 @@ cdef class RaxMap:
     def find(self, bytes key not None):
         """The value of a key, or None."""
         cdef MapRecord *record = <MapRecord *>rax_find(&self.tree, self.padded(key))
-        return None if record == NULL else record.value
+        return None if record is NULL else record.value
 
     def floor(self, bytes key not None):
         """The item with the greatest key <= `key`."""
@@ -869,10 +864,10 @@ cdef class RaxMap:
         cdef void *end = rax_floor(&self.tree, self.padded(last))
         cdef void **found
         cdef size_t i, count, room = min(limit, self.tree.count)
-        if end == NULL or memcmp(end, low, self.tree.key_len) < 0 or room == 0:
+        if end is NULL or memcmp(end, low, self.tree.key_len) < 0 or room == 0:
             return []
         found = <void **>malloc(room * sizeof(void *))
-        if found == NULL:
+        if found is NULL:
             raise MemoryError
         try:
             count = rax_gather(&self.tree, low, end, found, room)
@@ -884,7 +879,7 @@ cdef class RaxMap:
         """All items in ascending order, as a list."""
         cdef void *record = rax_first(&self.tree)
         found = []
-        while record != NULL:
+        while record is not NULL:
             found.append(self.item(record))
             record = rax_higher(&self.tree, <const uint8_t *>record)
         return found

@@ -148,7 +148,7 @@ cdef MsText latest_ms = MsText(0, 2, b"0-")     # of all writers, guarded by the
 cdef char *leave_small_block(ReplyWriter writer) except NULL:
     """Go on in a block of BLOCK_SIZE. Returns where the next byte goes."""
     cdef char *block = take_block(&large_blocks)
-    if block == NULL:
+    if block is NULL:
         raise MemoryError("no memory for a reply")
     memcpy(block, writer.data, writer.length)
     give_block(writer.block, SMALL_BLOCK_SIZE)
@@ -188,17 +188,17 @@ cdef class ReplyWriter:
         cdef size_t need = self.length + n
         cdef size_t spent, size
         cdef char *block
-        if need <= self.capacity and self.block != NULL:
+        if need <= self.capacity and self.block is not NULL:
             return self.data + self.length
         if need < n:
             raise MemoryError("reply too large")
         if need > self.limit:
             self.pass_limit()
             return self.spare(n)
-        if self.block == NULL and n <= BLOCK_SIZE:
+        if self.block is NULL and n <= BLOCK_SIZE:
             size = SMALL_BLOCK_SIZE if n <= SMALL_BLOCK_SIZE else BLOCK_SIZE
             block = take_block(&small_blocks if size == SMALL_BLOCK_SIZE else &large_blocks)
-            if block == NULL:
+            if block is NULL:
                 raise MemoryError("no memory for a reply")
         else:
             spent = self.data - self.block
@@ -224,7 +224,7 @@ cdef class ReplyWriter:
             if spent == 0 and size > self.limit:
                 size = self.limit           # not less than `need`; after sent bytes, room for as much saves their move
             block = <char *>realloc(self.block, size)
-            if block == NULL:
+            if block is NULL:
                 raise MemoryError("no memory for a reply")
             self.block = block
             self.data = block + spent
@@ -265,11 +265,11 @@ cdef class ReplyWriter:
     cdef char *spare(self, size_t n) except NULL:
         """Room for n bytes that nobody will see."""
         self.length = 0
-        if self.block == NULL or self.capacity < n:
+        if self.block is NULL or self.capacity < n:
             self.release()
             self.capacity = n if n > BLOCK_SIZE else BLOCK_SIZE
             self.block = <char *>malloc(n) if n > BLOCK_SIZE else take_block(&large_blocks)
-            if self.block == NULL:
+            if self.block is NULL:
                 self.capacity = 0
                 raise MemoryError("no memory for a reply")
         self.data = self.block
@@ -289,11 +289,11 @@ cdef class ReplyWriter:
 
     cdef size_t memory(self) noexcept:
         """Bytes malloc'ed for this writer."""
-        return <size_t>(self.data - self.block) + self.capacity if self.block != NULL else 0
+        return <size_t>(self.data - self.block) + self.capacity if self.block is not NULL else 0
 
     cdef void release(self) noexcept:
         """Forget everything and give the buffer back."""
-        if self.block != NULL:
+        if self.block is not NULL:
             give_block(self.block, self.memory())
             self.block = NULL
             self.data = NULL
@@ -332,8 +332,8 @@ cdef class ReplyWriter:
 
     def check_invariants(self):
         """Assert what the head of this file says of the fields."""
-        if self.block == NULL:
-            assert self.data == NULL and self.length == 0 and self.capacity == 0
+        if self.block is NULL:
+            assert self.data is NULL and self.length == 0 and self.capacity == 0
         else:
             assert self.data >= self.block and self.length <= self.capacity
             assert self.memory() == SMALL_BLOCK_SIZE or self.memory() >= BLOCK_SIZE

@@ -125,7 +125,7 @@ cdef inline PyObject **place_of(uint64_t head, uint64_t tail, Py_ssize_t n) noex
 cdef inline bint has_ends(PyObject *word, uint64_t head, uint64_t tail, Py_ssize_t n) noexcept:
     """Whether a kept word, or NULL, is the one of n bytes with these ends."""
     cdef uint64_t word_head = 0, word_tail = 0
-    if word == NULL or bytes_size(word) != n:
+    if word is NULL or bytes_size(word) != n:
         return False
     ends_of(bytes_data(word), n, &word_head, &word_tail)
     return word_head == head and word_tail == tail
@@ -210,7 +210,7 @@ cdef class RequestParser:
     cpdef int feed(self, bytes data) except -1:
         """Take bytes as they came from the peer. The object is kept until its bytes are parsed."""
         cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
-        if self.input != NULL:
+        if self.input is not NULL:
             return self.append(PyBytes_AS_STRING(data), n)
         if n:
             self.source = data
@@ -223,20 +223,20 @@ cdef class RequestParser:
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = self.capacity
         cdef char *block
-        if self.buffer != NULL and self.pos and n > self.capacity - self.size:
+        if self.buffer is not NULL and self.pos and n > self.capacity - self.size:
             memmove(self.buffer, self.buffer + self.pos, unread)
             self.pos = 0
             self.size = unread
             if unread + n > room // 2:
                 room *= 2       # so that the next move is half a block away: each byte moves a bounded number of times
-        if self.buffer == NULL or unread + n > self.capacity or room > self.capacity:
+        if self.buffer is NULL or unread + n > self.capacity or room > self.capacity:
             room = max(room, <Py_ssize_t>MIN_BUFFER)
             while room < unread + n:
                 room *= 2
             block = <char *>realloc(self.buffer, <size_t>room)
-            if block == NULL:
+            if block is NULL:
                 raise MemoryError("no memory for a request")
-            if self.buffer == NULL:
+            if self.buffer is NULL:
                 memcpy(block, self.input + self.pos, unread)
                 self.source = None
                 self.pos = 0
@@ -256,10 +256,10 @@ cdef class RequestParser:
         if unread == 0:
             self.drop_input()
             return 0
-        if self.buffer != NULL and 2 * room >= self.capacity:
+        if self.buffer is not NULL and 2 * room >= self.capacity:
             return 0
         block = <char *>malloc(<size_t>room)
-        if block == NULL:
+        if block is NULL:
             raise MemoryError("no memory for a request")
         memcpy(block, self.input + self.pos, unread)
         free(self.buffer)
@@ -308,7 +308,7 @@ cdef class RequestParser:
         """
         cdef int found
         if self.missing == 0:
-            if self.input == NULL:
+            if self.input is NULL:
                 return None
             if self.input[self.pos] != c'*':
                 return self.read_inline()
@@ -328,7 +328,7 @@ cdef class RequestParser:
                 if not self.read_bulk_len():
                     self.keep()
                     return None
-            if self.partial == NULL and self.size - self.pos - 2 >= self.bulk_len:
+            if self.partial is NULL and self.size - self.pos - 2 >= self.bulk_len:
                 # The two bytes after an argument are a line end, but nobody looks.
                 if self.authenticated:
                     self.add(new_argument(self.input + self.pos, self.bulk_len))
@@ -357,7 +357,8 @@ cdef class RequestParser:
         cdef Py_ssize_t length
         cdef Py_ssize_t total = 0
         cdef unsigned int digit
-        if self.partial != NULL or not self.authenticated:  # a stranger's words are not kept: passwords are among them
+        # Words of a stranger are not kept: passwords are among them.
+        if self.partial is not NULL or not self.authenticated:
             return 0
         while filled < last and end - p >= 8 and p[0] == c'$':
             digit = <unsigned char>p[1] - <unsigned int>c'0'
@@ -430,12 +431,12 @@ cdef class RequestParser:
             else:
                 end = <const char *>memchr(start, wanted, <size_t>(unread_end - start))
                 if stops_at_nul:
-                    nul = <const char *>memchr(start, 0, <size_t>((end if end != NULL else unread_end) - start))
-        if end != NULL and nul == NULL:
+                    nul = <const char *>memchr(start, 0, <size_t>((end if end is not NULL else unread_end) - start))
+        if end is not NULL and nul is NULL:
             return end - line
         if too_big is not None and unread > MAX_LINE:
             self.fail(too_big)
-        self.scanned = (nul if nul != NULL else unread_end) - line
+        self.scanned = (nul if nul is not NULL else unread_end) - line
         return -1
 
     cdef Py_ssize_t find_line_end(self, bint stops_at_nul, str too_big) except -2:
@@ -452,7 +453,7 @@ cdef class RequestParser:
         cdef int64_t count = 0
         cdef Py_ssize_t length
         cdef const char *end = short_number(line + 1, self.input + self.size, &count)
-        if end != NULL:
+        if end is not NULL:
             length = end - line
         else:
             length = self.find_line_end(True, "ERR Protocol error: too big mbulk count string")
@@ -478,7 +479,7 @@ cdef class RequestParser:
         cdef Py_ssize_t line_length
         if self.size - self.pos > 3 and line[0] == c'$':
             end = short_number(line + 1, self.input + self.size, &length)
-        if end != NULL:
+        if end is not NULL:
             line_length = end - line
         else:
             line_length = self.find_line_end(False, None)  # Redis 8.6 waits for its end, however long it is
@@ -502,7 +503,7 @@ cdef class RequestParser:
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t taken
         cdef PyObject *arg
-        if self.partial == NULL:
+        if self.partial is NULL:
             if self.bulk_len < LONG_BULK or unread < LONG_BULK // 2:
                 return False
             self.partial = new_bytes(NULL, min(self.bulk_len, 2 * unread))
@@ -569,7 +570,7 @@ cdef class RequestParser:
                 parts += (b"$%d\r\n" % len(arg), arg, b"\r\n")
             if self.bulk_len >= 0:
                 parts.append(b"$%d\r\n" % self.bulk_len)
-            if self.partial != NULL:
+            if self.partial is not NULL:
                 parts.append(PyBytes_FromStringAndSize(bytes_data(self.partial), self.partial_size))
         if self.pos < self.size:
             parts.append(PyBytes_FromStringAndSize(self.input + self.pos, self.size - self.pos))
@@ -585,7 +586,7 @@ cdef class RequestParser:
         cdef Py_ssize_t held = self.capacity + self.args_size + self.filled * BYTES_OVERHEAD
         if self.source is not None:
             held += PyBytes_GET_SIZE(self.source)
-        if self.partial != NULL:
+        if self.partial is not NULL:
             held += bytes_size(self.partial)
         return held
 
@@ -607,8 +608,8 @@ cdef class RequestParser:
     def check_invariants(self):
         """Assert what the head of this module says of the fields. Between calls only."""
         assert 0 <= self.pos <= self.size and 0 <= self.scanned <= self.size - self.pos
-        assert (self.input == NULL) == (self.pos == self.size)
-        if self.buffer != NULL:
+        assert (self.input is NULL) == (self.pos == self.size)
+        if self.buffer is not NULL:
             assert self.input == self.buffer and self.size <= self.capacity and self.source is None
         else:
             assert self.capacity == 0
@@ -616,13 +617,13 @@ cdef class RequestParser:
             assert self.input == PyBytes_AS_STRING(self.source) and self.size == len(self.source)
         assert (self.args is None) == (self.missing == 0)
         if self.args is None:
-            assert self.filled == 0 and self.args_size == 0 and self.bulk_len == -1 and self.partial == NULL
+            assert self.filled == 0 and self.args_size == 0 and self.bulk_len == -1 and self.partial is NULL
         else:
             sizes = [len(<bytes>PyList_GET_ITEM(self.args, i)) for i in range(self.filled)]
             assert sum(sizes) == self.args_size
             assert len(self.args) == (self.filled if self.filled + self.missing > MAX_SIZED_LIST
                                       else self.filled + self.missing)
-        if self.partial != NULL:
+        if self.partial is not NULL:
             assert self.bulk_len >= LONG_BULK and self.partial_size <= bytes_size(self.partial) <= self.bulk_len
         else:
             assert self.partial_size == 0

@@ -218,7 +218,7 @@ cdef class Patterns(Namespace):
         if self.count == self.room:
             room = 2 * self.room if self.room else 8
             slots = <Slot *>realloc(self.slots, <size_t>room * sizeof(Slot))
-            if slots == NULL:
+            if slots is NULL:
                 raise MemoryError("no memory for a pattern")
             self.slots = slots
             self.room = room

@@ -82,7 +82,7 @@ cdef class Plan:
         if not self.specs:
             return
         self.ranges = <KeyRange *>calloc(len(self.specs), sizeof(KeyRange))
-        if self.ranges == NULL:
+        if self.ranges is NULL:
             raise MemoryError("no memory for the keys of a command")
         for spec in self.specs:
             each = &self.ranges[self.count]
@@ -164,7 +164,7 @@ cdef class Patterns:
         if not patterns:
             return
         self.items = <Pattern *>calloc(len(patterns), sizeof(Pattern))
-        if self.items == NULL:
+        if self.items is NULL:
             raise MemoryError("no memory for the patterns of a user")
         for text, access in patterns:
             self.items[self.count].text = PyBytes_AS_STRING(text)

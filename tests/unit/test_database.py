@@ -284,13 +284,13 @@ def test_encodings(db: Database, name: bytes, value: bytes, encoding: bytes) -> 
 
 def test_an_encoding_belongs_to_the_value_not_to_the_key(db: Database) -> None:
     db.add(b"k", b"1")
-    db.hint_encoding(b"k", ENCODING_RAW)
+    db.change_string(b"k", b"1", b"append", ENCODING_RAW)
     db.copy(b"k", db, b"copy")
     db.rename(b"k", b"renamed")
     assert [db.slot(name).encoding for name in (b"copy", b"renamed")] == [b"raw", b"raw"]  # type: ignore[union-attr]
     db.set(b"renamed", b"1")
     assert db.slot(b"renamed").encoding == b"int"  # type: ignore[union-attr]
-    db.hint_encoding(b"renamed", ENCODING_BY_LENGTH)
+    db.change_string(b"renamed", b"1", b"incrbyfloat", ENCODING_BY_LENGTH)
     assert db.slot(b"renamed").encoding == b"embstr"  # type: ignore[union-attr]
 
 

@@ -43,7 +43,7 @@ cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
     while wanted < buffer.size + n:
         wanted *= 2
     block = <char *>realloc(buffer.data, <size_t>wanted)
-    if block == NULL:
+    if block is NULL:
         raise MemoryError("no memory for the append-only file")
     buffer.data = block
     buffer.capacity = wanted
@@ -226,7 +226,7 @@ cdef class AofBuffer(EffectSink):
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         cdef char *data = self.held.data
-        if data == NULL:
+        if data is NULL:
             data = &self.nothing
         PyBuffer_FillInfo(view, self, data, self.held.size, 1, flags)
         self.exports += 1
@@ -242,5 +242,5 @@ cdef class AofBuffer(EffectSink):
     def check_invariants(self):
         """Assert what must hold of the fields."""
         assert 0 <= self.held.size <= self.held.capacity
-        assert (self.held.data == NULL) == (self.held.capacity == 0)
+        assert (self.held.data is NULL) == (self.held.capacity == 0)
         assert self.exports >= 0

@@ -120,7 +120,7 @@ cdef class AofReader:
                 room *= 2
             if room > self.capacity:
                 block = <char *>realloc(self.buffer, <size_t>room)
-                if block == NULL:
+                if block is NULL:
                     raise MemoryError("no memory to read the append-only file")
                 self.buffer = block
                 self.capacity = room
@@ -148,7 +148,7 @@ cdef class AofReader:
         there = min(there - at, <Py_ssize_t>MAX_LINE)
         line = self.buffer + self.start + at
         end = <const char *>memchr(line, c'\n', <size_t>there)
-        return at + (there if end == NULL else end - line + 1)
+        return at + (there if end is NULL else end - line + 1)
 
     cdef long long read_number(self, Py_ssize_t at, Py_ssize_t end, bint *canonical) noexcept:
         """The number that begins at `at` (from `start`), before `end`, as C's strtol reads it.

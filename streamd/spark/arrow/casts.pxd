@@ -7,11 +7,11 @@ cdef extern from *:
     ctypedef unsigned long long uint128_t "unsigned __int128"   # the compiler knows its true width
 
 
-cdef inline int is_digit(char c) noexcept nogil:
+cdef inline bint is_digit(char c) noexcept nogil:
     return c'0' <= c <= c'9'
 
 
-cdef inline int is_space(char c) noexcept nogil:
+cdef inline bint is_space(char c) noexcept nogil:
     return c == c' ' or c'\t' <= c <= c'\r'
 
 

@@ -20,7 +20,7 @@ cdef enum:
 
 cdef int read_integer(const char *p, size_t n, int64_t low, int64_t high, int64_t *out) noexcept nogil:
     cdef uint64_t size
-    cdef int is_negative = False
+    cdef bint is_negative = False
     trim(&p, &n)
     if n > 0 and (p[0] == c'-' or p[0] == c'+'):
         is_negative = p[0] == c'-'
@@ -53,7 +53,8 @@ cdef int matches(const char *p, size_t n, const char *word, size_t word_length) 
 
 cdef int read_exponent(const char *p, const char *end, int *out) noexcept nogil:
     """Nothing, or `e` and a whole number, up to `end`. Values beyond 100000 are capped."""
-    cdef int value = 0, is_negative = False
+    cdef int value = 0
+    cdef bint is_negative = False
     out[0] = 0
     if p == end:
         return True
@@ -82,7 +83,8 @@ for _exponent in range(23):
 
 cdef int read_double(const char *p, size_t n, double *out) noexcept nogil:
     cdef uint64_t mantissa = 0
-    cdef int digits = 0, seen = 0, exponent = 0, written = 0, is_negative = False
+    cdef int digits = 0, seen = 0, exponent = 0, written = 0
+    cdef bint is_negative = False
     cdef const char *q
     cdef const char *end
     trim(&p, &n)
@@ -167,7 +169,8 @@ cdef int read_decimal(const char *p, size_t n, int precision, int scale, uint128
     cdef const char *q
     cdef const char *end
     cdef const char *first
-    cdef int is_negative = False, seen_point = False, rounds_up = False, exponent = 0
+    cdef bint is_negative = False, seen_point = False, rounds_up = False
+    cdef int exponent = 0
     cdef long before_point = 0, count = 0, cut, index = 0, digits = 0
     cdef uint128_t value = 0
     cdef uint128_t limit = 1

@@ -50,7 +50,7 @@ cdef inline int read_header(
     """Read `<marker><number>\\r\\n`; DONE with a pointer behind it, MORE, or BAD_BYTES."""
     cdef const char *q = p + 1
     cdef int64_t value = 0
-    cdef int is_negative = False
+    cdef bint is_negative = False
     if p >= end:
         return MORE
     if p[0] != marker:
@@ -78,7 +78,7 @@ cdef inline int read_header(
 cdef class EntryDecoder:
 
     cdef RowBuilder builder         # None: entries are only counted ...
-    cdef int has_rows               # ... which this says without the GIL
+    cdef bint has_rows               # ... which this says without the GIL
     # The buffer, as drawn above; owned.
     cdef char *input
     cdef size_t pos

@@ -87,7 +87,7 @@ cdef struct View:
     int is_large            # offsets are int64
 
 
-cdef inline int is_null(View *view, int64_t row) noexcept nogil:
+cdef inline bint is_null(View *view, int64_t row) noexcept nogil:
     row += view.offset
     return view.valid is not NULL and not (view.valid[row >> 3] >> (row & 7)) & 1
 

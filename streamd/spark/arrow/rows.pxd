@@ -42,7 +42,7 @@ cdef class RowBuilder:
     cdef Column *columns            # owned: what fills each of them
     cdef int width                  # how many columns there are
     cdef int mode
-    cdef int has_fields             # a column takes the value of a field
+    cdef bint has_fields             # a column takes the value of a field
     cdef int fault_column           # the column that gets what does not fit, or -1
     cdef list names                 # keeps the names of the columns alive
     cdef bytes stream

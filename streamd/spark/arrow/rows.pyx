@@ -230,7 +230,7 @@ cdef class RowBuilder:
         return MalformedError("an entry does not fit the schema")
 
 
-cdef inline int is_named(Column *column, const char *p, size_t n) noexcept nogil:
+cdef inline bint is_named(Column *column, const char *p, size_t n) noexcept nogil:
     return column.name_length == n and memcmp(column.name, p, n) == 0
 
 
