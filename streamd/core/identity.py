@@ -1,4 +1,4 @@
-"""Who a client is, as far as the core needs to know; the users are in users/acl.py."""
+"""Who a client is, as far as the core needs to know; users are in users/user.py."""
 
 from __future__ import annotations
 

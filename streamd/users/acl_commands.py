@@ -1,6 +1,7 @@
 """ACL: users, and what each may do.
 
-The commands read and write; what a rule means and what follows from it is decided in acl.py. Behaviour: Redis 8.6, as seen on a running server.
+The commands read and write; what a rule means is decided in rules.py, and what follows from a change in acl.py.
+Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from streamd.core.spec import (
 from streamd.errors import AclError, CommandError, RuleError, UnmatchedError, printable
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import forget_words
-from streamd.users.acl import Acl, LogEntry, RuleSet
+from streamd.users.acl import Acl
+from streamd.users.denials import LogEntry
+from streamd.users.rules import RuleSet
 from streamd.users.selectors import merge_selectors
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Permissions: the rules of a user in the form in which a request is checked against them.
 
-A user's rules are text that people write (acl.py). This module has what is checked for every request of a restricted
+A user's rules are text that people write (rules.py). This module has what is checked for every request of a restricted
 user: a bit per command, patterns for keys and channels. Permissions are rebuilt when rules change, and immutable.
 
     Catalogue      positions of keys and channels in the requests of each command; one per server
@@ -28,7 +28,7 @@ cdef enum:
     WRITE = 2
     ASKED_EACH_TIME = 4          # a function of the declaration says how the keys of a request are accessed
 
-    DENIED_COMMAND = 1           # in ascending order of precedence, as Reason in acl.py
+    DENIED_COMMAND = 1           # in ascending order of precedence, as Reason in denials.py
     DENIED_KEY = 2
     DENIED_CHANNEL = 4
 

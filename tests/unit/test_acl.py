@@ -21,10 +21,14 @@ from streamd.errors import AclError, RuleError, UnmatchedError
 from streamd.protocol.request import RequestParser, forget_words
 from streamd.serve.families import load_all
 from streamd.settings.config import Config
-from streamd.users import acl as acl_module
-from streamd.users.acl import Acl, CommandIndex, DenialLog, FileReader, LogEntry, Reason, User, as_set, hash_of
-from streamd.users.acl_commands import merge_selectors
+from streamd.users import denials
+from streamd.users.acl import Acl
+from streamd.users.denials import DenialLog, LogEntry, Reason
 from streamd.users.permissions import Catalogue, Permissions, Rules
+from streamd.users.rules import CommandIndex, as_set
+from streamd.users.selectors import merge_selectors
+from streamd.users.user import User, hash_of
+from streamd.users.user_lines import FileReader
 
 load_all()
 NAMES = [each.full_name for each in table.walk() if each.handler is not None]
@@ -413,7 +417,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Time for the log: `clock.ms`."""
     held = SimpleNamespace(ms=1_700_000_000_000)
     held.time_ns = lambda: held.ms * 1_000_000
-    monkeypatch.setattr(acl_module, "time", held)
+    monkeypatch.setattr(denials, "time", held)
     return held
 
 
