@@ -9,4 +9,6 @@ __all__ = ["render"]
 
 def render(*, markdown: bool = False) -> str:
     """What the command prints."""
+    import streamd.serve.app  # noqa: F401 - rooms declare settings of their own
+
     return render_markdown() if markdown else render_conf()

@@ -62,9 +62,6 @@ def serve(arguments: Sequence[str], *, program: str) -> int:
     if "--sentinel" in arguments:
         sys.stderr.write(f"{program} has no Sentinel mode: use redis-sentinel to monitor servers.\n")
         return 1
-    # The directives `user` and `rename-command` are declared by the modules that they are about.
-    import streamd.serve.app  # noqa: F401
-
     try:
         config = Config.from_arguments(arguments, sys.stdin.buffer)
     except ConfigError as error:

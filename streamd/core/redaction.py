@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from streamd.settings.table import SETTINGS
+from streamd.settings.table import by_name
 
 __all__ = ["REDACTED", "redacted"]
 
 REDACTED = b"(redacted)"
-
-SECRET_SETTINGS = frozenset(
-    name.encode() for row in SETTINGS if row.is_secret or row.name == "masteruser" for name in (row.name, *row.aliases)
-)
-"""Settings whose values are not shown: passwords, and the user that goes with one."""
 
 
 def _auth(args: list[bytes]) -> Iterable[int]:
@@ -39,7 +34,13 @@ def _hello(args: list[bytes]) -> Iterable[int]:
 
 
 def _config_set(args: list[bytes]) -> Iterable[int]:
-    return (at + 1 for at in range(2, len(args) - 1, 2) if args[at].lower() in SECRET_SETTINGS)
+    return (at + 1 for at in range(2, len(args) - 1, 2) if _is_secret(args[at]))
+
+
+def _is_secret(name: bytes) -> bool:
+    """Whether the value of a setting is not shown: a password, or the user that goes with one."""
+    row = by_name.get(name.decode("latin-1").lower())
+    return row is not None and (row.is_secret or row.name == "masteruser")
 
 
 def _all_of_acl(args: list[bytes]) -> Iterable[int]:

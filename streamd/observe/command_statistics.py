@@ -8,7 +8,7 @@ from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Lines, ratio
 from streamd.observe.slowlog import SlowLog
-from streamd.settings.table import Percentiles
+from streamd.settings.kinds import Percentiles
 
 __all__ = ["CommandStatistics"]
 

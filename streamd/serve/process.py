@@ -21,7 +21,7 @@ from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
 from streamd.observe.info import Info
-from streamd.settings.table import quote
+from streamd.settings.kinds import quote
 
 if TYPE_CHECKING:
     from streamd.core.client import Client

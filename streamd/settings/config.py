@@ -1,7 +1,7 @@
 """The configuration: values of all settings, and how they are read, changed, asked for and written back.
 
-`Config` holds the values, an attribute each (`config.stream_node_max_bytes`); the rows that describe them are in
-table.py. It is made by `Config.from_arguments` (a redis-server command line: file, standard input, `--name value`), by
+`Config` holds the values, an attribute each (`config.stream_node_max_bytes`); the rows that describe them are in table.py,
+and in the rooms that declare settings and directives of their own, which are imported before. It is made by `Config.from_arguments` (a redis-server command line: file, standard input, `--name value`), by
 `Config.for_embedding` (keyword arguments), or with all defaults.
 
 The grammar is Redis's: a directive a line, words quoted as in inline commands, `#` only at the beginning of a line, later
@@ -26,7 +26,8 @@ from streamd.disk import replace_file
 from streamd.engine.glob import match
 from streamd.errors import ConfigError, StreamdError, UnknownSettingError
 from streamd.protocol.inline import split_line
-from streamd.settings.table import RETIRED, SETTINGS, Boolean, BufferLimits, Refused, Setting, by_name, quote
+from streamd.settings.kinds import Boolean, BufferLimits, Refused, quote
+from streamd.settings.table import RETIRED, SETTINGS, Setting, by_name
 
 __all__ = ["DIRECTIVES", "Config", "ConfigFileError", "UnresolvedError", "as_arguments", "directive", "fatal_text"]
 
@@ -99,7 +100,6 @@ class Config:
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self) -> None:
@@ -110,6 +110,13 @@ class Config:
         self.rename_command: list[tuple[str, str]] = []
         self.users: list[tuple[bytes, list[bytes]]] = []
         self.user_lines: Callable[[], list[str]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """The default of a setting that was declared after this was made."""
+        setting = None if name.startswith("_") else by_name.get(name.replace("_", "-"))
+        if setting is None or setting.attribute != name:
+            raise AttributeError(name)
+        return setting.default
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str], stdin: BinaryIO) -> Config:
@@ -207,7 +214,8 @@ class Config:
         """CONFIG SET: take all the values, or none; return the settings that were named.
 
         is_local  whether the client is on this machine
-        Raises UnknownSettingError, or ConfigError with the name as it was spelt.
+        Raises UnknownSettingError, or ConfigError with the name as it was spelt. Whatever a callback raises, the values are
+        those of before.
         """
         named = self._check_names(pairs, is_local=is_local)
         before = {setting: self.value(setting) for setting in named}
@@ -220,18 +228,27 @@ class Config:
                 self._take(setting, args, keep=False)
             for (name, _), setting in zip(pairs, named, strict=True):
                 culprit = name
+                self._check_change(setting, before[setting])
                 if setting.apply and setting.apply not in applied:
                     applied.append(setting.apply)
                     self.callbacks.get(setting.apply, _nothing)()
-        except ConfigError as error:
+        except BaseException as error:
             for setting, old in before.items():
                 setattr(self, setting.attribute, old)
             for callback in applied:
-                # What was in force before is taken again; if even that fails, the first reason is the one to tell.
-                with suppress(ConfigError):
+                # What was in force before is applied again; if even that fails, the first error is the one to report.
+                with suppress(Exception):
                     self.callbacks.get(callback, _nothing)()
-            raise ConfigError(culprit, error.reason) from error
+            if isinstance(error, ConfigError):
+                raise ConfigError(culprit, error.reason) from error
+            raise
         return named
+
+    def _check_change(self, setting: Setting, old: Any) -> None:
+        try:
+            setting.kind.check_change(old, self.value(setting))
+        except Refused as error:
+            raise ConfigError(setting.name, str(error)) from error
 
     def _check_names(self, pairs: Sequence[tuple[str, str]], *, is_local: bool) -> list[Setting]:
         """The settings that CONFIG SET names; raises ConfigError for the first that may not be set."""

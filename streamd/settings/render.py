@@ -43,7 +43,7 @@ FOREIGN = """\
 def render_conf() -> str:
     """conf/streamd.conf: every setting with its meaning and its default, commented out where it does nothing."""
     parts = [HEAD]
-    for title, rows in GROUPS:
+    for title, rows in GROUPS.items():
         parts.append(f"\n# --- {title} {'-' * (WIDTH - len(title) - 7)}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(row.name for row in rows)
@@ -76,7 +76,7 @@ def render_markdown() -> str:
         "In a configuration file, on the command line (`--name value`), and with CONFIG SET unless a row says *at start*."
         " *Planned* settings are kept and shown by CONFIG GET, and nothing acts on them yet.\n",
     ]
-    for title, rows in GROUPS:
+    for title, rows in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(f"`{row.name}`" for row in rows)

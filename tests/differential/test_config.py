@@ -58,7 +58,7 @@ NUMBERS = [
     "4294967296", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "18446744073709551616", "1k", "1KB",
     "1mb", "1gbb", "50%", "150%", "0x10", "1e3",
 ]  # fmt: skip
-WORDS = ["YES", "No", "local", "default", "nope", "a b", "everysec always"]
+WORDS = ["YES", "No", "local", "default", "nope", "a b", "everysec always", "C", "POSIX", "xx_XX.UTF-8"]
 
 # Left out: what moves the servers under test, needs privileges, or differs on purpose (see docs/differences.md).
 LEFT_OUT = OWN | {
@@ -67,7 +67,7 @@ LEFT_OUT = OWN | {
     b"min-replicas-to-write", b"min-slaves-to-write", b"appendonly", b"client-output-buffer-limit", b"maxmemory-clients",
     b"vset-force-single-threaded-execution", b"replica-announced", b"repl-backlog-size", b"oom-score-adj", b"oom-score-adj-values",
     b"tls-cert-file", b"tls-key-file", b"tls-ca-cert-file", b"tls-ca-cert-dir", b"tls-protocols", b"tls-ciphers",
-    b"tls-ciphersuites", b"tls-dh-params-file", b"locale-collate", b"jemalloc-bg-thread", b"crash-log-enabled", b"key-memory-histograms", b"tls-cluster", b"tls-replication",
+    b"tls-ciphersuites", b"tls-dh-params-file", b"jemalloc-bg-thread", b"crash-log-enabled", b"tls-cluster", b"tls-replication",
 }  # fmt: skip
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import locale
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamd.cli.conf import render
+from streamd.core.redaction import redacted
 from streamd.disk import Disk
 from streamd.errors import ConfigError, UnknownSettingError
 from streamd.protocol.inline import split_line
 from streamd.settings.config import Config, Reader
-from streamd.settings.table import GROUPS, SETTINGS, BufferLimit, Integer, Kind, Setting, by_name, quote, setting
+from streamd.settings.kinds import BufferLimit, Integer, Kind, quote
+from streamd.settings.table import GROUPS, SETTINGS, Setting, by_name, declare, integer, setting, text
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,6 +148,9 @@ def test_a_value_is_read(name: str, text: str, value: Any) -> None:
         ("oom-score-adj-values", "1 2", "wrong number of arguments"),
         ("oom-score-adj-values", "1 2 2001", "Invalid oom-score-adj-values, elements must be between -2000 and 2000."),
         ("port", "65536", "argument must be between 0 and 65535 inclusive"),
+        ("locale-collate", "xx_XX.UTF-8", "Invalid locale name"),
+        ("locale-collate", "C\0", "Invalid locale name"),
+        ("key-memory-histograms", "yes", "memory tracking cannot be enabled at runtime"),
     ],
 )  # fmt: skip
 def test_a_value_is_refused_with_its_reason(name: str, text: str, reason: str) -> None:
@@ -284,6 +291,90 @@ def test_a_callback_that_refuses_takes_everything_back() -> None:
     assert (caught.value.setting, caught.value.reason) == ("port", "Unable to listen on this port. Check server logs.")
     assert (config.stream_node_max_entries, config.port, config.hz) == (100, 6379, 10)
     assert seen == [("refresh", 5), ("listen", 7000), ("refresh", 100), ("listen", 6379)]
+
+
+def test_a_callback_that_fails_takes_everything_back_and_its_error_is_raised() -> None:
+    config = Config()
+    seen: list[tuple[str, Any]] = []
+    config.callbacks["refresh"] = lambda: seen.append(("refresh", config.stream_node_max_entries))
+
+    def listen() -> None:
+        raise MemoryError("no more")
+
+    config.callbacks["listen"] = listen
+    with pytest.raises(MemoryError, match="no more"):
+        config.set([("stream-node-max-entries", "5"), ("port", "7000"), ("hz", "99")])
+    assert (config.stream_node_max_entries, config.port, config.hz) == (100, 6379, 10)
+    assert seen == [("refresh", 5), ("refresh", 100)]
+
+
+def test_a_change_that_is_refused_comes_after_all_values_that_cannot_be_read() -> None:
+    config = Config()
+    with pytest.raises(ConfigError, match="couldn't be parsed") as caught:
+        config.set([("key-memory-histograms", "yes"), ("timeout", "abc")])
+    assert caught.value.setting == "timeout"
+    with pytest.raises(ConfigError, match="memory tracking"):
+        config.set([("timeout", "5"), ("key-memory-histograms", "yes")])
+    assert (config.timeout, config.key_memory_histograms) == (0, False)
+    config = configured("key-memory-histograms yes")
+    config.set([("key-memory-histograms", "yes")])
+    config.set([("key-memory-histograms", "no")])
+    with pytest.raises(ConfigError, match="memory tracking"):
+        config.set([("key-memory-histograms", "yes")])
+
+
+def test_checking_a_locale_leaves_the_one_of_the_process() -> None:
+    before = locale.setlocale(locale.LC_COLLATE)
+    config = Config()
+    for name in ("POSIX", "C"):
+        config.set([("locale-collate", name)])
+        assert config.locale_collate == name
+        assert locale.setlocale(locale.LC_COLLATE) == before
+
+
+# --- Settings of rooms -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toys() -> Iterator[Config]:
+    """Settings that a room declares, and a configuration that was made before; they are gone after the test."""
+    early = Config()
+    rows = (
+        integer("toy-size", 3, lo=1, unit="bytes", apply="toys", doc="How large toys are."),
+        text("toy-password", flags="secret", doc="What opens the box."),
+    )
+    declare("Toys", *rows)
+    yield early
+    del GROUPS["Toys"]
+    for row in rows:
+        SETTINGS.remove(row)
+        del by_name[row.name]
+
+
+def test_a_setting_that_a_room_declares_is_one_of_all(toys: Config) -> None:
+    assert toys.toy_size == Config().toy_size == configured("port 1").toy_size == 3
+    config = configured("toy-size 7")
+    assert config.toy_size == 7
+    seen: list[int] = []
+    config.callbacks["toys"] = lambda: seen.append(config.toy_size)
+    config.set([("toy-size", "5")])
+    assert (config.get(["toy-s*"]), seen) == ({"toy-size": "5"}, [5])
+    with pytest.raises(ConfigError, match="argument must be between 1 and"):
+        config.set([("toy-size", "0")])
+    assert "toy-size 5\n" in config.rewritten("")
+    assert Config.for_embedding({"toy_size": 9}).toy_size == 9
+    assert "# --- Toys -" in render()
+    assert "# How large toys are. (1 to 2^63-1, in bytes)\ntoy-size 3\n" in render()
+    assert "## Toys\n" in render(markdown=True)
+    assert redacted("config|set", [b"CONFIG", b"SET", b"Toy-Password", b"x", b"toy-size", b"5"])[3:] == [
+        b"(redacted)", b"toy-size", b"5",
+    ]  # fmt: skip
+
+
+def test_a_name_is_declared_once() -> None:
+    with pytest.raises(ValueError, match="slave-priority is declared twice"):
+        declare("Toys", integer("slave-priority", 1, doc=""))
+    assert "Toys" not in GROUPS
 
 
 def test_only_what_asks_for_something_is_warned_about() -> None:
@@ -472,7 +563,7 @@ def test_the_generated_configuration_works_with_every_comment_taken_off() -> Non
 
 def test_the_manual_has_every_setting() -> None:
     manual = render(markdown=True)
-    for title, rows in GROUPS:
+    for title, rows in GROUPS.items():
         assert f"## {title}" in manual
         assert all(f"`{row.name}`" in manual for row in rows if not row.is_hidden)
 
