@@ -52,7 +52,7 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error}; install streamd-server[spark]") from None
+        raise click.ClickException(f"{error}; it comes with the extra `spark`: ./install '.[spark]'") from None
     except (StreamdError, OSError) as error:
         raise click.ClickException(str(error)) from None
 

@@ -10,12 +10,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from streamd.cli.progress import bar
 from streamd.persistence.aof.check import Checked, check_file, cut_file, is_manifest
 from streamd.persistence.aof.manifest import Manifest, ManifestError, ManifestFile
 
@@ -64,7 +62,7 @@ def files_of_manifest(path: str) -> list[tuple[str, str]]:
 def look_through(path: str, until_stamp: int | None) -> Checked:
     """Read all of a file, with a progress bar on a terminal."""
     steps = check_file(path, until_stamp)
-    with bar(path) as moved:
+    with bar(os.path.basename(path), os.path.getsize(path)) as moved:
         return finish(steps, moved)
 
 
@@ -76,21 +74,6 @@ def finish(steps: Generator[int, None, Checked], moved: Callable[[int], None]) -
         except StopIteration as end:
             checked: Checked = end.value
             return checked
-
-
-@contextmanager
-def bar(path: str) -> Iterator[Callable[[int], None]]:
-    """A callback for the number of bytes read: a progress bar on a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done: None
-        return
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
-        console=console, transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(os.path.basename(path), total=os.path.getsize(path))
-        yield lambda done: progress.update(task, completed=done)
 
 
 def findings(kind: str, found: Checked) -> Iterator[str]:

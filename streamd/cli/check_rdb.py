@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from streamd.cli.progress import bar
 from streamd.errors import CorruptFileError, one_line
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
@@ -53,17 +52,9 @@ def check(path: str) -> int:
 
 def look_through(reader: RdbReader) -> None:
     """Read all of it, with a progress bar on a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        reader.load()
-        return
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
-        console=console, transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(os.path.basename(reader.name), total=reader.size)
+    with bar(os.path.basename(reader.name), reader.size) as moved:
         for done in reader.steps():
-            progress.update(task, completed=done)
+            moved(done)
 
 
 def where(reader: RdbReader) -> str:

@@ -86,4 +86,4 @@ def make_session(application: str, master: str | None, confs: tuple[str, ...]) -
 
         return session(application, master=master, config=settings)
     except ImportError as error:
-        raise click.ClickException(f"{error}; install streamd-server[spark]") from None
+        raise click.ClickException(f"{error}; it comes with the extra `spark`: ./install '.[spark]'") from None

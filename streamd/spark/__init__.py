@@ -5,8 +5,8 @@
     spark = streamd.spark.session()                 # or streamd.spark.register(a_session)
     spark.read.format("streamd").option("stream", "readings").load().show()
 
-Options: docs/spark-options.md. Needs PySpark 4.3 and PyArrow (`pip install 'streamd-server[spark]'`), and Java 17 or newer;
-groups, tables, report and archive need PyArrow alone (`streamd-server[archive]`).
+Options: docs/spark-options.md. Needs PySpark 4.3 and PyArrow (the extra `spark`), and Java 17 or newer;
+groups, tables, report and archive need PyArrow alone (the extra `archive`).
 """
 
 from streamd.spark.errors import (

@@ -31,7 +31,7 @@ LEAST_JAVA = 17
 
 HOW_TO_GET_JAVA = (
     f"Spark needs Java {LEAST_JAVA} or newer and none was found (JAVA_HOME, java on the PATH). Install one: "
-    "`apt-get install openjdk-17-jre-headless`, or without the system's packages: `pip install 'streamd-server[spark-java]'`"
+    "`apt-get install openjdk-17-jre-headless`, or without the system's packages: the extra `spark-java` (`./install '.[spark-java]'`)"
 )
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"

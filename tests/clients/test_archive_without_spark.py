@@ -98,5 +98,5 @@ def test_what_needs_spark_says_what_to_install(run: Run, tmp_path: Path) -> None
     ):
         said = run(*arguments, status=1)
         assert "No module named 'pyspark" in said
-        assert "install streamd-server[spark]" in said
+        assert "./install '.[spark]'" in said
         assert "Traceback" not in said

@@ -15,7 +15,7 @@ from support.aof import Store, bytes_of, commands, open_aof
 from support.real_files import all_oracles, check_aof
 from support.servers import python_environment
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.persistence.aof.check import is_manifest
 
 HEAD = commands("SELECT 0", "XADD s 1-1 f v", "XADD s 2-1 f v")

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from support.rdb import NOW_MS, make_databases, make_file, make_string, save
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.disk import Disk, StrPath
 from streamd.engine.database import Database
 from streamd.errors import CorruptFileError

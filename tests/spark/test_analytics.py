@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from support.servers import Server, eventually
 from support.spark import ON_BOTH
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.spark.errors import ServerError
 from streamd.spark.groups import DeadLetter, GroupLag, Watch, find_dead_letters, look_at_groups
 from streamd.spark.report import collect
@@ -314,7 +314,7 @@ def test_the_command_says_what_is_wrong_in_one_line(store: redis.Redis, server: 
 WITHOUT_SPARK = """
 import sys
 sys.modules.update(dict.fromkeys(("pyspark", "pyarrow", "redis")))  # None: cannot be imported
-from streamd.cli import program
+from streamd.cli.subcommands import program
 program(["report", *sys.argv[1:]])
 """
 

@@ -31,7 +31,7 @@ from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_
 from support.servers import eventually
 from support.spark import ON_BOTH, random_source
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.disk import Disk
 from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import (

@@ -21,7 +21,7 @@ from support.archives import KEY, archive_once, fill, rows_of_history
 from support.servers import eventually
 from support.spark import ON_BOTH
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.disk import Disk
 from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, pattern_of, plan_history, read_part
 from streamd.spark.archive.layout import Layout

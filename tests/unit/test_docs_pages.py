@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from streamd.cli import program
+from streamd.cli.subcommands import program
 from streamd.spark.manual import render
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.read_options import SourceOptions

@@ -39,7 +39,7 @@ def test_without_java_it_is_said_how_to_get_one() -> None:
         find_java()
     assert "Java 17 or newer" in str(caught.value)
     assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
-    assert "pip install 'streamd-server[spark-java]'" in str(caught.value)
+    assert "./install '.[spark-java]'" in str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "16"])

@@ -1,0 +1,213 @@
+"""Lines in, replies out: from a terminal with completion, hints and a history, or from a pipe.
+
+A line is a request in the quoting of inline commands. `quit` and `exit` end, `help NAME` tells about a command. After SUBSCRIBE and
+its kin, and MONITOR, messages are shown as they come, until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamd.protocol.inline import split_line
+from streamd.shell.caller import Caller, NoConnectionError, Push, ReplyError
+from streamd.shell.hints import Commands
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+__all__ = ["Conversation", "has_prompt"]
+
+LISTENING = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR")
+SECRET = (
+    "AUTH",
+    "HELLO",
+    "ACL",
+    "MIGRATE",
+    "CONFIG SET REQUIREPASS",
+    "CONFIG SET MASTERAUTH",
+    "CONFIG SET PRIMARYAUTH",
+)
+"""Lines that begin so may hold a password, and are not kept in the history."""
+
+
+class Conversation:
+    """A conversation with a server.
+
+    connect  makes a connection; called again when it broke
+    show     writes a reply
+    """
+
+    def __init__(self, connect: Callable[[], Caller], show: Callable[[Any], None]) -> None:
+        self._connect = connect
+        self._show = show
+        self._caller: Caller | None = None
+        self.has_failed = False
+        """Whether the last request got an error."""
+
+    @property
+    def caller(self) -> Caller:
+        if self._caller is None:
+            self._caller = self._connect()
+        return self._caller
+
+    def close(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
+
+    def ask(self, words: list[bytes]) -> None:
+        """Send a request and show what comes; raises NoConnectionError."""
+        caller = self.caller
+        caller.send(*words)
+        name = words[0].decode("latin-1").upper()
+        is_silent = [word.upper() for word in words[:3]] in (
+            [b"CLIENT", b"REPLY", b"OFF"],
+            [b"CLIENT", b"REPLY", b"SKIP"],
+        )
+        if is_silent:
+            return
+        reply = caller.read()
+        while isinstance(reply, Push) and name not in LISTENING:
+            self._show(reply)
+            reply = caller.read()
+        self.has_failed = isinstance(reply, ReplyError)
+        self._show(reply)
+        if name in LISTENING and not self.has_failed:
+            self._listen(caller)
+
+    def _listen(self, caller: Caller) -> None:
+        """Show messages until Ctrl-C, which ends the connection."""
+        caller.socket.settimeout(None)
+        try:
+            while True:
+                self._show(caller.read())
+        except KeyboardInterrupt:
+            self.close()
+
+    # --- A pipe ------------------------------------------------------------------------------------------------------
+
+    def read_lines(self, lines: Iterator[bytes]) -> None:
+        """Send each line; raises NoConnectionError."""
+        for line in lines:
+            words = self._words(line.strip())
+            if words:
+                self.ask(words)
+
+    def _words(self, line: bytes) -> list[bytes]:
+        if not line or line.startswith(b"#"):
+            return []
+        try:
+            return split_line(line)
+        except ValueError:
+            self.has_failed = True
+            self._show(ReplyError("Invalid argument(s)"))
+            return []
+
+    # --- A terminal --------------------------------------------------------------------------------------------------
+
+    def prompt(self) -> None:
+        """Ask for lines until the end."""
+        read = self._make_reader()
+        while True:
+            try:
+                line = read(self._sign())
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            words = self._words(line.strip().encode("utf-8", "surrogateescape"))
+            if not words:
+                continue
+            name = words[0].lower()
+            if name in (b"quit", b"exit"):
+                return
+            if name in (b"help", b"?"):
+                self._help(line.split()[1:])
+                continue
+            try:
+                self.ask(words)
+            except NoConnectionError as error:
+                self.close()
+                print(error, file=sys.stderr)
+            except KeyboardInterrupt:
+                self.close()
+
+    def _sign(self) -> str:
+        return f"{self._caller.place}> " if self._caller is not None else "not connected> "
+
+    def _commands(self) -> Commands:
+        try:
+            return Commands.ask(self.caller)
+        except (NoConnectionError, ReplyError) as error:
+            print(error, file=sys.stderr)
+            return Commands({})
+
+    def _help(self, words: list[str]) -> None:
+        commands = self._commands()
+        command = commands.of_line(words) if words else None
+        if command is None:
+            print("help NAME tells about a command; Tab completes; quit, or Ctrl-D, ends.")
+            return
+        print(f"{command.name} {' '.join(command.syntax)}\n  {command.summary}")
+
+    def _make_reader(self) -> Callable[[str], str]:
+        commands = self._commands()
+        if not has_prompt():
+            print("Completion, hints and a history come with prompt_toolkit, of the extra `cli`.", file=sys.stderr)
+            return input
+        session = make_session(commands)
+        return lambda sign: str(session.prompt(sign))
+
+
+def has_prompt() -> bool:
+    try:
+        import prompt_toolkit  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def history_path() -> Path:
+    return Path(os.environ.get("STREAMD_CLI_HISTORY") or Path.home() / ".streamd_cli_history")
+
+
+def make_session(commands: Commands) -> PromptSession[str]:
+    """A prompt with completion, hints and a history."""
+    from collections.abc import Iterable
+
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.auto_suggest import AutoSuggest, Suggestion
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.history import FileHistory
+
+    class Names(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            text = document.text_before_cursor
+            for command in commands.beginning_with(text):
+                yield Completion(command.name.split()[-1], -len(text.rpartition(" ")[2]), display_meta=command.summary)
+
+    class Syntax(AutoSuggest):
+        def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:
+            text = document.text
+            rest = commands.rest_of(text.split())
+            return Suggestion(("" if text.endswith(" ") else " ") + rest) if rest else None
+
+    class History(FileHistory):
+        def store_string(self, string: str) -> None:
+            if not " ".join(string.upper().split()).startswith(SECRET):
+                with suppress(OSError):
+                    super().store_string(string)
+
+    path = history_path()
+    with suppress(OSError):
+        path.touch(mode=0o600)
+    return PromptSession(
+        completer=Names(), complete_while_typing=False, auto_suggest=Syntax(), history=History(str(path))
+    )

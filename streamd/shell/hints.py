@@ -1,0 +1,103 @@
+"""What can be typed: the commands of a server, and what follows each, as COMMAND DOCS tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamd.shell.caller import Caller, ReplyError
+
+__all__ = ["Command", "Commands"]
+
+
+@dataclass
+class Command:
+    """A command, or a subcommand.
+
+    syntax  what follows the name, piece by piece: `key`, `[NOMKSTREAM]`
+    """
+
+    name: str
+    summary: str = ""
+    syntax: list[str] = field(default_factory=list)
+
+
+class Commands:
+    """All commands of a server by their names, subcommands as `XINFO STREAM`."""
+
+    def __init__(self, found: dict[str, Command]) -> None:
+        self._found = found
+
+    @classmethod
+    def ask(cls, caller: Caller) -> Commands:
+        """Of a server; none when it does not tell."""
+        try:
+            docs = pairs(caller.call("COMMAND", "DOCS"))
+        except ReplyError:
+            return cls({})
+        found: dict[str, Command] = {}
+        for name, doc in docs.items():
+            fields = pairs(doc)
+            add(found, name.upper(), fields)
+            for sub, sub_doc in pairs(fields.get("subcommands", [])).items():
+                add(found, sub.replace("|", " ").upper(), pairs(sub_doc))
+        return cls(found)
+
+    def beginning_with(self, text: str) -> list[Command]:
+        """Those whose names begin with what has been typed, in order; a subcommand when its command stands there."""
+        typed = " ".join(text.upper().split()) + (" " if text.endswith(" ") and text.strip() else "")
+        depth = typed.count(" ")
+        return [
+            self._found[name] for name in sorted(self._found) if name.startswith(typed) and name.count(" ") == depth
+        ]
+
+    def of_line(self, words: list[str]) -> Command | None:
+        """The command that a line calls, or None."""
+        for count in (2, 1):
+            command = self._found.get(" ".join(words[:count]).upper())
+            if command is not None and len(words) >= count:
+                return command
+        return None
+
+    def rest_of(self, words: list[str]) -> str:
+        """What may still follow in a line, as far as counting words tells."""
+        command = self.of_line(words)
+        if command is None:
+            return ""
+        return " ".join(command.syntax[len(words) - 1 - command.name.count(" ") :])
+
+
+def add(found: dict[str, Command], name: str, fields: dict[str, Any]) -> None:
+    syntax = [shape(pairs(each)) for each in fields.get("arguments", [])]
+    found[name] = Command(name, as_text(fields.get("summary", "")), syntax)
+
+
+def shape(argument: dict[str, Any]) -> str:
+    """How an argument is written down: `[MAXLEN | MINID] [= | ~] threshold`."""
+    kind = as_text(argument["type"])
+    token = as_text(argument.get("token", ""))
+    flags = {as_text(each) for each in argument.get("flags", [])}
+    parts = [shape(pairs(each)) for each in argument.get("arguments", [])]
+    body = as_text(argument.get("display_text", argument["name"]))
+    if kind == "pure-token":
+        body, token = token or '""', ""
+    elif kind == "oneof":
+        body = f"<{' | '.join(parts)}>" if "optional" not in flags or token else " | ".join(parts)
+    elif kind == "block":
+        body = " ".join(parts)
+    if "multiple" in flags:
+        again = f"{token} {body}" if token and "multiple_token" in flags else body
+        body = f"{body} [{again} ...]"
+    whole = f"{token} {body}" if token else body
+    return f"[{whole}]" if "optional" in flags else whole
+
+
+def pairs(reply: Any) -> dict[str, Any]:
+    """A map, which RESP2 sends as a list, by text."""
+    if isinstance(reply, dict):
+        return {as_text(name): value for name, value in reply.items()}
+    return {as_text(reply[at]): reply[at + 1] for at in range(0, len(reply) - 1, 2)}
+
+
+def as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,220 @@
+"""`streamd cli`: beside redis-cli, in pipes, with URLs, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.servers import Server, find_oracle, free_port, python_environment
+
+import streamd.embedded
+from streamd.shell.caller import BadUrlError, Caller, Place
+from streamd.shell.hints import Commands
+
+REQUESTS = [
+    ["PING"],
+    ["SET", "k", 'a"b\\c\n\x01'],
+    ["GET", "k"],
+    ["GET", "missing"],
+    ["INCR", "n"],
+    ["INCR", "k"],
+    ["XADD", "s", "1-1", "f", "v", "g", "w"],
+    ["XADD", "s", "2-1", "f", "v"],
+    ["XRANGE", "s", "-", "+"],
+    ["XREAD", "STREAMS", "s", "0"],
+    ["XRANGE", "s", "5", "+"],
+    ["XINFO", "STREAM", "s"],
+    ["CONFIG", "GET", "maxmemory*"],
+    ["COMMAND", "INFO", "GET", "nothing"],
+    ["MGET", *"abcdefghijkl"],
+    ["XREAD", "STREAMS", "missing", "0"],
+    ["NOSUCH"],
+    ["CLIENT", "TRACKINGINFO"],
+    ["ACL", "GETUSER", "default"],
+]
+
+
+def run(*arguments: str, port: int = 0, stdin: str | bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "streamd", "cli", *(["-p", str(port)] if port else []), *arguments]
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    return subprocess.run(command, input=data, capture_output=True, env=python_environment() | env)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("protocol", ["-2", "-3"])
+@pytest.mark.parametrize("form", ["--no-raw", "--raw"])
+def test_replies_look_as_in_redis_cli(streamd_server: Server, protocol: str, form: str) -> None:
+    oracle = find_oracle()
+    assert oracle is not None
+    lines = "".join(" ".join(map(quoted, request)) + "\n" for request in REQUESTS)
+    said = []
+    for command in ([oracle.cli], [sys.executable, "-m", "streamd", "cli"]):
+        full = [*command, "-p", str(streamd_server.port), protocol, form]
+        subprocess.run([oracle.cli, "-p", str(streamd_server.port), "FLUSHALL"], check=True, capture_output=True)
+        ran = subprocess.run(
+            full, input=lines.encode("latin-1"), capture_output=True, env=python_environment(), check=True
+        )
+        said.append(ran.stdout.decode("latin-1").splitlines())
+    assert [line.rstrip() for line in said[1] if line.strip()] == [line.rstrip() for line in said[0] if line.strip()]
+
+
+def quoted(word: str) -> str:
+    shown = (char if 32 <= ord(char) < 127 and char not in '"\\' else f"\\x{ord(char):02x}" for char in word)
+    return f'"{"".join(shown)}"'
+
+
+def test_json_is_a_line_a_reply(streamd_server: Server) -> None:
+    run("FLUSHALL", port=streamd_server.port)
+    stdin = "XADD s 1-1 f v\nXRANGE s - +\nGET missing\nNOSUCH\nXINFO STREAM s\n"
+    lines = run("--json", port=streamd_server.port, stdin=stdin).stdout.splitlines()
+    added, entries, missing, error, info = map(json.loads, lines)
+    assert (added, entries, missing) == ("1-1", [["1-1", ["f", "v"]]], None)
+    assert error["error"].startswith("ERR unknown command")
+    assert info["length"] == 1
+
+
+def test_the_last_argument_may_be_the_standard_input(streamd_server: Server) -> None:
+    run("-x", "SET", "k", port=streamd_server.port, stdin=b"\x00\xff\r\n")
+    assert run("GET", "k", port=streamd_server.port).stdout == b"\x00\xff\r\n\n"
+
+
+def test_a_url_has_password_and_database() -> None:
+    with streamd.embedded.start(requirepass="p@ss") as server:
+        assert run("-u", f"{server.url}/3", "SET", "k", "v").stdout == b"OK\n"
+        assert server.client(db=3).get("k") == b"v"
+        assert run("PING", port=server.port, REDISCLI_AUTH="p@ss").stdout == b"PONG\n"
+        assert run("-a", "p@ss", "PING", port=server.port).stdout == b"PONG\n"
+        assert run("PING", STREAMD_URL=server.url).stdout == b"PONG\n"
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    with streamd.embedded.start(port=0, unixsocket=tmp_path / "socket") as server:
+        assert run("-s", str(tmp_path / "socket"), "PING").stdout == b"PONG\n"
+        assert run("-u", server.url, "PING").stdout == b"PONG\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-p", "PORT", "PING"], "Could not connect to 127.0.0.1:PORT: Connection refused\n"),
+        (
+            ["-u", "http://x", "PING"],
+            "http://x: a URL begins with redis://, rediss:// (TLS) or unix:// (a socket's path)\n",
+        ),
+        (["-u", "redis://x/a", "PING"], "redis://x/a: the database is a number, not 'a'\n"),
+        (["-u", "redis://x:99999", "PING"], "redis://x:99999: Port out of range 0-65535\n"),
+        (["-s", "/no/such", "PING"], "Could not connect to /no/such: No such file or directory\n"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments: list[str], text: str) -> None:
+    port = str(free_port())
+    said = run(*[port if word == "PORT" else word for word in arguments])
+    assert (said.returncode, said.stdout) == (1, b"")
+    assert said.stderr.decode() == text.replace("PORT", port)
+
+
+def test_a_wrong_password_is_said_in_one_line() -> None:
+    with streamd.embedded.start(requirepass="x") as server:
+        said = run("-a", "y", "PING", port=server.port)
+    assert said.returncode == 1
+    assert said.stderr.decode() == (
+        f"127.0.0.1:{server.port}: WRONGPASS invalid username-password pair or user is disabled.\n"
+    )
+
+
+def test_exit_status_tells_of_errors_when_asked(streamd_server: Server) -> None:
+    assert run("NOSUCH", port=streamd_server.port).returncode == 0
+    assert run("-e", "NOSUCH", port=streamd_server.port).returncode == 1
+    assert run("-e", "PING", port=streamd_server.port).returncode == 0
+
+
+def test_messages_are_shown_as_they_come(streamd_server: Server) -> None:
+    command = [sys.executable, "-m", "streamd", "cli", "-p", str(streamd_server.port), "SUBSCRIBE", "c"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=python_environment()) as listening:
+        assert listening.stdout is not None
+        assert [listening.stdout.readline() for _ in range(3)] == [b"subscribe\n", b"c\n", b"1\n"]
+        run("PUBLISH", "c", "hello", port=streamd_server.port)
+        assert [listening.stdout.readline() for _ in range(3)] == [b"message\n", b"c\n", b"hello\n"]
+        listening.terminate()
+
+
+# --- The prompt -----------------------------------------------------------------------------------------------------------
+
+
+def test_hints_follow_the_words(streamd_server: Server) -> None:
+    with Caller(Place(port=streamd_server.port)) as caller:
+        commands = Commands.ask(caller)
+    assert [each.name for each in commands.beginning_with("xg")] == ["XGROUP"]
+    assert "XINFO STREAM" in [each.name for each in commands.beginning_with("xinfo ")]
+    assert commands.rest_of(["xlen"]) == "key"
+    assert commands.rest_of(["xlen", "k"]) == ""
+    assert commands.rest_of(["xack", "k"]) == "group id [id ...]"
+    assert commands.rest_of(["xgroup", "destroy"]) == "key group"
+    assert commands.rest_of(["nothing"]) == ""
+
+
+def test_the_prompt_completes_and_keeps_a_history_without_passwords(streamd_server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("prompt_toolkit")
+    import pty
+
+    history = tmp_path / "history"
+    env = python_environment() | {"STREAMD_CLI_HISTORY": str(history), "TERM": "xterm"}
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "streamd", "cli", "-p", str(streamd_server.port)]
+    with (
+        subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=env) as process,
+        contextlib.ExitStack() as kill_in_the_end,
+    ):
+        os.close(child)
+        kill_in_the_end.callback(process.kill)
+        said = b""
+
+        def until(wanted: bytes) -> None:
+            nonlocal said
+            while wanted not in said:
+                assert select.select([parent], [], [], 30)[0], f"no {wanted!r} in {said!r}"
+                said += os.read(parent, 65536)
+
+        until(b">")
+        os.write(parent, b"xad\t")
+        until(b"XADD")
+        os.write(parent, b" readings 7-1 a b\r")
+        until(b'"7-1"')
+        os.write(parent, b"auth wrong\r")
+        until(b"(error)")
+        os.write(parent, b"quit\r")
+        while True:  # it draws until it ends, and who does not read keeps it from that
+            try:
+                if not select.select([parent], [], [], 30)[0] or not os.read(parent, 65536):
+                    break
+            except OSError:
+                break
+        assert process.wait(30) == 0
+    os.close(parent)
+    assert "XADD readings 7-1 a b" in history.read_text()
+    assert "wrong" not in history.read_text()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://h", Place("h")),
+        ("redis://h:1/2", Place("h", 1, db=2)),
+        ("redis://u:p%40@[::1]:1", Place("::1", 1, username="u", password="p@")),
+        ("unix://:p@/a%20b?db=3", Place(unix_path="/a b", password="p", db=3)),
+        ("rediss://h?ssl_cert_reqs=none&ssl_ca_certs=/c", Place("h", is_tls=True, is_verified=False, ca_file="/c")),
+    ],
+)
+def test_urls(url: str, place: Place) -> None:
+    assert Place.from_url(url) == place
+
+
+def test_a_url_that_names_no_server_is_refused() -> None:
+    with pytest.raises(BadUrlError):
+        Place.from_url("localhost:6379")
