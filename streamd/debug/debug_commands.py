@@ -350,13 +350,13 @@ def reload(ctx: ServerContext, args: list[bytes]) -> None:
     words = [word.upper() for word in args[2:]]
     if not {b"NOSAVE", b"NOFLUSH", b"MERGE"}.issuperset(words):
         raise CommandError("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
-    ctx.get(Persistence).reload(save=b"NOSAVE" not in words, flush=b"NOFLUSH" not in words)
+    ctx.get(Persistence).loader.reload(save=b"NOSAVE" not in words, flush=b"NOFLUSH" not in words)
     ctx.reply.ok()
 
 
 @subcommand(b"LOADAOF", 2)
 def loadaof(ctx: ServerContext, args: list[bytes]) -> None:
-    ctx.get(Persistence).reload_append_only()
+    ctx.get(Persistence).loader.reload_append_only()
     ctx.effects = []  # what has been run again is in the file already
     ctx.reply.ok()
 

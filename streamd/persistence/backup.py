@@ -19,10 +19,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from streamd.disk import Disk
 from streamd.errors import CommandError, StreamdError
@@ -33,9 +32,9 @@ from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.syncer import Syncer
 from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.child import Child, Children, Report
-
-if TYPE_CHECKING:
-    from streamd.settings.config import Config
+from streamd.persistence.data_directory import DataDirectory
+from streamd.persistence.writing import DataWriter
+from streamd.settings.config import Config
 
 __all__ = ["Backup", "BackupState"]
 
@@ -67,31 +66,33 @@ class Backup:
         self,
         config: Config,
         children: Children,
+        directory: DataDirectory,
+        writer: DataWriter,
         *,
-        parent: Callable[[], str],
-        claim: Callable[[str], object],
-        write_base: Callable[[str, Report], object],
-        count_keys: Callable[[], int],
         changed: Callable[[], object],
     ) -> None:
         """
-        parent      the data directory of now
-        claim       locks a directory for this server; OSError when it is in use
-        write_base  writes the data set to a path, in a child
-        changed     is called when effects are wanted, or no longer
+        changed  is called when effects are wanted, or no longer
         """
         self._config = config
         self._children = children
-        self._parent_now = parent
-        self._claim = claim
-        self._write_base = write_base
-        self._count_keys = count_keys
-        self._changed = changed
+        self._data_directory = directory
+        self._writer = writer
+        self._on_change = changed
         self._aof: AppendOnlyFile | None = None
         self._syncer = Syncer(Disk())
         self._is_seal_due = False
-        self.parent = os.path.abspath(parent())
+        self.parent = os.path.abspath(directory.here)
         self._forget()
+        directory.writers.append(self._written_directories)
+
+    def _written_directories(self) -> Iterator[str]:
+        if self.is_in_progress:
+            yield self.parent
+
+    def _changed(self) -> None:
+        self._data_directory.settle()
+        self._on_change()
 
     def _forget(self) -> None:
         self.state = BackupState.IDLE
@@ -145,11 +146,11 @@ class Backup:
         if self.is_in_progress:
             raise CommandError("ERR Backup already in progress")
         try:
-            parent = os.path.abspath(self._parent_now())
+            parent = os.path.abspath(self._data_directory.here)
             directory = self._directory_in(parent)
             if os.path.isdir(directory) and os.listdir(directory):
                 raise CommandError("ERR Backup directory is not empty")
-            self._claim(parent)
+            self._data_directory.claim(parent)
         except OSError as error:
             raise CommandError(f"ERR {error.strerror}") from error
         self.parent = parent
@@ -180,7 +181,7 @@ class Backup:
             raise CommandError("ERR Backup in progress")
         try:
             if self.state is BackupState.IDLE:
-                self.parent = os.path.abspath(self._parent_now())
+                self.parent = os.path.abspath(self._data_directory.here)
             self._delete_files()
         except OSError as error:
             raise CommandError(f"ERR {error.strerror}") from error
@@ -200,7 +201,7 @@ class Backup:
         try:
             aof.enable()
             aof.begin_rewrite()
-            child = self._children.start("backup", self._write, self._written, keys_total=self._count_keys())
+            child = self._children.start("backup", self._write, self._written, keys_total=self._writer.count_keys())
         except (OSError, StreamdError) as error:
             self.fail(str(error))
             return
@@ -210,7 +211,8 @@ class Backup:
 
     def _write(self, report: Report) -> None:
         assert self._aof is not None  # noqa: S101
-        self._write_base(self._aof.files.temporary_base(os.getpid()), report)
+        path = self._aof.files.temporary_base(os.getpid())
+        self._writer.write_base(path, self._writer.slowed(report.keys), is_snapshot=True)
 
     def _written(self, child: Child) -> None:
         aof = self._aof

@@ -1,46 +1,13 @@
-"""BACKUP: a copy of the data as of one moment. The work is the server's. Behaviour: the documents of Redis 8.10."""
+"""BACKUP: a copy of the data as of one moment. Behaviour: the documents of Redis 8.10."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import command, container
-from streamd.protocol.reply import ReplyWriter
+from streamd.persistence.keeper import Persistence
 
-__all__ = ["Backup", "BackupContext"]
-
-
-class Backup(Protocol):
-    """What these commands ask of the server. What cannot be done raises CommandError."""
-
-    def start(self, *, must_wait: bool) -> None: ...
-    def seal(self, *, must_wait: bool) -> None: ...
-    def abort(self) -> None: ...
-    def clean_up(self) -> None: ...
-    def status(self) -> dict[str, str]: ...
-    def files(self) -> list[str]: ...
-
-
-class Persistence(Protocol):
-    @property
-    def backup(self) -> Backup: ...
-
-
-class Server(Protocol):
-    @property
-    def persistence(self) -> Persistence: ...
-
-
-class BackupContext(Protocol):
-    """What these commands use of Context."""
-
-    @property
-    def reply(self) -> ReplyWriter: ...
-    @property
-    def in_transaction(self) -> bool: ...
-    @property
-    def server(self) -> Server: ...
+__all__: list[str] = []
 
 
 SINCE = "8.10.0"
@@ -53,8 +20,8 @@ container("BACKUP", group="server", since=SINCE, summary="Holds the commands abo
     complexity="O(1) for the server; a child process does the work",
     summary="Begins a backup in the directory `backupdirname`.",
 )  # fmt: skip
-def backup_start(ctx: BackupContext, args: list[bytes]) -> None:
-    ctx.server.persistence.backup.start(must_wait=ctx.in_transaction)
+def backup_start(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Persistence).backup.start(must_wait=ctx.in_transaction)
     ctx.reply.ok()
 
 
@@ -62,8 +29,8 @@ def backup_start(ctx: BackupContext, args: list[bytes]) -> None:
     "BACKUP SEAL", arity=2, group="server", flags="admin noscript", since=SINCE,
     summary="Ends the backup: it has the data as of now.",
 )  # fmt: skip
-def backup_seal(ctx: BackupContext, args: list[bytes]) -> None:
-    ctx.server.persistence.backup.seal(must_wait=ctx.in_transaction)
+def backup_seal(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Persistence).backup.seal(must_wait=ctx.in_transaction)
     ctx.reply.ok()
 
 
@@ -71,8 +38,8 @@ def backup_seal(ctx: BackupContext, args: list[bytes]) -> None:
     "BACKUP STATUS", arity=2, group="server", flags="admin stale", since=SINCE,
     summary="Returns the state of the backup, why it failed, and its times.",
 )  # fmt: skip
-def backup_status(ctx: BackupContext, args: list[bytes]) -> None:
-    status = ctx.server.persistence.backup.status()
+def backup_status(ctx: ServerContext, args: list[bytes]) -> None:
+    status = ctx.get(Persistence).backup.status()
     ctx.reply.map(len(status))
     for name, value in status.items():
         ctx.reply.bulk_str(name)
@@ -83,16 +50,16 @@ def backup_status(ctx: BackupContext, args: list[bytes]) -> None:
     "BACKUP LIST", arity=2, group="server", flags="admin stale", since=SINCE,
     summary="Returns the paths of the files of a sealed backup.",
 )  # fmt: skip
-def backup_list(ctx: BackupContext, args: list[bytes]) -> None:
-    ctx.reply.bulk_array([path.encode("utf-8", "surrogateescape") for path in ctx.server.persistence.backup.files()])
+def backup_list(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.reply.bulk_array([path.encode("utf-8", "surrogateescape") for path in ctx.get(Persistence).backup.files()])
 
 
 @command(
     "BACKUP ABORT", arity=2, group="server", flags="admin noscript", since=SINCE,
     summary="Gives up the backup that is in progress.",
 )  # fmt: skip
-def backup_abort(ctx: BackupContext, args: list[bytes]) -> None:
-    ctx.server.persistence.backup.abort()
+def backup_abort(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Persistence).backup.abort()
     ctx.reply.ok()
 
 
@@ -100,8 +67,8 @@ def backup_abort(ctx: BackupContext, args: list[bytes]) -> None:
     "BACKUP CLEANUP", arity=2, group="server", flags="admin noscript", since=SINCE,
     summary="Deletes the files of a backup that is no longer in progress.",
 )  # fmt: skip
-def backup_cleanup(ctx: BackupContext, args: list[bytes]) -> None:
-    ctx.server.persistence.backup.clean_up()
+def backup_cleanup(ctx: ServerContext, args: list[bytes]) -> None:
+    ctx.get(Persistence).backup.clean_up()
     ctx.reply.ok()
 
 
@@ -109,7 +76,7 @@ def backup_cleanup(ctx: BackupContext, args: list[bytes]) -> None:
     "BACKUP HELP", arity=2, group="server", flags="loading stale", since=SINCE,
     summary="Lists the subcommands of BACKUP.",
 )  # fmt: skip
-def backup_help(ctx: BackupContext, args: list[bytes]) -> None:
+def backup_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
         ctx.reply,
         args,

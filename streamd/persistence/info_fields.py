@@ -9,7 +9,8 @@ from streamd.core.host import Host
 from streamd.core.info import Field, Fields
 from streamd.persistence.aof.file import AppendOnlyFile
 from streamd.persistence.child import Child
-from streamd.persistence.keeper import Loading, Persistence
+from streamd.persistence.keeper import Persistence
+from streamd.persistence.loading import Loading
 
 __all__ = ["PersistenceFields"]
 
@@ -29,7 +30,7 @@ def status(is_good: bool) -> str:
 
 
 PERSISTENCE_FIELDS: tuple[Field[Persistence], ...] = (
-    Field("loading", lambda self: int(self.loading is not None)),
+    Field("loading", lambda self: int(self.loader.loading is not None)),
     Field("async_loading", 0),
     Field("current_cow_peak", of_child("", lambda child: child.cow_peak)),
     Field("current_cow_size", of_child("", lambda child: child.cow_bytes)),
@@ -37,27 +38,27 @@ PERSISTENCE_FIELDS: tuple[Field[Persistence], ...] = (
     Field("current_fork_perc", of_child("", lambda child: f"{child.percent:.2f}", "0.00")),
     Field("current_save_keys_processed", of_child("", lambda child: child.keys_done)),
     Field("current_save_keys_total", of_child("", lambda child: child.keys_total)),
-    Field("rdb_changes_since_last_save", lambda self: self.changes),
+    Field("rdb_changes_since_last_save", lambda self: self.saving.changes),
     Field("rdb_bgsave_in_progress", of_child("rdb", lambda child: 1)),
-    Field("rdb_last_save_time", lambda self: self.last_save),
-    Field("rdb_last_bgsave_status", lambda self: status(self.is_last_save_ok)),
-    Field("rdb_last_bgsave_time_sec", lambda self: self.last_save_seconds),
+    Field("rdb_last_save_time", lambda self: self.saving.last_save),
+    Field("rdb_last_bgsave_status", lambda self: status(self.saving.is_last_ok)),
+    Field("rdb_last_bgsave_time_sec", lambda self: self.saving.last_seconds),
     Field("rdb_current_bgsave_time_sec", of_child("rdb", lambda child: child.seconds, -1)),
-    Field("rdb_saves", lambda self: self.saves),
-    Field("rdb_saves_consecutive_failures", lambda self: self.consecutive_save_failures),
-    Field("rdb_last_cow_size", lambda self: self.last_save_cow),
-    Field("rdb_last_load_keys_expired", lambda self: self.keys_expired_at_load),
-    Field("rdb_last_load_keys_loaded", lambda self: self.keys_loaded),
-    Field("aof_enabled", lambda self: int(self.is_logging)),
+    Field("rdb_saves", lambda self: self.saving.count),
+    Field("rdb_saves_consecutive_failures", lambda self: self.saving.failures),
+    Field("rdb_last_cow_size", lambda self: self.saving.last_cow),
+    Field("rdb_last_load_keys_expired", lambda self: self.loader.keys_expired),
+    Field("rdb_last_load_keys_loaded", lambda self: self.loader.keys_loaded),
+    Field("aof_enabled", lambda self: int(self.append_only.is_on)),
     Field("aof_rewrite_in_progress", of_child("aof", lambda child: 1)),
-    Field("aof_rewrite_scheduled", lambda self: int(self.aof.rewriting.is_requested)),
-    Field("aof_last_rewrite_time_sec", lambda self: self.aof.rewriting.last_s),
+    Field("aof_rewrite_scheduled", lambda self: int(self.append_only.aof.rewriting.is_requested)),
+    Field("aof_last_rewrite_time_sec", lambda self: self.append_only.aof.rewriting.last_s),
     Field("aof_current_rewrite_time_sec", of_child("aof", lambda child: child.seconds, -1)),
-    Field("aof_last_bgrewrite_status", lambda self: status(self.aof.rewriting.is_last_ok)),
-    Field("aof_rewrites", lambda self: self.aof.rewriting.count),
-    Field("aof_rewrites_consecutive_failures", lambda self: self.aof.rewriting.failures),
-    Field("aof_last_write_status", lambda self: status(not self.aof.write_error)),
-    Field("aof_last_cow_size", lambda self: self.last_rewrite_cow),
+    Field("aof_last_bgrewrite_status", lambda self: status(self.append_only.aof.rewriting.is_last_ok)),
+    Field("aof_rewrites", lambda self: self.append_only.aof.rewriting.count),
+    Field("aof_rewrites_consecutive_failures", lambda self: self.append_only.aof.rewriting.failures),
+    Field("aof_last_write_status", lambda self: status(not self.append_only.aof.write_error)),
+    Field("aof_last_cow_size", lambda self: self.append_only.last_cow),
     Field("backup_in_progress", lambda self: int(self.backup.is_in_progress)),
 )
 
@@ -88,10 +89,13 @@ class PersistenceFields(Capability):
     info = {
         "persistence": (
             Fields(lambda self: self.persistence, PERSISTENCE_FIELDS),
-            Fields(lambda self: self.persistence.aof if self.persistence.is_logging else None, LOG_FIELDS),
-            Fields(lambda self: self.persistence.loading, LOADING_FIELDS),
+            Fields(
+                lambda self: self.persistence.append_only.aof if self.persistence.append_only.is_on else None,
+                LOG_FIELDS,
+            ),
+            Fields(lambda self: self.persistence.loader.loading, LOADING_FIELDS),
         ),
-        "memory": (Field("mem_aof_buffer", lambda self: len(self.persistence.aof.buffer)),),
+        "memory": (Field("mem_aof_buffer", lambda self: len(self.persistence.append_only.aof.buffer)),),
         "stats": (
             Field("latest_fork_usec", lambda self: self.persistence.children.last_fork_us),
             Field("total_forks", lambda self: self.persistence.children.total_forks),

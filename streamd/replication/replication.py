@@ -61,4 +61,4 @@ class Replication(Capability):
     @property
     def offset(self) -> int:
         """master_repl_offset."""
-        return self._persistence.replication_offset
+        return self._persistence.append_only.replication_offset

@@ -33,7 +33,8 @@ from streamd.observe.monitor import Monitors
 from streamd.observe.slowlog import SlowLog
 from streamd.observe.traffic import Traffic
 from streamd.persistence.info_fields import PersistenceFields
-from streamd.persistence.keeper import LoadError, Persistence
+from streamd.persistence.keeper import Persistence
+from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
@@ -95,7 +96,7 @@ class Server(Host):
         log.info("Running mode=standalone, port=%d.", self.port)
         log.info("Server initialized")
         try:
-            await self.get(Persistence).load()
+            await self.get(Persistence).loader.load()
         except LoadError:
             self._stop()
             raise
@@ -133,11 +134,6 @@ class Server(Host):
     def abort(self) -> None:
         """Stop at once; see `Shutdown.abort`."""
         self.get(Shutdown).abort()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "persistence":
-            return self.get(Persistence)
-        raise AttributeError(name)
 
     def _stop(self) -> None:
         """Stop to listen and to work; what clients have not been sent yet is sent."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd import REDIS_VERSION, __version__
 from streamd.errors import AclError
-from streamd.persistence.keeper import LoadError
+from streamd.persistence.loading import LoadError
 from streamd.serve.app import ListenError, Server
 from streamd.serve.loop import run_in_new_loop
 from streamd.serve.shutdown import Shutdown

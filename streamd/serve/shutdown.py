@@ -44,7 +44,7 @@ class Shutdown(Capability):
         """SIGTERM or SIGINT, from a signal handler, which interrupts anything. A SIGINT that is not the first ends at once."""
         if number == signal.SIGINT and self.signal is not None:
             interject("You insist... exiting now.")
-            self._persistence.remove_temporary_snapshot()
+            self._persistence.saving.remove_temporary_snapshot()
             os._exit(1)
         interject(f"Received {signal.Signals(number).name} scheduling shutdown...")
         self.signal = number
@@ -83,9 +83,9 @@ class Shutdown(Capability):
         if self.is_done:
             return True
         log.info("User requested shutdown...")
-        if self._persistence.loading is not None:
+        if self._host.is_loading:
             log.warning("Received shutdown signal during loading, exiting now.")
-            self._persistence.abandon_loading()
+            self._persistence.loader.abandon()
         elif not self._persistence.finish(save=save, force=force):
             self.signal = None
             log.warning("Errors trying to shut down the server. Check the logs for more information.")

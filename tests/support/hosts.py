@@ -111,8 +111,8 @@ class Host:
         except BaseException:
             self.loop.close()
             raise
-        # What `Persistence.load` does when there are no files.
-        self.server.get(Persistence).loading = None
+        # What `Loader.load` does when there are no files.
+        self.server.get(Persistence).loader.loading = None
         self.server.get(Persistence).refresh()
 
     def connect(

@@ -16,7 +16,8 @@ from streamd.memory import accounting
 from streamd.memory.eviction import Eviction
 from streamd.observe.info import ORDER, Info, make_section
 from streamd.observe.traffic import Traffic
-from streamd.persistence.keeper import Loading, Persistence
+from streamd.persistence.keeper import Persistence
+from streamd.persistence.loading import Loading
 from streamd.replication.replication import Replication
 from streamd.serve.about import About
 
@@ -85,7 +86,7 @@ def busy(tmp_path: Path) -> Iterator[Host]:
     """A server with all that INFO may speak of: a log, files that are being read, a session of HOTKEYS."""
     with Host(dir=str(tmp_path)) as host:
         ask_all(host.connect(), "CONFIG SET appendonly yes", "HOTKEYS START METRICS 1 CPU", "SET k v", "FOO")
-        host.server.get(Persistence).loading = Loading()
+        host.server.get(Persistence).loader.loading = Loading()
         yield host
 
 
@@ -182,8 +183,8 @@ def test_fields_tell_what_the_server_knows(counted: Host) -> None:
         "client_recent_max_input_buffer": "21", "client_recent_max_output_buffer": "22",
         "mem_clients_normal": str(sum(client.memory_usage() for client in server.clients.values())),
         "lazyfree_pending_objects": "0", "lazyfreed_objects": str(server.trash.freed_objects), "maxmemory_policy": "noeviction",
-        "rdb_changes_since_last_save": str(server.get(Persistence).changes),
-        "rdb_last_save_time": str(server.get(Persistence).last_save), "aof_enabled": "0",
+        "rdb_changes_since_last_save": str(server.get(Persistence).saving.changes),
+        "rdb_last_save_time": str(server.get(Persistence).saving.last_save), "aof_enabled": "0",
         "io_thread_0": f"clients=6,reads={dispatcher.total_reads},writes={dispatcher.total_writes}",
         "total_connections_received": "5", "total_commands_processed": str(dispatcher.total_commands),
         "instantaneous_ops_per_sec": "13", "instantaneous_input_kbps": "2.00", "instantaneous_output_kbps": "0.00",

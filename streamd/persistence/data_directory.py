@@ -1,0 +1,89 @@
+"""The data directory: where files are, and the locks on the directories that are written to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+
+from streamd.errors import ConfigError
+from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
+from streamd.settings.config import Config
+
+__all__ = ["DataDirectory"]
+
+log = logging.getLogger("streamd")
+
+LOCK_WAIT_S = 1.0
+"""How long a start waits for the data directory: a server that was killed a moment ago may still be on its way out."""
+LOCK_POLL_S = 0.02
+
+
+class DataDirectory:
+    """
+    writers  each says which directories it may write to at any time; those are locked
+    """
+
+    def __init__(self, config: Config, *, is_embedded: bool) -> None:
+        self.writers: list[Callable[[], Iterable[str]]] = []
+        self._config = config
+        self._is_embedded = is_embedded
+        self._locks = DirectoryLocks()
+        self._start_directory = os.getcwd()
+
+    def path(self, name: str) -> str:
+        """A file of the data directory. The process works in it, but not one that a server is embedded in."""
+        return os.path.join(self._config.dir or ".", name) if self._is_embedded else name
+
+    @property
+    def here(self) -> str:
+        """The data directory of now."""
+        return self.path("") or "."
+
+    @property
+    def snapshot_path(self) -> str:
+        return self.path(self._config.dbfilename)
+
+    # --- Locks -------------------------------------------------------------------------------------------------------
+
+    def _written(self) -> set[str]:
+        return {each for writer in self.writers for each in writer()}
+
+    def claim(self, *more: str) -> None:
+        """Lock the directories that may be written to, and `more`, until `settle`. Raises DirectoryInUseError."""
+        self._locks.hold({*self._written(), *more})
+
+    def settle(self) -> None:
+        """Unlock the directories that are no longer written to."""
+        self._locks.keep(self._written())
+
+    def release(self) -> None:
+        """Unlock all of them."""
+        self._locks.keep(())
+
+    async def claim_at_start(self) -> None:
+        """As `claim`, with patience."""
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                return self.claim()
+            except DirectoryInUseError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(LOCK_POLL_S)
+
+    # --- Settings ----------------------------------------------------------------------------------------------------
+
+    def change(self) -> None:
+        """CONFIG SET dir. Raises ConfigError, also when another server writes there."""
+        path = self._config.dir or self._start_directory
+        try:
+            self.claim(path)
+            if not self._is_embedded:
+                os.chdir(path)
+        except OSError as error:
+            raise ConfigError("dir", error.strerror or str(error)) from error
+        finally:
+            self.settle()

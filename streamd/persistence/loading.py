@@ -1,0 +1,342 @@
+"""Reading the data when a server starts, in steps that leave time for clients, and again for DEBUG RELOAD.
+
+The append-only file when there is one, else the snapshot, or what `preload-file` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from io import FileIO
+
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
+from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
+from streamd.persistence.aof.load import load_files
+from streamd.persistence.aof.manifest import Manifest
+from streamd.persistence.append_only import AppendOnly
+from streamd.persistence.backup import Backup
+from streamd.persistence.data_directory import DataDirectory
+from streamd.persistence.directory_lock import DirectoryInUseError
+from streamd.persistence.rdb.format import LoadOptions
+from streamd.persistence.rdb.read import RdbReader
+from streamd.persistence.rdb.snapshot import load_file
+from streamd.persistence.saving import Saving
+from streamd.persistence.writing import DataWriter, now_ms, pause_s
+
+__all__ = ["LoadError", "Loader", "Loading"]
+
+log = logging.getLogger("streamd")
+
+
+class LoadError(StreamdError):
+    """The data could not be read; the reason has been logged, and the server must not start."""
+
+
+def log_origin(aux: Mapping[str, str]) -> None:
+    """Who wrote a snapshot, and when, by its fields."""
+    if version := aux.get("redis-ver"):
+        log.info("Loading RDB produced by version %s", version)
+    with suppress(KeyError, ValueError):
+        log.info("RDB age %d seconds", max(0, int(time.time()) - int(aux["ctime"])))
+    with suppress(KeyError, ValueError):
+        log.info("RDB memory usage when created %.2f Mb", int(aux["used-mem"]) / (1 << 20))
+    if aux.get("aof-base") == "1":
+        log.info("RDB is base AOF")
+
+
+def log_damage(error: CorruptFileError) -> None:
+    """What is wrong with a snapshot, in the words that tools look for; where it is, the error says itself."""
+    if error.expected.startswith("the checksum "):
+        computed = error.expected.removeprefix("the checksum ")
+        log.warning("Wrong RDB checksum expected: (%s) but got (%s). Aborting now.", computed, error.found)
+        log.warning("Internal error in RDB reading offset %d -> RDB CRC error", error.offset)
+    elif error.expected == "the magic REDIS":
+        log.warning("Wrong signature trying to load DB from file")
+    elif error.expected.startswith("an RDB format version "):
+        log.warning("Can't handle RDB format version %s", error.found)
+    elif error.found.endswith("it is cut off"):
+        log.warning("Short read or OOM loading DB. Unrecoverable error, aborting now.")
+        log.warning("Internal error in RDB reading offset %d -> Unexpected EOF reading RDB file", error.offset)
+    else:
+        log.warning(
+            "Internal error in RDB reading offset %d -> expected %s, found %s",
+            error.offset,
+            error.expected,
+            error.found,
+        )
+
+
+class _Abandoned(Exception):
+    """The server was told to end while it was reading."""
+
+
+class Loading:
+    """The reading of files, from before the first client can connect until it is done; for good when it fails.
+
+    total        bytes of all files
+    done         bytes read
+    started      monotonic seconds
+    is_unwanted  it is to end before it is complete, because the server is
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done = 0
+        self.is_unwanted = False
+        self.started = time.monotonic()
+        self.started_at = int(time.time())
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.done / self.total if self.total else 0.0
+
+    @property
+    def eta_seconds(self) -> int:
+        """How long it may still take; 1 while that is not known."""
+        elapsed = time.monotonic() - self.started
+        return int(elapsed * (self.total - self.done) / self.done) if self.done else 1
+
+
+class Loader:
+    """
+    loading       not None while files are read, and from the start on
+    keys_loaded   of the last snapshot; `keys_expired`: left out because their time had come
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        directory: DataDirectory,
+        writer: DataWriter,
+        saving: Saving,
+        backup: Backup,
+        append_only: AppendOnly,
+        *,
+        changed: Callable[[], object],
+    ) -> None:
+        """
+        changed  is called when loading is over
+        """
+        self._host = host
+        self._config = host.config
+        self._directory = directory
+        self._writer = writer
+        self._saving = saving
+        self._backup = backup
+        self._log = append_only
+        self._changed = changed
+        self.loading: Loading | None = Loading()
+        self.keys_loaded = 0
+        self.keys_expired = 0
+
+    async def load(self) -> None:
+        """Read what there is, and begin to write the append-only file. Raises LoadError.
+
+        Returns early, with nothing written, when `abandon` is called meanwhile. Clients are answered with LOADING
+        until it is done; after a failure too, as long as they can still be.
+        """
+        try:
+            await self._directory.claim_at_start()
+        except DirectoryInUseError as error:
+            log.critical("%s. Exiting.", error.strerror)
+            raise LoadError(error.strerror) from error
+        try:
+            self._log.aof.files.read_manifest()
+            self._backup.find()
+            if self._config.preload_file:
+                await self._preload(self._config.preload_file)
+            elif self._config.appendonly:
+                await self._load_append_only()
+            elif self._has_snapshot():
+                await self._load_snapshot(self._directory.snapshot_path)
+        except _Abandoned:
+            return
+        except (OSError, StreamdError) as error:
+            log.critical("Fatal error loading the DB, check server logs. Exiting. %s", error)
+            raise LoadError(str(error)) from error
+        self.loading = None
+        self._changed()
+        self._saving.note_loaded()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what CONFIG SET asked for while files were loaded. Raises LoadError."""
+        try:
+            self._log.switch()
+        except ConfigError as error:
+            log.critical("%s", error.reason)
+            raise LoadError(error.reason) from error
+
+    async def _step(self, steps: Iterator[int]) -> None:
+        """Read on, with time for clients in between."""
+        assert self.loading is not None  # noqa: S101
+        keys = 0
+        for done in steps:
+            self.loading.done = done
+            delay_s = pause_s(self._config.key_load_delay, self._writer.count_keys() - keys)
+            keys = self._writer.count_keys()
+            await asyncio.sleep(delay_s)
+            if self.loading.is_unwanted:
+                raise _Abandoned
+
+    def abandon(self) -> None:
+        """The server is about to end: read no further."""
+        assert self.loading is not None  # noqa: S101
+        self.loading.is_unwanted = True
+
+    def _begin_loading(self, total: int) -> None:
+        assert self.loading is not None  # noqa: S101
+        if self.loading.is_unwanted:
+            raise _Abandoned
+        self.loading.total = total
+
+    async def _load_append_only(self) -> None:
+        self._begin_loading(self._log.aof.files.total_to_load)
+        await self._step(self._replay_append_only())
+        if self._writer.count_keys():
+            assert self.loading is not None  # noqa: S101
+            log.info("DB loaded from append only file: %.3f seconds", time.monotonic() - self.loading.started)
+        self._log.open()
+
+    async def _preload(self, what: str) -> None:
+        """Load what `preload-file` names, instead of the server's own files, and as it is: nothing is cut off."""
+        kind, _, name = what.partition(":")
+        path = self._directory.path(name)
+        if kind == "rdb":
+            await self._load_snapshot(path)
+        else:
+            with open(path, "rb") as file:
+                files = Manifest.parse(file.read(), path).to_load
+            directory = os.path.dirname(path)
+            self._begin_loading(sum(os.path.getsize(os.path.join(directory, each.name)) for each in files))
+            options = AofLoadOptions(load_truncated=False)
+            await self._step(self._replay(partial(load_files, directory, files), options))
+        if self._config.appendonly:
+            self._log.restart()
+
+    def _replay_append_only(self) -> Iterator[int]:
+        """Run the commands of the append-only file; yields bytes read so far."""
+        options = AofLoadOptions(
+            load_truncated=self._config.aof_load_truncated,
+            corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
+        )
+        return self._replay(self._log.aof.load, options)
+
+    def _replay(self, load: Callable[..., Iterator[int]], options: AofLoadOptions) -> Iterator[int]:
+        """Run commands of files; load: AppendOnlyFile.load, or its like."""
+        server = self._host
+        client = Client(server.dispatcher)
+        is_propagating = server.dispatcher.context.is_propagating
+        server.dispatcher.context.is_propagating = False
+        for db in server.databases:
+            db.keeps_expired = True
+        try:
+            yield from load(
+                partial(server.dispatcher.replay, client), options,
+                load_rdb=self._load_base, knows=self._require_known, databases=server.databases,
+            )  # fmt: skip
+        finally:
+            server.dispatcher.context.is_propagating = is_propagating
+            for db in server.databases:
+                db.keeps_expired = False
+
+    def _require_known(self, args: list[bytes]) -> None:
+        """Raise UnknownCommandError when there is no such command."""
+        command = self._host.commands.find(args)
+        if command is None or (command.subcommands and len(args) == 1):
+            raise UnknownCommandError(f"Unknown command '{printable(args[0][:128])}'")
+
+    def _has_snapshot(self) -> bool:
+        try:
+            os.stat(self._directory.snapshot_path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def _load_snapshot(self, path: str) -> None:
+        self._begin_loading(os.stat(path).st_size)
+        reader = load_file(path, self._host.databases, self.load_options())
+        await self._step(self._read(reader))
+        assert self.loading is not None  # noqa: S101
+        log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
+
+    def reload(self, *, save: bool, flush: bool = True) -> None:
+        """DEBUG RELOAD: write a snapshot and read it again, at once. Raises CommandError."""
+        if save and not self._saving.save_now():
+            raise CommandError("ERR Error saving the DB")
+        if flush:
+            self._empty()
+        try:
+            reader = load_file(self._directory.snapshot_path, self._host.databases, self.load_options())
+            deque(self._read(reader), maxlen=0)
+        except (OSError, StreamdError) as error:
+            log.warning("%s", error)
+            raise CommandError("ERR Error trying to load the RDB dump, check server logs") from error
+        log.info("DB reloaded by DEBUG RELOAD")
+
+    def reload_append_only(self) -> None:
+        """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
+        self._log.flush()
+        self._empty()
+        try:
+            if self._log.is_on:
+                deque(self._replay_append_only(), maxlen=0)
+        except (OSError, StreamdError) as error:
+            log.warning("%s", error)
+            raise CommandError("ERR Error trying to load the AOF files, check server logs") from error
+        finally:
+            self._saving.note_loaded()
+
+    def _empty(self) -> None:
+        for db in self._host.databases:
+            db.flush()
+
+    def _read(self, reader: RdbReader) -> Iterator[int]:
+        """The steps of reading a snapshot, and what the log says of it."""
+        try:
+            yield from reader.steps()
+        except CorruptFileError as error:
+            log_damage(error)
+            raise
+        self._note_loaded(reader)
+
+    def _note_loaded(self, reader: RdbReader) -> None:
+        log_origin(reader.aux)
+        if reader.checksum == "none" and self._config.rdbchecksum:
+            log.info("RDB file was saved with checksum disabled: no check performed.")
+        self.keys_loaded = reader.keys_loaded
+        self.keys_expired = reader.keys_expired
+        log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
+
+    def _load_base(self, path: str, file: FileIO) -> Generator[int, None, int]:
+        """Load a snapshot that an append-only file begins with; returns where it ends."""
+        size = os.fstat(file.fileno()).st_size
+        options = self.load_options(drop_expired=False)
+        reader = RdbReader(file, self._host.databases, options=options, name=path, size=size)
+        log.info("Reading RDB base file on AOF loading...")
+        yield from self._read(reader)
+        return reader.end_offset
+
+    def load_options(self, *, drop_expired: bool = True) -> LoadOptions:
+        """How snapshots are read, and payloads of RESTORE."""
+        config = self._config
+        return LoadOptions(
+            checksum=config.rdbchecksum,
+            drop_expired=drop_expired,
+            now_ms=now_ms(),
+            skip_unsupported=config.rdb_skip_unsupported,
+            node_max_bytes=config.stream_node_max_bytes,
+            node_max_entries=config.stream_node_max_entries,
+            idmp_duration=config.stream_idmp_duration,
+            idmp_maxsize=config.stream_idmp_maxsize,
+            registry=self._host.dispatcher.context.idempotency,
+            log=lambda text: log.warning("%s", text),
+        )

@@ -1,0 +1,137 @@
+"""Writing the data set to a file as the settings say: a snapshot, or the base of an append-only file."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from streamd.core.host import Host
+from streamd.disk import Disk, StrPath
+from streamd.memory.eviction import Eviction
+from streamd.persistence.aof.rewrite import BaseOptions, write_base
+from streamd.persistence.data_directory import DataDirectory
+from streamd.persistence.rdb.format import WriteOptions, lossless_form
+from streamd.persistence.rdb.snapshot import save_to_file
+
+__all__ = ["ChildDisk", "DataWriter", "describe_save_error", "now_ms", "pause_s"]
+
+Logged = Callable[[int, str], object]
+"""Takes the level and the text of a line for the log."""
+Progress = Callable[[int], object] | None
+"""Told of the number of keys written so far."""
+
+
+def now_ms() -> int:
+    """Unix time in ms."""
+    return int(time.time() * 1000)
+
+
+def pause_s(delay: int, keys: int) -> float:
+    """How long to rest after so many keys, in seconds.
+
+    delay  us for each key; below 0, one us for so many keys
+    """
+    if keys <= 0 or not delay:
+        return 0.0
+    return keys * delay / 1e6 if delay > 0 else keys / -delay / 1e6
+
+
+class ChildDisk(Disk):
+    """What a child asks of the system. One whose server is gone puts nothing in place: another may be at work by then.
+
+    server_pid  of the process that forked it
+    """
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        if os.getppid() != self._server_pid:
+            raise OSError(errno.ECHILD, "The server is gone")
+        super().rename(old, new)
+
+
+def describe_save_error(error: OSError) -> str:
+    """Why a snapshot could not be written, in Redis's words: by the step that failed, which follows from the names in the error."""
+    reason = error.strerror or error
+    if error.filename2 is not None:
+        name, place = error.filename, os.path.basename(error.filename2)
+        return f"Error moving temp DB file {name} on the final destination {place} (in server root dir {working_directory()}): {reason}"
+    if error.filename is not None:
+        return f"Failed opening the temp RDB file {error.filename} (in server root dir {working_directory()}) for saving: {reason}"
+    return f"Write error while saving DB to the disk(rdbSaveRio): {reason}"
+
+
+def working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "unknown"
+
+
+class DataWriter:
+    """Writes all databases of a server."""
+
+    def __init__(self, host: Host, directory: DataDirectory) -> None:
+        self._config = host.config
+        self._databases = host.databases
+        self._eviction = host.get(Eviction)
+        self._directory = directory
+
+    def count_keys(self) -> int:
+        return sum(map(len, self._databases))
+
+    def write_options(self, form: str, **aux: str | int) -> WriteOptions:
+        config = self._config
+        return WriteOptions(
+            form=form,
+            compression=config.rdbcompression,
+            checksum=config.rdbchecksum,
+            access_times=config.maxmemory_policy.endswith("-lru"),
+            access_counts=config.maxmemory_policy.endswith("-lfu"),
+            aux=aux,
+            default_idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
+        )
+
+    def write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
+        """Write a snapshot; `logged` gets the lines for the log."""
+        saved = save_to_file(
+            self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form),
+            now_ms=now_ms(), used_memory=self._eviction.used(),
+            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, disk=disk,
+        )  # fmt: skip
+        logged(logging.INFO, saved.summary)
+        for line in saved.losses:
+            logged(logging.WARNING, line)
+        logged(logging.INFO, "DB saved on disk")
+
+    def write_base(self, path: str, progress: Progress = None, *, is_snapshot: bool = False) -> None:
+        """Write the data set as the base of an append-only file; is_snapshot: whatever the settings say."""
+        config = self._config
+        options = BaseOptions(
+            use_rdb_preamble=is_snapshot or config.aof_use_rdb_preamble,
+            timestamp=config.aof_timestamp_enabled,
+            incremental_fsync=config.aof_rewrite_incremental_fsync,
+            rdb=self.write_options(lossless_form(config.rdb_form), **{"aof-base": 1}),
+            idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
+        )
+        write_base(
+            path, self._databases, options,
+            now_ms=now_ms(), used_memory=self._eviction.used(), progress=progress,
+        )  # fmt: skip
+
+    def slowed(self, progress: Progress) -> Callable[[int], None]:
+        """As slow as `rdb-key-save-delay` says."""
+        done = 0
+
+        def slowed(keys: int) -> None:
+            nonlocal done
+            if progress is not None:
+                progress(keys)
+            time.sleep(pause_s(self._config.rdb_key_save_delay, keys - done))
+            done = keys
+
+        return slowed
