@@ -1,1 +1,1 @@
-"""Commands of what this server does not have, answered as clients expect it: the cluster, modules, scripts."""
+"""Commands about features that this server does not have, answered as clients expect: the cluster, modules, scripts."""

@@ -1,6 +1,6 @@
-"""CLUSTER and its kin, as a server answers them that is not part of a cluster.
+"""CLUSTER and related commands, answered like a server that is not part of a cluster.
 
-Clients and tools ask to learn just that. Behaviour: Redis 8.6 without cluster support, as seen on a running server.
+Clients and tools send them to find that out. Behaviour: Redis 8.6 without cluster support, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def disabled(ctx: Context, args: list[bytes]) -> None:
     raise CommandError("ERR This instance has cluster support disabled")
 
 
-container("CLUSTER", group="cluster", since="3.0.0", summary="Holds the commands about the cluster.")
+container("CLUSTER", group="cluster", since="3.0.0", summary="Groups the commands about the cluster.")
 
 ADMIN = "admin stale no_async_loading"
 UNSTEADY = ("nondeterministic_output",)
@@ -52,11 +52,11 @@ _declare("INFO", 2, "stale", "Returns the state of the cluster.", tips=UNSTEADY)
 _declare("KEYSLOT", 3, "stale", "Returns the slot of a key.", string("key"))
 _declare("LINKS", 2, "stale", "Returns the connections to other nodes.", since="7.0.0", tips=UNSTEADY)
 _declare(
-    "MEET", -4, ADMIN, "Makes another node known.",
+    "MEET", -4, ADMIN, "Adds another node.",
     string("ip"), integer("port"), optional(integer("cluster-bus-port", since="4.0.0")),
 )  # fmt: skip
 _declare(
-    "MIGRATION", -4, ADMIN, "Moves slots to this node, and shows or ends that.",
+    "MIGRATION", -4, ADMIN, "Moves slots to this node, and shows or cancels that.",
     oneof(
         "subcommand",
         multiple(block("import", integer("start-slot"), integer("end-slot"), token="IMPORT")),
@@ -77,7 +77,7 @@ _declare(
 _declare("SAVECONFIG", 2, ADMIN, "Writes the configuration of the cluster to the disk.")
 _declare("SET-CONFIG-EPOCH", 3, ADMIN, "Sets the configuration epoch of a new node.", integer("config-epoch"))
 _declare(
-    "SETSLOT", -4, ADMIN, "Says to which node a slot belongs, or goes.",
+    "SETSLOT", -4, ADMIN, "Sets which node a slot belongs to, or moves to.",
     integer("slot"),
     oneof(
         "subcommand", string("importing", "IMPORTING", display="node-id"), string("migrating", "MIGRATING", display="node-id"),
@@ -106,7 +106,7 @@ _declare(
     replaced_by="`CLUSTER SHARDS`",
 )  # fmt: skip
 _declare(
-    "SYNCSLOTS", -3, ADMIN, "What nodes say to each other while slots move.",
+    "SYNCSLOTS", -3, ADMIN, "Used between nodes while slots move.",
     oneof(
         "subcommand",
         block(
@@ -123,8 +123,8 @@ _declare(
 
 for _name, _flags, _summary in (
     ("READONLY", "loading stale fast", "Lets a connection read from a replica in a cluster."),
-    ("READWRITE", "loading stale fast", "Takes READONLY back."),
-    ("ASKING", "fast", "Says that the next request follows a redirection."),
+    ("READWRITE", "loading stale fast", "Undoes READONLY."),
+    ("ASKING", "fast", "Announces that the next request follows a redirection."),
 ):
     command(
         _name, arity=1, group="cluster", flags=_flags, categories="connection", since="3.0.0", summary=_summary

@@ -14,7 +14,7 @@ __all__: list[str] = []
 LOADING_FLAGS = "admin noscript no_async_loading"
 
 
-container("MODULE", group="server", since="4.0.0", summary="Holds the commands about modules.")
+container("MODULE", group="server", since="4.0.0", summary="Groups the commands about modules.")
 
 
 @command(

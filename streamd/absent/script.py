@@ -1,4 +1,4 @@
-"""SCRIPT, of a server that runs no scripts: those that tools ask for are not there, and there is nothing to forget.
+"""SCRIPT, on a server that runs no scripts: no script exists, and there is nothing to flush.
 
 Behaviour: Redis 8.6 whose cache of scripts is empty, as seen on a running server.
 """
@@ -12,7 +12,7 @@ from streamd.errors import CommandError
 
 __all__: list[str] = []
 
-container("SCRIPT", group="scripting", since="2.6.0", summary="Holds the commands about scripts.")
+container("SCRIPT", group="scripting", since="2.6.0", summary="Groups the commands about scripts.")
 
 
 @command(

@@ -27,7 +27,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Field(Generic[C]):
-    """A line of INFO: name and value. `value` is called with the capability; a fixed value stands for itself."""
+    """A line of INFO: name and value. `value` is called with the capability; a fixed value is used as it is."""
 
     name: str
     value: Callable[[C], object] | str | int
@@ -64,7 +64,7 @@ class Lines(Generic[C]):
 
 
 def human_size(size: int) -> str:
-    """Bytes for people: `512B`, `1.50K`, `2.00G`."""
+    """Human-readable bytes: `512B`, `1.50K`, `2.00G`."""
     if size < 1024:
         return f"{size}B"
     power = min(5, (size.bit_length() - 1) // 10)

@@ -1,19 +1,19 @@
 # cython: language_level=3
-"""What is left of a server that dies of a signal: a report in the log; and stacks of one that hangs, on demand.
+"""Reports of crashes in the log, and on demand the stacks of a server that hangs.
 
-SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT: the handler writes signal, address and sender, and the stacks of Python
-and of C. It allocates nothing, takes no lock, and runs on a stack of its own (the fault may be an overflow of the
-usual one). What asks for more than that (INFO, the command that ran, the clients) is written by a child that it
-forks: whatever is broken in this process, the child dies of it, or of its alarm, and the handler goes on. Then the
-signal is raised again, with its default action: exit status and core file are those of the crash. A second fault
-inside the handler ends the process by the same signal.
+SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT: the handler writes signal, address and sender, and the stacks of Python and
+of C. It allocates nothing, takes no lock, and runs on a stack of its own (the fault may be an overflow of the usual
+one). What needs more (INFO, the command that ran, the clients) is written by a child that it forks: if something is
+broken in this process, only the child dies of it, or of its alarm, and the handler continues. Then the signal is raised
+again, with its default action: exit status and core file are those of the crash. A second fault inside the handler ends
+the process by the same signal.
 
 SIGALRM: the stacks are written and the server goes on. It is sent by hand, or by the timer of `watchdog-period`,
-which the cron sets again each time: it expires when the event loop has not come round for so long.
+which the cron sets again each time: it expires when the event loop has not completed a turn for that long.
 
-Python's stacks are written by the handler that `faulthandler` registers for SIGALRM, which this one replaces
-and calls. It writes to file descriptor 2, which is the log for so long. C's stacks are those of backtrace(), where
-the C library has it.
+Python's stacks are written by the handler that `faulthandler` registers for SIGALRM, which this one replaces and calls.
+It writes to file descriptor 2, which is redirected to the log meanwhile. C's stacks are those of backtrace(), where the
+C library has it.
 """
 
 from libc.string cimport memcpy
@@ -238,11 +238,11 @@ def install(bytes log_path not None, str version not None, report):
     """Handle SIGALRM from now on, in the main thread; `set_enabled` is for the crashes.
 
     log_path  the log file; empty: standard output
-    report    called with a file descriptor, in a child of a process that crashes, writes what else there is to be known
+    report    called with a file descriptor, in a child of a process that crashes, writes the rest of the report
     """
     cdef bytes shown = version.encode()
     if len(log_path) >= sizeof(streamd_log_path) or len(shown) >= sizeof(streamd_version):
-        raise ValueError("a name that is too long for a report")
+        raise ValueError("a name is too long for a report")
     memcpy(streamd_log_path, <char *>log_path, len(log_path) + 1)
     memcpy(streamd_version, <char *>shown, len(shown) + 1)
     streamd_keep_report(report)
@@ -253,15 +253,15 @@ def install(bytes log_path not None, str version not None, report):
 
 
 def set_enabled(bint is_on):
-    """`crash-log-enabled`: whether there is a report when the process is to die of a signal."""
+    """`crash-log-enabled`: whether to write a report when the process dies of a signal."""
     streamd_set_deadly(is_on)
 
 
 def set_watchdog(long long period_ms):
-    """Have SIGALRM sent after so many ms; 0: not. A later call replaces an earlier one."""
+    """Have SIGALRM sent after this many ms; 0: never. A later call replaces an earlier one."""
     streamd_set_timer(period_ms)
 
 
 def die():
-    """Write where nothing is: DEBUG SEGFAULT."""
+    """Write to an unmapped address: DEBUG SEGFAULT."""
     streamd_fault()

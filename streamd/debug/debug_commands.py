@@ -1,7 +1,7 @@
-"""DEBUG: what tests ask of a server.
+"""DEBUG: commands for tests of the server.
 
-Only the subcommands that mean something here, and those that tune Redis's insides and that test suites send on their way:
-these are accepted and do nothing. All others answer as an unknown subcommand does. Every use needs enable-debug-command.
+Only the subcommands that mean something here, and those that tune Redis's internals and that test suites send: these are
+accepted and do nothing. All others are answered as unknown subcommands. Every use needs enable-debug-command.
 Behaviour: Redis 8.6, as seen on a running server.
 
 The digests are Redis's, so that data sets of both can be compared. A digest of 20 bytes takes in a piece of data either
@@ -53,17 +53,17 @@ def sha1(data: bytes) -> bytes:
 
 
 def add(digest: bytes, data: bytes) -> bytes:
-    """Take in `data`, without regard to order."""
+    """Mix in `data`, regardless of order."""
     return bytes(a ^ b for a, b in zip(digest, sha1(data), strict=True))
 
 
 def chain(digest: bytes, data: bytes) -> bytes:
-    """Take in `data`, after all that was taken in before."""
+    """Mix in `data`, after everything mixed in before."""
     return sha1(add(digest, data))
 
 
 def add_value(digest: bytes, value: bytes | Stream, expires: bool) -> bytes:
-    """Take in a value; of an expiry, only that there is one."""
+    """Mix in a value; of an expiry, only that there is one."""
     if isinstance(value, bytes):
         digest = chain(chain(digest, TYPE_STRING.to_bytes(4, "big")), value)
     else:
@@ -87,7 +87,7 @@ def digest_of_value(db: Database, key: bytes) -> bytes:
 
 
 def digest_of_all(databases: list[Database]) -> bytes:
-    """The digest of all that there is."""
+    """The digest of all data."""
     total = ZERO
     for db in databases:
         if not len(db):
@@ -142,7 +142,7 @@ def unknown(args: list[bytes]) -> CommandError:
 
 @subcommand(b"SLEEP", 3)
 def sleep(ctx: ServerContext, args: list[bytes]) -> None:
-    """The whole server sleeps: that is what it is for."""
+    """The whole server sleeps, on purpose."""
     match = re.match(rb"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", args[2])
     seconds = float(match[0]) if match else 0.0
     if seconds > 0:
@@ -198,7 +198,7 @@ def pause_cron(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _switch(word: bytes) -> bool:
-    """On or off, as the number that a word begins with; text is off."""
+    """On or off, by the number that a word starts with; text is off."""
     match = re.match(rb"\s*[+-]?0*[1-9]", word)
     return match is not None
 
@@ -220,7 +220,7 @@ def quicklist_packed_threshold(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _accepted(ctx: ServerContext, args: list[bytes]) -> None:
-    """For switches of Redis's insides that there are no such insides for."""
+    """For switches of Redis's internals that do not exist here."""
     ctx.reply.ok()
 
 
@@ -264,7 +264,7 @@ def _slot(ctx: ServerContext, key: bytes) -> Any:
 
 @subcommand(b"OBJECT", 3)
 def object_(ctx: ServerContext, args: list[bytes]) -> None:
-    """Where a value lives and how. The serialized length is an estimate: the memory of a stream, the bytes of a string."""
+    """Address and encoding of a value. The serialized length is an estimate: the memory of a stream, the bytes of a string."""
     slot = _slot(ctx, args[2])
     value = slot.value
     length = len(value) + 1 if isinstance(value, bytes) else value.memory_usage()
@@ -299,7 +299,7 @@ def htstats(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _table(elements: int) -> str:
-    """A hash table of Redis with so many elements; nothing when there are none."""
+    """A hash table of Redis with this many elements; nothing when there are none."""
     if not elements:
         return ""
     size = max(4, 1 << (elements - 1).bit_length())
@@ -326,7 +326,7 @@ def digest_value(ctx: ServerContext, args: list[bytes]) -> None:
 
 @subcommand(b"POPULATE", 3, 5)
 def populate(ctx: ServerContext, args: list[bytes]) -> None:
-    """Add strings `key:0`, `key:1` and so on, where there is nothing yet. Files and replicas are not told."""
+    """Add strings `key:0`, `key:1` and so on, where no key exists. This is not propagated to files and replicas."""
     count = _positive(args[2])
     prefix = args[3] if len(args) > 3 else b"key"
     size = _positive(args[4]) if len(args) > 4 else 0
@@ -346,7 +346,7 @@ def _positive(text: bytes) -> int:
 
 @subcommand(b"RELOAD", 2, 5)
 def reload(ctx: ServerContext, args: list[bytes]) -> None:
-    """Write a snapshot and read it again. NOSAVE only reads; with NOFLUSH what there is stays, as far as it is not read."""
+    """Write a snapshot and read it again. NOSAVE only reads; with NOFLUSH existing keys stay, unless they are read."""
     words = [word.upper() for word in args[2:]]
     if not {b"NOSAVE", b"NOFLUSH", b"MERGE"}.issuperset(words):
         raise CommandError("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")
@@ -357,7 +357,7 @@ def reload(ctx: ServerContext, args: list[bytes]) -> None:
 @subcommand(b"LOADAOF", 2)
 def loadaof(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Persistence).loader.reload_append_only()
-    ctx.effects = []  # what has been run again is in the file already
+    ctx.effects = []  # the commands were read from the file
     ctx.reply.ok()
 
 
@@ -450,13 +450,13 @@ def help_(ctx: ServerContext, args: list[bytes]) -> None:
             "LOG <message>",
             "    Write a line to the log.",
             "OBJECT <key>",
-            "    Tell how a value is kept.",
+            "    Show how a value is stored.",
             "OOM",
             "    Die as if memory had run out.",
             "PANIC",
             "    Die of a panic.",
             "PAUSE-CRON <0|1>",
-            "    Stop work in the background, or go on with it.",
+            "    Stop work in the background, or resume it.",
             "POPULATE <count> [<prefix>] [<size>]",
             "    Add strings.",
             "PROTOCOL <type>",
@@ -466,7 +466,7 @@ def help_(ctx: ServerContext, args: list[bytes]) -> None:
             "SEGFAULT",
             "    Die of a fault.",
             "SET-ACTIVE-EXPIRE <0|1>",
-            "    Leave expired keys where they are, or remove them as usual.",
+            "    Keep expired keys until they are accessed, or remove them as usual.",
             "SLEEP <seconds>",
             "    Stop the whole server for a while.",
         ),

@@ -1,1 +1,1 @@
-"""What memory is used for, its limit, and what is evicted when that is reached."""
+"""Memory: what it is used for, its limit, and eviction when that is reached."""

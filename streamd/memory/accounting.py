@@ -1,11 +1,11 @@
-"""Memory, as people and tools ask for it: the process's, the server's own count, MEMORY STATS and MEMORY DOCTOR.
+"""Memory figures: the process's, the server's own count, MEMORY STATS and MEMORY DOCTOR.
 
-Two figures that must not be mixed up:
+Two figures must be distinguished:
 
     resident   what the system has given to the process, with the interpreter, the library's free blocks and its overhead
-    used       what data, clients and buffers need, counted as it is handed out; maxmemory is a limit for this one
+    used       what data, clients and buffers need, counted at allocation; maxmemory limits this one
 
-The interpreter with all its modules is no part of `used`: it is there before any data, and nothing can be done about it.
+The interpreter with all its modules is not part of `used`: it exists before any data, and cannot be reduced.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = [
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""What getrusage counts the greatest resident size in."""
+"""The unit of getrusage's maximum resident size, in bytes."""
 
 
 # --- The process -----------------------------------------------------------------------------------------------------
 
 
 def resident_memory() -> int:
-    """Bytes of memory that this process holds now. Where that is not to be had, the most that it has held."""
+    """Bytes of memory that this process holds now; where that is unknown, the most that it has held."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE_SIZE
@@ -48,7 +48,7 @@ def _maxrss() -> int:
 
 
 def system_memory() -> int:
-    """Bytes of memory of this machine; 0 when it does not say."""
+    """Bytes of memory of this machine; 0 when unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
     except (ValueError, OSError):
@@ -63,10 +63,10 @@ REPLICA = 1
 
 @dataclass(frozen=True)
 class DatabaseMemory:
-    """What a database takes beside its keys and values.
+    """Memory of a database besides its keys and values.
 
-    lookup     bytes of what finds keys
-    deadlines  bytes of what finds the keys that expire
+    lookup     bytes of the structures that find keys
+    deadlines  bytes of the structures that find expiring keys
     """
 
     index: int
@@ -78,10 +78,10 @@ class DatabaseMemory:
 class MemoryReport:
     """What a server's memory is used for, in bytes.
 
-    used       all that is counted
-    peak       the most that was ever used
+    used       everything that is counted
+    peak       the maximum ever used
     peak_time  when that was, as Unix time
-    startup    what was used before there were any data or clients
+    startup    used before there were any data or clients
     resident   what the process holds
     clients    connections with their buffers, without replicas
     replicas   connections of replicas with their buffers
@@ -104,7 +104,7 @@ class MemoryReport:
 
     @property
     def overhead(self) -> int:
-        """What is used for other things than keys and values."""
+        """What is used for anything but keys and values."""
         lookups = sum(db.lookup + db.deadlines for db in self.databases)
         return self.startup + self.clients + self.replicas + lookups
 
@@ -114,7 +114,7 @@ class MemoryReport:
 
     @property
     def dataset_percent(self) -> float:
-        """The data's part of what is used beyond that at the start."""
+        """The data's share of what is used beyond the initial use."""
         return percent(self.dataset, self.used - self.startup)
 
     @property
@@ -123,7 +123,7 @@ class MemoryReport:
 
     @property
     def fragmentation(self) -> float:
-        """How much more the process holds than is used."""
+        """Ratio of what the process holds to what is used."""
         return self.resident / self.used if self.used else 0.0
 
 
@@ -178,38 +178,38 @@ def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
 # --- MEMORY DOCTOR ---------------------------------------------------------------------------------------------------
 
 LITTLE = 5 << 20
-"""Below this nothing can be said: the process itself is more than the data."""
+"""Below this no diagnosis is possible: the process itself needs more than the data."""
 FAR_PEAK = 1.5
 BAD_FRAGMENTATION = 1.4
 SLACK = 64 << 20
-"""Bytes that the process may hold beyond what is used before it is worth a word: the interpreter takes some of them."""
+"""Bytes that the process may hold beyond what is used before it is reported: the interpreter needs some of them."""
 BIG_CLIENT = 200 << 10
 
 
 def diagnose(report: MemoryReport, clients: int, maxmemory: int) -> str:
     """What a person may want to know about the memory of a server that has so many clients, as sentences."""
     if report.used < LITTLE:
-        return "There is too little data to say anything about its memory. Ask again when there is more.\n"
+        return "There is too little data for a diagnosis. Ask again when there is more.\n"
     findings = [*_findings(report, clients, maxmemory)]
     if not findings:
         return "Nothing is wrong with the memory of this server.\n"
-    return "".join(f" * {text}\n\n" for text in ("What there is to say about the memory of this server:", *findings))
+    return "".join(f" * {text}\n\n" for text in ("Findings about the memory of this server:", *findings))
 
 
 def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[str]:
     if report.peak > FAR_PEAK * report.used:
         yield (
-            f"Peak: once {report.peak} bytes were used, now {report.used} are. The process may still hold memory that it"
-            " needed then; MEMORY PURGE gives back what can be given back."
+            f"Peak: {report.peak} bytes were used at most, now {report.used}. The process may still hold memory that it"
+            " needed then; MEMORY PURGE returns what can be returned."
         )
     if report.fragmentation > BAD_FRAGMENTATION and report.resident - report.used > SLACK:
         yield (
             f"Resident memory: the process holds {report.resident} bytes, {report.fragmentation:.2f} times what is used."
-            " Memory that has been freed lies between what is still in use; MEMORY PURGE gives back whole pages."
+            " Freed memory is fragmented between memory still in use; MEMORY PURGE returns whole pages."
         )
     if clients and report.clients / clients > BIG_CLIENT:
         yield (
-            f"Clients: they take {report.clients // clients} bytes each on average. Some do not read their replies, or"
+            f"Clients: they use {report.clients // clients} bytes each on average. Some do not read their replies, or"
             " send long requests slowly: CLIENT LIST shows them (omem, qbuf); see client-output-buffer-limit and"
             " maxmemory-clients."
         )
@@ -300,13 +300,13 @@ class Memory(Capability):
         return list(statistics(self.measure()))
 
     def diagnosis(self) -> str:
-        """What there is to say about the memory, as sentences."""
+        """The diagnosis, as sentences."""
         return diagnose(self.measure(), len(self._host.clients), self._host.config.maxmemory)
 
     def purge(self) -> None:
-        """Give what is free back to the system; large heaps take a while, so another thread does it."""
+        """Return free memory to the system, on another thread, since that takes a while for large heaps."""
         self._host.trash.trim_later()
 
     def allocator(self) -> str:
-        """What the C library and the interpreter say about their memory, as text."""
+        """What the C library and the interpreter report about their memory, as text."""
         return describe()

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Eviction: keys go when the data needs more memory than `maxmemory`, clients when they need more than
-`maxmemory-clients`.
+"""Eviction: keys are removed when the data needs more memory than `maxmemory`, clients are closed when they need more
+than `maxmemory-clients`.
 
 The dispatcher asks `make_room` before each request as long as there is a limit for the data. While too much is used,
-the key that is worth least goes, and so on:
+it removes the key with the lowest value by the policy:
 
     allkeys-lru, volatile-lru     the one not used for longest
     allkeys-lfu, volatile-lfu     the one used least often
@@ -13,16 +13,16 @@ the key that is worth least goes, and so on:
 
 `volatile` policies take only keys that have an expiry. The key that expires first is known (a heap); for the others a
 few keys are drawn at random, and the best candidates of earlier draws are kept in a pool, so that with each draw the
-pool comes nearer to the keys that are really worth least. A candidate that has been used since it was drawn is dropped.
+pool approaches the keys of the lowest value. A candidate that has been used since it was drawn is dropped.
 
-Eviction may take a while, when much is to go. A request waits for no more than the time that
-maxmemory-eviction-tenacity grants; what is left to do is done between turns of the loop, while requests go on to be
-accepted. Only when nothing more can go is `make_room` False, and requests that need memory are refused.
+Eviction may take a while. A request waits no longer than maxmemory-eviction-tenacity allows; the rest is done between
+turns of the loop, while requests are still accepted. Only when nothing more can be evicted `make_room` is False, and
+requests that need memory are refused.
 
-A large stream is freed by another thread. Before another key has to go, what is on its way is waited for: otherwise one
-large stream would take many innocent keys with it.
+Another thread frees large streams. Before the next key is evicted, pending frees are awaited: otherwise one large
+stream would cause many other keys to be evicted.
 
-What must hold: a key that goes is propagated as DEL, a unit of its own, before the command that needed the room.
+What must hold: an evicted key is propagated as DEL, a unit of its own, before the command that needed the room.
 """
 
 from libc.math cimport pow
@@ -47,19 +47,19 @@ log = logging.getLogger("streamd")
 
 cdef enum:
     POOL_SIZE = 16
-    LOOK_AT_CLOCK = 16          # keys evicted between two looks at the clock
-    FREE_SLICE = 200            # objects of a flushed database that are given up at a time while room is needed
-    FREE_PAUSE_US = 50          # between two looks at what the other thread has freed
+    LOOK_AT_CLOCK = 16          # keys evicted between two readings of the clock
+    FREE_SLICE = 200            # objects of a flushed database that are freed at a time while room is needed
+    FREE_PAUSE_US = 50          # between two checks of what the other thread has freed
 
 cdef long long FOREVER_US = 1 << 62
 
 CLIENT_BYTES = 2048
-"""About what a connection takes in Python objects, beside its buffers."""
+"""Approximate size of a connection's Python objects, besides its buffers."""
 MIN_CLIENTS_LIMIT = 128 * 1024
-"""A smaller limit would leave nobody who could raise it."""
+"""A smaller limit would leave no client to raise it."""
 
 cdef enum Order:
-    # What decides which key goes.
+    # What decides which key is evicted.
     BY_NOTHING          # noeviction
     BY_TIME             # lru, lrm
     BY_USES
@@ -75,7 +75,7 @@ cdef class Eviction(Capability):
 
     cdef readonly object config
     cdef object latency                        # LatencyMonitor
-    cdef list memory_users                     # Capability: who else uses memory
+    cdef list memory_users                     # Capability: other users of memory
     cdef Dispatcher dispatcher
     cdef object trash
     cdef list databases
@@ -85,15 +85,15 @@ cdef class Eviction(Capability):
     cdef int samples                           # keys that are drawn per database
     cdef long long patience_us                 # how long a request may wait for room
     cdef list pool                             # (score, database, key), the best candidate last
-    cdef int next_db                           # whose turn it is with BY_CHANCE
-    cdef object timer                          # the handle of what goes on between turns; None: nothing to do
+    cdef int next_db                           # the database to take from next with BY_CHANCE
+    cdef object timer                          # the handle for work between turns; None: nothing to do
     cdef public bint is_off                    # nothing is evicted or refused: the primary decides
-    cdef public long long uncounted_bytes      # what is not counted against the limit: buffers of replicas, of the log
-    cdef public long long peak                 # the most memory that was seen to be used
+    cdef public long long uncounted_bytes      # not counted against the limit: buffers of replicas, of the log
+    cdef public long long peak                 # the highest memory use seen
     cdef readonly long long peak_ms            # when that was, as Unix time
-    cdef readonly long long startup            # ... and what was used before there were any data or clients
+    cdef readonly long long startup            # ... and used before there were any data or clients
     cdef long long exceeded_since_us           # monotonic; 0: the limit is kept
-    cdef long long exceeded_us                 # how long it was not, before that
+    cdef long long exceeded_us                 # total time over the limit before that
     cdef readonly long long clients_limit      # maxmemory-clients, as bytes; 0: none
     cdef dict weights                          # Client -> bytes, while there is a limit for clients
     cdef long long clients_bytes               # sum of the weights
@@ -130,7 +130,7 @@ cdef class Eviction(Capability):
         self.startup = self.used()
 
     def apply_settings(self):
-        """Take over the settings; evict, between turns, what is too much now."""
+        """Apply the settings; evict, between turns, what exceeds them."""
         cdef Database db
         cdef object config = self.config
         cdef str scope, kind
@@ -144,7 +144,7 @@ cdef class Eviction(Capability):
             db.access_mode = MODES.get(kind, ACCESS_TIME)
             db.log_factor = config.lfu_log_factor
             db.decay_minutes = config.lfu_decay_time
-        limit = min(config.maxmemory, INT64_MAX)    # it may take 64 bits, more than any memory
+        limit = min(config.maxmemory, INT64_MAX)    # it may have 64 bits, more than any memory
         if limit != self.limit:
             self.limit = limit
             if self.limit and self.used() > self.limit:
@@ -178,11 +178,11 @@ cdef class Eviction(Capability):
         return total
 
     cpdef bint has_room(self) except -1:
-        """Whether the data keeps to the limit."""
+        """Whether the data is within the limit."""
         return self.limit == 0 or self.used() - self.uncounted_bytes <= self.limit
 
     cdef int note_excess(self, bint is_exceeded) except -1:
-        """Count how long there is no room."""
+        """Measure how long the limit is exceeded."""
         if is_exceeded:
             if self.exceeded_since_us == 0:
                 self.exceeded_since_us = monotonic_us()
@@ -193,12 +193,12 @@ cdef class Eviction(Capability):
 
     @property
     def evicted_keys(self):
-        """Keys that have gone."""
+        """Number of evicted keys."""
         return sum([db.evicted_keys for db in self.databases])
 
     @property
     def current_excess_ms(self):
-        """For how long the limit has not been kept."""
+        """For how long the limit has been exceeded."""
         return (monotonic_us() - self.exceeded_since_us) // 1000 if self.exceeded_since_us else 0
 
     @property
@@ -230,7 +230,7 @@ cdef class Eviction(Capability):
         return None
 
     cpdef bint make_room(self) except -1:
-        """Evict as much as is needed and time allows; False when there is no room and nothing more can go."""
+        """Evict as much as needed and as time allows; False when there is no room and nothing more can be evicted."""
         cdef long long until_us
         cdef int evicted = 0
         cdef bint is_done
@@ -262,12 +262,12 @@ cdef class Eviction(Capability):
         return True
 
     cdef int note_time(self, long long started_us) except -1:
-        """Tell the latency monitor how long somebody had to wait for room."""
+        """Report to the latency monitor how long a request had to wait for room."""
         self.latency.add("eviction-cycle", (monotonic_us() - started_us) // 1000)
         return 0
 
     cdef bint wait_for_frees(self, long long until_us) except -1:
-        """Wait for what is being freed; True when there is room, False when all is freed or it takes too long."""
+        """Wait for what is being freed; True when there is room, False when everything is freed or it takes too long."""
         while self.trash.pending_objects:
             if self.trash.has_slices:
                 self.trash.step(FREE_SLICE)
@@ -287,22 +287,22 @@ cdef class Eviction(Capability):
         return 0
 
     def pause_ended(self):
-        """After a pause of writes, in which nothing goes."""
+        """After a pause of writes, during which nothing is evicted."""
         if self.limit:
             self.go_on_later()
 
     def go_on(self):
-        """Evict what there was no time for."""
+        """Continue an eviction that ran out of time."""
         self.timer = None
         if self.dispatcher.state & PAUSED:
             return
         if self.limit and not self.has_room() and self.order != BY_NOTHING and self.make_room() and not self.has_room():
             self.go_on_later()
 
-    # --- Which key goes --------------------------------------------------------------------------------------------
+    # --- Which key is evicted -----------------------------------------------------------------------------------------
 
     cdef bint evict_one(self) except -1:
-        """Evict the key that is worth least; False when none may go."""
+        """Evict the key with the lowest value; False when none may be evicted."""
         cdef Database db
         cdef object key
         found = self.find_victim()
@@ -315,7 +315,7 @@ cdef class Eviction(Capability):
         return True
 
     cdef object find_victim(self):
-        """(database, key) of what goes next, or None."""
+        """(database, key) to evict next, or None."""
         if self.order == BY_TIME or self.order == BY_USES:
             return self.take_from_pool()
         if self.order == BY_CHANCE:
@@ -323,11 +323,11 @@ cdef class Eviction(Capability):
         return self.find_first_to_expire() if self.order == BY_DEADLINE else None
 
     cdef Py_ssize_t eligible(self, Database db) noexcept:
-        """How many keys of a database may go."""
+        """How many keys of a database may be evicted."""
         return db.deadline_count if self.is_volatile else db.count
 
     cdef object draw_any(self):
-        """Any key that may go, of one database after the other."""
+        """Any evictable key, from one database after the other."""
         cdef Database db
         for _ in range(<int>len(self.databases)):
             db = self.databases[self.next_db]
@@ -345,13 +345,13 @@ cdef class Eviction(Capability):
         return None if first is None else (first, (<Slot>first.deadlines[0].slot).key)
 
     cdef long long score(self, Database db, Slot slot) except -1:
-        """How little a key is worth."""
+        """The score of a key: the higher, the sooner it is evicted."""
         if self.order == BY_USES:
             return 255 - db.decayed_uses(slot)
         return db.now_ms - slot.accessed_ms if db.now_ms > slot.accessed_ms else 0
 
     cdef object take_from_pool(self):
-        """The best candidate, or None when no key may go."""
+        """The best candidate, or None when no key may be evicted."""
         cdef Database db
         cdef Slot slot
         cdef long long score
@@ -383,7 +383,7 @@ cdef class Eviction(Capability):
         return has_any
 
     cdef int offer(self, long long score, Database db, bytes key) except -1:
-        """Put a candidate in its place of the pool, unless the pool is full of better ones or has it already."""
+        """Insert a candidate into the pool, unless the pool is full of better ones or has it already."""
         cdef Py_ssize_t at = len(self.pool)
         cdef tuple other
         for other in self.pool:
@@ -402,7 +402,7 @@ cdef class Eviction(Capability):
     # --- Clients ---------------------------------------------------------------------------------------------------
 
     cdef int limit_clients(self, config) except -1:
-        """Take over the limit for clients: bytes, or a part of maxmemory."""
+        """Apply the limit for clients: bytes, or a share of maxmemory."""
         cdef long long limit = config.maxmemory_clients
         if limit < 0:
             limit = <object>self.limit * -limit // 100
@@ -417,13 +417,13 @@ cdef class Eviction(Capability):
         return 0
 
     def weigh_all(self):
-        """Look at every client. O(clients)."""
+        """Weigh every client. O(clients)."""
         cdef Client client
         for client in self.dispatcher.clients.values():
             self.weigh(client)
 
     cpdef int weigh(self, Client client) except -1:
-        """Note what a client takes now."""
+        """Record how much memory a client uses now."""
         cdef long long size
         if client.id not in self.dispatcher.clients or client.output_class == CLASS_REPLICA:
             return 0
@@ -443,7 +443,7 @@ cdef class Eviction(Capability):
         return self.evict_clients()
 
     cpdef int evict_clients(self) except -1:
-        """Close the clients that take most until the limit is kept."""
+        """Close the largest clients until they are within the limit."""
         cdef Client client
         if self.clients_bytes <= self.clients_limit:
             return 0

@@ -17,17 +17,17 @@ __all__: list[str] = []
 ALL_NODES = ("request_policy:all_shards", "response_policy:special", "nondeterministic_output")
 
 
-container("MEMORY", group="server", since="4.0.0", summary="Tells what memory is used for. A container of subcommands.")
+container("MEMORY", group="server", since="4.0.0", summary="Groups the commands about memory.")
 
 
 @command(
     "MEMORY USAGE", arity=-3, group="server", flags="readonly", keys=KeysAt(2, flags="RO"), since="4.0.0",
     complexity="O(N) with N being the number of consumer groups and consumers",
-    summary="Returns the bytes of memory that a key and what it holds take.",
+    summary="Returns the bytes of memory that a key and its value use.",
     args=(key(), optional(integer("count", "SAMPLES"))),
 )  # fmt: skip
 def memory_usage(ctx: ServerContext, args: list[bytes]) -> None:
-    """SAMPLES is read and not used: what nested values take is known exactly."""
+    """SAMPLES is parsed but not used: the size of nested values is known exactly."""
     rest = iter(args[3:])
     for word in rest:
         count = next(rest, None)
@@ -64,7 +64,7 @@ def memory_stats(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "MEMORY DOCTOR", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
-    summary="Returns a report on what is wrong with the memory of the server.",
+    summary="Returns a report on problems with the memory of the server.",
 )  # fmt: skip
 def memory_doctor(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", ctx.get(Memory).diagnosis().encode())
@@ -73,7 +73,7 @@ def memory_doctor(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "MEMORY PURGE", arity=2, group="server", since="4.0.0",
     tips=("request_policy:all_shards", "response_policy:all_succeeded"),
-    summary="Gives free memory back to the system.",
+    summary="Returns free memory to the system.",
 )  # fmt: skip
 def memory_purge(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Memory).purge()
@@ -82,7 +82,7 @@ def memory_purge(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "MEMORY MALLOC-STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
-    summary="Returns what the allocators say about their memory.",
+    summary="Returns the allocators' own statistics.",
 )  # fmt: skip
 def memory_malloc_stats(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", ctx.get(Memory).allocator().encode())
@@ -90,16 +90,16 @@ def memory_malloc_stats(ctx: ServerContext, args: list[bytes]) -> None:
 
 HELP = (
     "DOCTOR",
-    "    A report on what is wrong with the memory.",
+    "    Report problems with the memory.",
     "MALLOC-STATS",
-    "    What the allocators say about their memory.",
+    "    Show the allocators' own statistics.",
     "PURGE",
-    "    Give free memory back to the system.",
+    "    Return free memory to the system.",
     "STATS",
-    "    What the memory of the server is used for.",
+    "    Show what the memory of the server is used for.",
     "USAGE <key> [SAMPLES <count>]",
-    "    Bytes that the key and what it holds take. <count> is accepted and has",
-    "    no effect: the figure is exact without.",
+    "    Show the bytes that the key and its value use. <count> is accepted and has",
+    "    no effect: the figure is exact without it.",
 )
 
 

@@ -1,4 +1,4 @@
-"""COMMAND: what the server can do, told from the declarations.
+"""COMMAND: what the server can do, generated from the declarations.
 
 The shapes are those of Redis 8.6, so that clients and redis-cli's hints can read them: a record with fixed places for
 COMMAND INFO, maps for COMMAND DOCS, sets where the order has no meaning (arrays in RESP2).
@@ -94,7 +94,7 @@ def write_info(reply: ReplyWriter, found: Command) -> None:
     for spec in found.keys:
         _write_key_spec(reply, spec)
     if not found.subcommands:
-        # Redis's set without elements where it has an array with some: clients see no difference in RESP2.
+        # Redis sends an empty set where it otherwise sends an array: clients see no difference in RESP2.
         reply.set(0)
         return
     reply.array(len(found.subcommands))
@@ -104,7 +104,7 @@ def write_info(reply: ReplyWriter, found: Command) -> None:
 
 @cache
 def encoded(write: Callable[[ReplyWriter, Command], None], found: Command, resp: int) -> bytes:
-    """What a function writes about a command, which is always the same."""
+    """The output of a function about a command, which never changes, encoded once."""
     reply = ReplyWriter(resp)
     write(reply, found)
     return reply.take()
@@ -185,7 +185,7 @@ def _write_texts(reply: ReplyWriter, texts: dict[bytes, str]) -> None:
 
 
 def _write_all_docs(reply: ReplyWriter, commands: Iterable[Command]) -> None:
-    """A map from full names to what COMMAND DOCS says."""
+    """A map from full names to the documentation of commands."""
     commands = tuple(commands)
     reply.map(len(commands))
     for each in commands:
@@ -199,7 +199,7 @@ def _write_all_docs(reply: ReplyWriter, commands: Iterable[Command]) -> None:
 @command(
     "COMMAND", arity=-1, group="server", flags="loading stale", categories="connection", since="2.8.13",
     complexity="O(N) with N being the number of commands", tips=("nondeterministic_output_order",),
-    summary="Describes all commands to a program.",
+    summary="Describes all commands, for programs.",
 )  # fmt: skip
 def command_(ctx: ServerContext, args: list[bytes]) -> None:
     commands = ctx.get(Host).commands
@@ -219,7 +219,7 @@ def command_count(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "COMMAND INFO", arity=-2, group="server", flags="loading stale", categories="connection", since="2.8.13",
     complexity="O(N) with N being the number of names", tips=("nondeterministic_output_order",),
-    summary="Describes some commands, or all, to a program.", history=(("7.0.0", "The names may be left out."),),
+    summary="Describes some commands, or all, for programs.", history=(("7.0.0", "The names are optional."),),
     args=(optional(multiple(string("command-name"))),),
 )  # fmt: skip
 def command_info(ctx: ServerContext, args: list[bytes]) -> None:
@@ -238,7 +238,7 @@ def command_info(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "COMMAND DOCS", arity=-2, group="server", flags="loading stale", categories="connection", since="7.0.0",
     complexity="O(N) with N being the number of commands described", tips=("nondeterministic_output_order",),
-    summary="Returns the manual of some commands, or of all, for programs that show it to people.",
+    summary="Returns the documentation of some commands, or of all.",
     args=(optional(multiple(string("command-name"))),),
 )  # fmt: skip
 def command_docs(ctx: ServerContext, args: list[bytes]) -> None:
@@ -288,7 +288,7 @@ def command_list(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _keys_asked(ctx: ServerContext, request: list[bytes]) -> list[tuple[Sequence[int], str]]:
-    """Where the keys of a request are that a client asks about, as groups; CommandError when it cannot have any."""
+    """Positions of the keys in the request that a client asks about, as groups; CommandError when it has none."""
     found = ctx.get(Host).commands.find(request)
     if found is None:
         raise CommandError("ERR Invalid command specified")
@@ -315,7 +315,7 @@ def command_getkeys(ctx: ServerContext, args: list[bytes]) -> None:
 @command(
     "COMMAND GETKEYSANDFLAGS", arity=-3, group="server", flags="loading stale", categories="connection", since="7.0.0",
     complexity="O(N) with N being the number of arguments",
-    summary="Returns the keys in a request, and what is done with them.",
+    summary="Returns the keys in a request, and how they are accessed.",
     args=(string("command"), optional(multiple(string("arg")))),
 )  # fmt: skip
 def command_getkeysandflags(ctx: ServerContext, args: list[bytes]) -> None:
@@ -336,17 +336,17 @@ COMMAND_HELP = (
     "(no subcommand)",
     "    Describe all commands.",
     "COUNT",
-    "    The number of commands.",
+    "    Show the number of commands.",
     "LIST [FILTERBY (MODULE <module-name>|ACLCAT <category>|PATTERN <pattern>)]",
-    "    The names of all commands, or of those of a kind.",
+    "    List the names of all commands, or of those of a kind.",
     "INFO [<command-name> ...]",
-    "    Describe commands to a program; all, if none is named.",
+    "    Describe commands, for programs; all, if none is named.",
     "DOCS [<command-name> ...]",
-    "    The manual of commands; of all, if none is named.",
+    "    Show the documentation of commands; of all, if none is named.",
     "GETKEYS <full-command>",
-    "    The keys in a request.",
+    "    Show the keys in a request.",
     "GETKEYSANDFLAGS <full-command>",
-    "    The keys in a request, and what is done with them.",
+    "    Show the keys in a request, and how they are accessed.",
 )
 
 

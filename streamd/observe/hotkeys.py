@@ -1,10 +1,10 @@
-"""HotKeys: which keys take most time and most bytes, as HOTKEYS shows it.
+"""HotKeys: the keys that take most time and most bytes, for HOTKEYS.
 
-While a session runs, the dispatcher hands over every command that it has run (`note`); otherwise this costs nothing. A
+While a session runs, the dispatcher reports every command that it has run (`note`); otherwise this costs nothing. A
 command with several keys is charged to them in equal parts. One that had to wait for a key is not counted.
 
-Of many keys only some are remembered: past MOST_KEYS, or MOST_BYTES of names, the lighter half is forgotten. A key that
-is among the heaviest of a session is heavy again and again, and outlives that; what a light one had is lost.
+The number of keys is limited: beyond MOST_KEYS, or MOST_BYTES of names, the lighter half is dropped. The heaviest keys
+of a session keep being charged, and survive that; the weight of light ones is lost.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MOST_SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What HOTKEYS START asks for.
+    """The options of HOTKEYS START.
 
     has_cpu, has_net  METRICS: by time, by bytes
     shown             COUNT: how many keys are returned
     seconds           DURATION; 0: until it is stopped
-    ratio             SAMPLE: one command of so many is counted for its keys
+    ratio             SAMPLE: one in `ratio` commands is counted for its keys
     """
 
     has_cpu: bool
@@ -52,7 +52,7 @@ class SessionOptions:
 
     @classmethod
     def parse(cls, words: list[bytes]) -> SessionOptions:
-        """Read what stands behind START; CommandError. METRICS comes first, and takes any words among those counted."""
+        """Read the arguments after START; CommandError. METRICS comes first, and accepts any words within its count."""
         if len(words) < 2 or words[0].upper() != b"METRICS":
             raise CommandError("ERR METRICS parameter is required")
         count = _number(words[1], 1, 2, "METRICS count must be > 0 and <= 2")
@@ -94,7 +94,7 @@ def _number(text: bytes, least: int, most: int, otherwise: str) -> int:
 
 
 class Weights:
-    """The heaviest keys, by what has been added to them."""
+    """The heaviest keys, by their accumulated weight."""
 
     def __init__(self, most_keys: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
         self.total = 0
@@ -123,15 +123,15 @@ class Weights:
 
 
 class Session:
-    """What has been counted from HOTKEYS START to HOTKEYS STOP.
+    """The counts from HOTKEYS START to HOTKEYS STOP.
 
-    options     what was asked for
+    options     as requested
     started_ms  Unix time
     is_active   whether it still counts
     time_us     of all commands with keys, sampled or not
     net_bytes   of their requests and replies
-    time        by key, in us; None when it was not asked for
-    bytes       by key; None when it was not asked for
+    time        by key, in us; None when it was not requested
+    bytes       by key; None when it was not requested
     """
 
     def __init__(self, options: SessionOptions, started_ms: int) -> None:
@@ -149,12 +149,12 @@ class Session:
 
     @property
     def duration_ms(self) -> int:
-        """How long it has counted."""
+        """Length of the session."""
         return int((time.monotonic() - self._started) * 1000) if self.is_active else self._duration_ms
 
     @property
     def cpu_ms(self) -> tuple[int, int]:
-        """What the process has used meanwhile, in its own code and in the system's."""
+        """CPU time of the process meanwhile, in user and in system mode."""
         if not self.is_active:
             return self._cpu
         user, system = _cpu_ms()
@@ -204,7 +204,7 @@ class HotKeys(Capability):
         self._end: asyncio.TimerHandle | None = None
 
     def begin(self, options: SessionOptions, now_ms: int) -> None:
-        """Begin to count; what the session before has counted is forgotten."""
+        """Start a session; the counts of the previous one are dropped."""
         self.session = Session(options, now_ms)
         if options.seconds:
             self._end = self._loop.call_later(options.seconds, self.end)
@@ -212,7 +212,7 @@ class HotKeys(Capability):
         self._dispatcher.follow_capabilities()
 
     def end(self) -> None:
-        """Count no more; the results stay."""
+        """Stop counting; the results stay."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -227,7 +227,7 @@ class HotKeys(Capability):
     def command_took(self, client: Client, route: Route, args: list[bytes], took_us: int) -> int:
         """Count a command that has been run, and did not have to wait.
 
-        One of a transaction has taken what EXEC and its reply so far took.
+        One of a transaction is charged with what EXEC and its reply so far took.
         """
         if self.session is None or self._dispatcher.executing is not client:
             return 0

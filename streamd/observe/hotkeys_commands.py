@@ -1,6 +1,6 @@
 """HOTKEYS: which keys take most time, and most bytes on the network.
 
-The server's HotKeys counts; here is what is asked of it. Behaviour: Redis 8.6, as seen on a running server.
+The server's HotKeys counts; this module maps commands to it. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_SLOT = 16383
 
 # --- The commands -----------------------------------------------------------------------------------------------------
 
-container("HOTKEYS", group="server", since="8.6.0", summary="Holds the commands that find the keys with most load.")
+container("HOTKEYS", group="server", since="8.6.0", summary="Groups the commands that find the keys with most load.")
 
 
 def _is_active(ctx: ServerContext) -> bool:
@@ -31,7 +31,7 @@ def _is_active(ctx: ServerContext) -> bool:
 
 @command(
     "HOTKEYS START", arity=-2, group="server", flags="admin noscript", since="8.6.0", tips=("request_policy:special",),
-    summary="Begins to count which keys take most time or most bytes.",
+    summary="Starts counting which keys take most time or most bytes.",
     args=(
         block("metrics", integer("count"), optional(token("CPU")), optional(token("NET")), token="METRICS"),
         optional(integer("k", "COUNT")),
@@ -49,7 +49,7 @@ def hotkeys_start(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "HOTKEYS STOP", arity=2, group="server", flags="admin noscript", since="8.6.0", tips=("request_policy:special",),
-    summary="Counts no more; the results stay.",
+    summary="Stops counting; the results stay.",
 )  # fmt: skip
 def hotkeys_stop(ctx: ServerContext, args: list[bytes]) -> None:
     if not _is_active(ctx):
@@ -61,7 +61,7 @@ def hotkeys_stop(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "HOTKEYS RESET", arity=2, group="server", flags="admin noscript", since="8.6.0", tips=("request_policy:special",),
-    summary="Forgets what has been counted.",
+    summary="Clears the counts.",
 )  # fmt: skip
 def hotkeys_reset(ctx: ServerContext, args: list[bytes]) -> None:
     if _is_active(ctx):
@@ -127,15 +127,15 @@ def hotkeys_help(ctx: ServerContext, args: list[bytes]) -> None:
         args,
         (
             "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
-            "    Begin to count which keys take most time (CPU), most bytes (NET), or both.",
+            "    Start counting which keys take most time (CPU), most bytes (NET), or both.",
             "    COUNT: how many keys are returned, 10 when not given.",
-            "    DURATION: stop after so many seconds.",
-            "    SAMPLE: count one command of <ratio> for its keys.",
+            "    DURATION: stop after this number of seconds.",
+            "    SAMPLE: count one in <ratio> commands for its keys.",
             "STOP",
-            "    Count no more. The results stay.",
+            "    Stop counting. The results stay.",
             "GET",
-            "    What has been counted.",
+            "    Show the counts.",
             "RESET",
-            "    Forget what has been counted.",
+            "    Clear the counts.",
         ),
     )

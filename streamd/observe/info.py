@@ -1,4 +1,4 @@
-"""INFO: what a server says about itself, as sections of fields.
+"""INFO: the server's report about itself, as sections of fields.
 
 The fields belong to the capabilities (`Capability.info`, see core/info.py). `ORDER` has their names in the order of Redis
 8.6, so that what reads a Redis reads this server; a field or a section that it does not name comes last. A field that
@@ -178,7 +178,7 @@ class Info(Capability):
         self.sections += [make_section(name.capitalize(), (), capabilities) for name in added]
 
     def render(self, names: Iterable[str] = ()) -> str:
-        """The text of INFO with these sections; without any, the default ones. Unknown names are passed over."""
+        """The text of INFO with these sections; without any, the default ones. Unknown names are ignored."""
         wanted = {name.lower() for name in names} or {"default"}
         has_all = not wanted.isdisjoint({"all", "everything"})
         shown = (

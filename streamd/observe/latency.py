@@ -1,15 +1,16 @@
-"""LatencyMonitor: what took so long that clients noticed, by event.
+"""LatencyMonitor: events that took long enough for clients to notice.
 
-Whoever does something that may hold up the server measures it and calls `add(event, ms)`; what took less than the setting
-latency-monitor-threshold is not kept, and nothing is while that is 0. Events have Redis's names, since tools ask for them:
+Code that may block the server measures itself and calls `add(event, ms)`; what took less than the setting
+latency-monitor-threshold is not kept, and nothing is kept while that is 0. Events have Redis's names, since tools ask
+for them:
 
     command, fast-command       a command, or one that is declared fast
-    expire-cycle                expired keys were looked for
+    expire-cycle                the expiry cycle ran
     eviction-cycle              keys were evicted to make room
-    fork                        a child process was made
+    fork                        a child process was forked
     aof-write, aof-fsync-always and others of the files
 
-LATENCY shows them (latency_commands.py). What each command takes as a distribution is in histogram.pyx.
+LATENCY shows them (latency_commands.py). The distribution of each command's times is in histogram.pyx.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SAMPLES = 160
 
 @dataclass
 class Event:
-    """What is known of one event.
+    """The samples of one event.
 
     samples  (Unix seconds, ms), oldest first; at most one for each second, the longest
     most_ms  the longest ever
@@ -84,6 +85,6 @@ class LatencyMonitor(Capability):
             self._events.setdefault(event, Event()).add(int(self._clock()), ms)
 
     def reset(self, names: Iterable[str] | None = None) -> int:
-        """Forget these events, or all; returns how many there were."""
+        """Clear these events, or all; return how many there were."""
         found = list(self._events) if names is None else [name for name in names if name in self._events]
         return sum(self._events.pop(name, None) is not None for name in found)

@@ -1,7 +1,7 @@
-"""LATENCY: what held the server up, and how long its commands take.
+"""LATENCY: what blocked the server, and how long its commands take.
 
 The events are kept by the server's latency monitor, the histograms by its command table. Behaviour: Redis 8.6, as seen on a
-running server; the words of DOCTOR are our own.
+running server; the wording of DOCTOR is streamd's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _decoded(name: bytes) -> str:
 
 # --- Events ---------------------------------------------------------------------------------------------------------
 
-container("LATENCY", group="server", since="2.8.13", summary="Holds the commands about latency.")
+container("LATENCY", group="server", since="2.8.13", summary="Groups the commands about latency.")
 
 FLAGS = "admin noscript loading stale"
 TIPS = ("nondeterministic_output", "request_policy:all_nodes", "response_policy:special")
@@ -39,7 +39,7 @@ TIPS = ("nondeterministic_output", "request_policy:all_nodes", "response_policy:
 
 @command(
     "LATENCY LATEST", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
-    summary="Returns the last sample of every event, and its longest.",
+    summary="Returns the latest sample of every event, and its longest.",
 )  # fmt: skip
 def latency_latest(ctx: ServerContext, args: list[bytes]) -> None:
     events = ctx.get(LatencyMonitor).events
@@ -70,7 +70,7 @@ def latency_history(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "LATENCY RESET", arity=-2, group="server", flags=FLAGS, since="2.8.13",
-    summary="Forgets the samples of events, or of all.", args=(optional(multiple(string("event"))),),
+    summary="Clears the samples of events, or of all.", args=(optional(multiple(string("event"))),),
     tips=("request_policy:all_nodes", "response_policy:agg_sum"),
 )  # fmt: skip
 def latency_reset(ctx: ServerContext, args: list[bytes]) -> None:
@@ -78,7 +78,7 @@ def latency_reset(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def age(seconds: int) -> str:
-    """A time that has passed, in its greatest whole unit: `12s`, `3m`, `5h`, `2d`."""
+    """An elapsed time, in its greatest whole unit: `12s`, `3m`, `5h`, `2d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds // size}{unit}"
@@ -119,7 +119,7 @@ def _describe(number: int, name: str, event: Event, now_s: int) -> str:
 
 
 def _advice(ctx: ServerContext, names: set[str]) -> Iterator[str]:
-    """What may help against these events."""
+    """Advice for these events."""
     monitor, config = ctx.get(LatencyMonitor), ctx.get(Config)
     if names & {"command", "fast-command"}:
         limit_us = monitor.threshold_ms * 1000
@@ -128,25 +128,24 @@ def _advice(ctx: ServerContext, names: set[str]) -> Iterator[str]:
         elif config.slowlog_log_slower_than > limit_us:
             yield (
                 "The slow log misses requests that are counted here. CONFIG SET slowlog-log-slower-than"
-                f" {limit_us} lets it have them all."
+                f" {limit_us} includes all of them."
             )
         else:
             yield "SLOWLOG GET shows which requests take so long."
     if "command" in names:
-        yield "Ask for less at a time: a COUNT with XRANGE, XREADGROUP or XAUTOCLAIM, SCAN instead of KEYS."
+        yield "Request less at a time: a COUNT with XRANGE, XREADGROUP or XAUTOCLAIM, SCAN instead of KEYS."
     if "fast-command" in names:
         yield (
-            "Even commands that do little take long: look whether this machine is short of processors, or of memory so"
-            " that it swaps."
+            "Even simple commands take long: check whether this machine lacks processors, or swaps for lack of memory."
         )
     if "fork" in names:
-        yield "A fork takes time in proportion to the memory in use: take snapshots and rewrite files less often."
+        yield "The time of a fork is proportional to the memory in use: take snapshots and rewrite files less often."
     if any(name.startswith("aof-") for name in names):
-        yield "The disk is slow, or shared. With `appendfsync everysec` nobody waits for it with every write."
+        yield "The disk is slow, or shared. With `appendfsync everysec` writes do not wait for it."
     if "expire-cycle" in names:
-        yield "Many keys expire at the same time: spread their times."
+        yield "Many keys expire at the same time: spread their expiry."
     if any(name.startswith("eviction-") for name in names):
-        yield "Memory is at its limit, and keys have to go for every write: raise maxmemory, or trim streams with MAXLEN."
+        yield "Memory is at its limit, and keys are evicted for every write: raise maxmemory, or trim streams with MAXLEN."
 
 
 def diagnose(ctx: ServerContext, now_s: int) -> str:
@@ -154,7 +153,7 @@ def diagnose(ctx: ServerContext, now_s: int) -> str:
     monitor = ctx.get(LatencyMonitor)
     if not monitor.threshold_ms and not monitor.events:
         return (
-            "The latency monitor is off. Switch it on with CONFIG SET latency-monitor-threshold <milliseconds>, and ask"
+            "The latency monitor is off. Turn it on with CONFIG SET latency-monitor-threshold <milliseconds>, and ask"
             " again after a while.\n"
         )
     if not monitor.events:
@@ -162,7 +161,7 @@ def diagnose(ctx: ServerContext, now_s: int) -> str:
     lines = [_describe(number, *item, now_s) for number, item in enumerate(monitor.events.items(), 1)]
     advice = [f"- {text}\n" for text in _advice(ctx, set(monitor.events))]
     parts = [
-        "The server has been held up.\n",
+        "The server was blocked.\n",
         "".join(lines),
         *(("What may help:\n", "".join(advice)) if advice else ()),
     ]
@@ -171,7 +170,7 @@ def diagnose(ctx: ServerContext, now_s: int) -> str:
 
 @command(
     "LATENCY DOCTOR", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
-    summary="Tells in words what took long, and what may help.",
+    summary="Reports in words what took long, and what may help.",
 )  # fmt: skip
 def latency_doctor(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", diagnose(ctx, int(time.time())).encode("utf-8", "surrogateescape"))
@@ -181,7 +180,7 @@ def latency_doctor(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _named(entries: Mapping[str, Route], names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
-    """The histograms of commands; of a container, those of its subcommands too. What is not known is passed over."""
+    """The histograms of commands; of a container, those of its subcommands too. Unknown names are ignored."""
     by_name: dict[str, list[tuple[str, Histogram]]] = {}
     for full_name, entry in entries.items():
         if entry.histogram is not None:
@@ -209,7 +208,7 @@ def latency_histogram(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _encoded(name: str, histogram: Histogram, resp: int) -> bytes:
-    """An element of the reply of LATENCY HISTOGRAM: a name and what is said of it."""
+    """An element of the reply of LATENCY HISTOGRAM: a name and its counts."""
     reply = ReplyWriter(resp)
     bounds = histogram.cumulative()
     reply.bulk_str(name)
@@ -234,16 +233,16 @@ def latency_help(ctx: ServerContext, args: list[bytes]) -> None:
         args,
         (
             "DOCTOR",
-            "    What took long, in words, and what may help.",
+            "    Report in words what took long, and what may help.",
             "GRAPH <event>",
-            "    A drawing of the samples of <event>.",
+            "    Draw the samples of <event>.",
             "HISTORY <event>",
-            "    The samples of <event>: when, and how long.",
+            "    Show the samples of <event>: when, and how long.",
             "LATEST",
-            "    The last sample of every event.",
+            "    Show the latest sample of every event.",
             "RESET [<event> ...]",
-            "    Forget the samples of these events, or of all.",
+            "    Clear the samples of these events, or of all.",
             "HISTOGRAM [COMMAND ...]",
-            "    How many calls of these commands, or of all, took how long.",
+            "    Show how many calls of these commands, or of all, took how long.",
         ),
     )

@@ -1,6 +1,6 @@
 """LOLWUT: a picture, and the version.
 
-Ours shows a river from above, as wide as it happens to be, running down the page between its banks. No two are alike.
+The picture shows a river from above, of random width, running down the page between its banks. No two are alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamd.core.spec import command, integer, optional
 __all__ = ["river"]
 
 PAINTED = frozenset({5, 6, 7, 8})
-"""Versions that have a picture; another one gets the version alone."""
+"""Versions that have a picture; for others only the version is shown."""
 COLUMNS, ROWS = 64, 16
 MOST_COLUMNS, MOST_ROWS = 1000, 200
 
@@ -43,7 +43,7 @@ def river(columns: int, rows: int, chance: random.Random) -> str:
 
 @command(
     "LOLWUT", arity=-1, group="server", flags="readonly fast", since="5.0.0",
-    summary="Paints a picture and tells the version.", args=(optional(integer("version", "VERSION")),),
+    summary="Paints a picture and shows the version.", args=(optional(integer("version", "VERSION")),),
 )  # fmt: skip
 def lolwut(ctx: Context, args: list[bytes]) -> None:
     """VERSION n chooses the picture of a version of Redis; after it, versions 5 and 6 take columns and rows."""

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Connections that are shown every request. See monitor.pyx."""
+"""Connections that receive every request. See monitor.pyx."""
 
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.capability cimport Capability
@@ -10,4 +10,4 @@ from streamd.core.dispatch cimport Dispatcher
 cdef class Monitors(Capability):
     cdef dict clients            # Client -> None
     cdef Dispatcher dispatcher
-    cdef ReplyWriter line        # of one request, made once for all clients
+    cdef ReplyWriter line        # of one request, encoded once for all clients

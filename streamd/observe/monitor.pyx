@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Monitors: the connections that have sent MONITOR, and what they are shown.
+"""Monitors: the connections that have sent MONITOR, and what they receive.
 
 The dispatcher calls `show_request` for each request that has been run, provided that there are monitors (ServerState
-HAS_MONITORS): nobody else pays for them. A line is made once and added to the output of each.
+HAS_MONITORS): otherwise they cost nothing. A line is encoded once and added to the output of each.
 
     +1700000000.123456 [0 127.0.0.1:50000] "XADD" "s" "*" "field" "a \"quoted\" value"
 
@@ -61,14 +61,14 @@ cdef class Monitors(Capability):
         return None
 
     def remove(self, Client client not None):
-        """Show it nothing any more; a client that is no monitor is left as it is."""
+        """Stop showing it requests; a client that is not a monitor is not changed."""
         if client.state & MONITORING:
             client.change_state(MONITORING, False)
             del self.clients[client]
             self.dispatcher.change_state(HAS_MONITORS, len(self.clients) > 0)
 
     cdef int show_request(self, Client source, list args) except -1:
-        """Show all monitors a request that `source` has had run; secrets have been taken out."""
+        """Show all monitors a request of `source`; secrets have been redacted."""
         cdef Client client
         cdef bytes arg
         cdef str address = source.address
@@ -88,7 +88,7 @@ cdef class Monitors(Capability):
         return 0
 
     def check_invariants(self):
-        """Raise AssertionError when a client is in a state that says otherwise."""
+        """Assert that the states of clients agree."""
         cdef Client client
         for client in self.dispatcher.clients.values():
             assert (client in self.clients) == bool(client.state & MONITORING), client.id
@@ -96,7 +96,7 @@ cdef class Monitors(Capability):
 
 
 cdef int write_head(ReplyWriter line, bytes place) except -1:
-    """The beginning of a line: the time in seconds with six decimals, and where the request came from."""
+    """The start of a line: the time in seconds with six decimals, and where the request came from."""
     cdef timespec now
     cdef char *out = line.grow(HEADER)
     cdef size_t used
@@ -110,7 +110,7 @@ cdef int write_head(ReplyWriter line, bytes place) except -1:
 
 
 cdef int write_quoted(ReplyWriter line, const char *text, size_t length) except -1:
-    """One argument in quotes with a blank behind it; what is not printable is escaped."""
+    """One argument in quotes followed by a blank, with unprintable bytes escaped."""
     cdef char *start = line.grow(MOST_PER_BYTE * length + 3)
     cdef char *out = start
     cdef size_t at

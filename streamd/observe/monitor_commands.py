@@ -1,4 +1,4 @@
-"""MONITOR: shows a connection every request that the server runs. monitor.pyx decides who is shown what."""
+"""MONITOR: shows a connection every request that the server runs. The work is done in monitor.pyx."""
 
 from __future__ import annotations
 

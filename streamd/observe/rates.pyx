@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What INFO tells about the last seconds: rates, and the most of something. Sampled `hz` times a second by the cron.
+"""INFO's figures about the last seconds: rates and maxima. Sampled `hz` times a second by the cron.
 
-Compiled for the sake of everybody's latency: what the cron does is in nobody's cache when it comes, and as Python it
-took several times as long as it takes in a loop that does nothing else.
+Compiled for the sake of latency: when the cron runs, its code is not in the processor's caches, and as Python it
+took several times as long as in a tight loop.
 """
 
 cimport cython
@@ -12,7 +12,7 @@ __all__ = ["Rate", "RecentMost"]
 
 
 cdef enum:
-    SECONDS = 8             # that RecentMost looks back over
+    SECONDS = 8             # that RecentMost covers
     SAMPLES = 17            # of Rate: the last sixteen steps
 
 
@@ -20,7 +20,7 @@ cdef enum:
 cdef class RecentMost:
     """The greatest of the values of the last SECONDS seconds."""
 
-    cdef long long second[SECONDS]   # by second modulo SECONDS: which one the place is for; -1: none yet
+    cdef long long second[SECONDS]   # by second modulo SECONDS: which second the slot is for; -1: none yet
     cdef long long value[SECONDS]    # ... and the greatest value of it
     cdef long long last              # the second of the last sample
 

@@ -1,7 +1,7 @@
 """SlowLog: the requests that took longest to run, newest first.
 
-The dispatcher decides what is slow (slowlog-log-slower-than) and calls `add`; SLOWLOG shows it. Long requests are cut, so
-that an entry stays small whatever was sent.
+The dispatcher decides what is slow (slowlog-log-slower-than) and calls `add`; SLOWLOG shows it. Long requests are
+truncated, so that entries stay small.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER = 2**63 - 1
 
 @dataclass(slots=True)
 class SlowTotals:
-    """What has been logged, all of it or of one command, since the statistics were reset."""
+    """Totals of logged requests, of all or of one command, since the statistics were reset."""
 
     count: int = 0
     sum_us: int = 0
@@ -43,10 +43,10 @@ class SlowTotals:
 class SlowRequest:
     """An entry.
 
-    id       how many were logged before it
-    at_s     Unix time at which it had been run
+    id       number of entries logged before it
+    at_s     Unix time at the end of its execution
     took_us  without the time that it waited for a key
-    args     the request, cut
+    args     the request, truncated
     address  of the client, as CLIENT LIST shows it
     name     of the client
     argc     how many arguments the request had
@@ -62,10 +62,10 @@ class SlowRequest:
 
 
 class SlowLog(Capability):
-    """The log. Its limits are looked at when an entry is added: smaller ones than before change nothing by themselves.
+    """The log. Its limits are applied when an entry is added: lowering them changes nothing until then.
 
     max_len    entries that are kept
-    max_args   arguments of an entry that are kept; the last one counts those left out, if any
+    max_args   arguments of an entry that are kept; the last one states how many were omitted, if any
     max_bytes  bytes of each argument that are kept
     totals     what has been logged since the statistics were reset; `by_command`: the same by full names
     """
@@ -114,7 +114,7 @@ class SlowLog(Capability):
     def add(
         self, args: Sequence[bytes], took_us: int, *, command: str, at_s: int, address: bytes, name: bytes
     ) -> None:  # fmt: skip
-        """Log a request of a command; nothing happens when the log has no room at all."""
+        """Log a request of a command; nothing happens when the log's length is 0."""
         if self.max_len == 0:
             return
         self.totals.add(took_us)
@@ -130,17 +130,17 @@ class SlowLog(Capability):
         return list(self._entries if count < 0 else islice(self._entries, count))
 
     def reset_statistics(self) -> None:
-        """CONFIG RESETSTAT: count from here on; the entries stay."""
+        """CONFIG RESETSTAT: reset the totals; the entries stay."""
         self.totals = SlowTotals()
         self.by_command.clear()
 
     def clear(self) -> None:
-        """Forget the entries; numbers go on."""
+        """Clear the entries; numbering continues."""
         self._entries.clear()
 
 
 def cut(args: Sequence[bytes], max_args: int, max_bytes: int) -> list[bytes]:
-    """A request with at most `max_args` arguments of `max_bytes`, and in their place how much was left out."""
+    """A request with at most `max_args` arguments of `max_bytes`, and in place of the rest, how much was omitted."""
     kept = args if len(args) <= max_args else args[: max_args - 1]
     short = [
         arg if len(arg) <= max_bytes else b"%s... (%d more bytes)" % (arg[:max_bytes], len(arg) - max_bytes)

@@ -16,12 +16,12 @@ from streamd.observe.slowlog import SlowLog
 __all__: list[str] = []
 
 SHOWN = 10
-"""Entries of a SLOWLOG GET that does not say how many."""
+"""Entries that SLOWLOG GET returns by default."""
 
 
 # --- The commands ---------------------------------------------------------------------------------------------------
 
-container("SLOWLOG", group="server", since="2.2.12", summary="Holds the commands about the slow log.")
+container("SLOWLOG", group="server", since="2.2.12", summary="Groups the commands about the slow log.")
 
 
 def _read_count(text: bytes) -> int:
@@ -88,11 +88,11 @@ def slowlog_help(ctx: ServerContext, args: list[bytes]) -> None:
         args,
         (
             "GET [<count>]",
-            "    The last <count> requests that took long (10 when not given, -1 for all), each with:",
-            "    its number, when it was run, the microseconds that it took, its arguments,",
+            "    Show the last <count> slow requests (10 by default, -1 for all), each with:",
+            "    its ID, when it was run, the microseconds that it took, its arguments,",
             "    the address and name of the client, and how many arguments there were",
             "LEN",
-            "    How many requests are in the log.",
+            "    Show how many requests are in the log.",
             "RESET",
             "    Empty the log.",
         ),

@@ -1,4 +1,4 @@
-"""A row of numbers as a small graph of text, as LATENCY GRAPH draws it.
+"""A row of numbers as a small text graph, for LATENCY GRAPH.
 
       _o#        The lowest number stands at the bottom, the highest at the top, with three steps to a line:
    _o#|||        `_`, `o`, `#`. Below each there is a stem, and below that a label, read from top to bottom.
@@ -23,7 +23,7 @@ def _column(height: int, rows: int) -> str:
 
 
 def draw(values: Sequence[float], labels: Sequence[str], *, rows: int = 4, columns: int = 80) -> str:
-    """The graph of `values`, of `rows` lines; what does not fit into `columns` goes below, as a graph of its own.
+    """The graph of `values`, of `rows` lines; what does not fit into `columns` continues below, as another graph.
 
     labels  one for each value
     """

@@ -39,8 +39,8 @@ COUNTERS: tuple[Field[Dispatcher], ...] = (
 class Traffic(Capability):
     """The dispatcher's counters, and samples of them.
 
-    recent_input   bytes of requests not yet run, the most of one client
-    recent_output  bytes of unsent replies, the most of one client
+    recent_input   bytes of requests not yet run, maximum of one client
+    recent_output  bytes of unsent replies, maximum of one client
     """
 
     info = {

@@ -26,11 +26,11 @@ UINT64_MAX = 2**64 - 1
 
 
 class Refused(ValueError):
-    """A text that a setting cannot take; str() is the reason, in Redis's words."""
+    """Text that is invalid for a setting; `str()` is the reason, in Redis's words."""
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes, as a configuration file has it and `split_line` reads it back."""
+    """`text` in double quotes, as in a configuration file, for `split_line` to read back."""
     named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\a": "\\a", "\b": "\\b"}
     shown = []
     for byte in text.encode("utf-8", "surrogateescape"):
@@ -52,7 +52,7 @@ class Kind:
     is_always_written: ClassVar[bool] = False
 
     def parse(self, args: Sequence[str], old: Any) -> Any:
-        """The value that `args` stand for; raises Refused. `old` is the value so far, for kinds that change a part."""
+        """The value of `args`; raises Refused. `old` is the current value, for kinds that change a part of it."""
         raise NotImplementedError
 
     def check_change(self, old: Any, new: Any) -> None:
@@ -63,11 +63,11 @@ class Kind:
         raise NotImplementedError
 
     def directives(self, value: Any) -> list[str]:
-        """What follows the name in a configuration file: a line for each element."""
+        """The rest of the lines in a configuration file: one for each element."""
         return [self.format(value)]
 
     def domain(self) -> str:
-        """Which values there are, for the manual."""
+        """The possible values, for the manual."""
         raise NotImplementedError
 
 
@@ -94,7 +94,7 @@ class Integer(Kind):
 
 
 class Clamped(Integer):
-    """int; what is outside narrower bounds is moved to the nearer one"""
+    """int; values outside narrower bounds are moved to the nearer one"""
 
     def __init__(self, lo: int, hi: int) -> None:
         super().__init__(0, INT_MAX)
@@ -130,9 +130,9 @@ UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g"
 
 
 def parse_memory(text: str) -> int | None:
-    """Bytes: digits, then one of UNITS in any case; None when it is something else.
+    """Bytes: digits, then one of UNITS in any case; None for anything else.
 
-    Without digits it is 0. Too many of them are taken as the greatest number there is, times the unit, in 64 bits.
+    Without digits it is 0. Too many digits count as the greatest number, times the unit, in 64 bits.
     """
     match = re.fullmatch(r"([0-9]{0,127})([a-z]{0,2})", text.lower(), re.ASCII)
     if match is None or match[2] not in UNITS:
@@ -228,7 +228,7 @@ class Choice(Kind):
 
 
 class OomMode(Choice):
-    """str: `yes` is another word for `relative`, and the one that is shown"""
+    """str: `yes` is a synonym of `relative`, and the one that is shown"""
 
     def parse(self, args: Sequence[str], old: Any) -> str:
         word = super().parse(args, old)
@@ -236,7 +236,7 @@ class OomMode(Choice):
 
 
 class Flags(Kind):
-    """tuple of str: some of a few words, in the order of `words`; the first word stands for none of them"""
+    """tuple of str: some of a few words, in the order of `words`; the first word means none of them"""
 
     is_multi = True
 
@@ -351,7 +351,7 @@ class SavePoints(Kind):
     is_always_written = True
 
     def parse(self, args: Sequence[str], old: Any) -> tuple[SavePoint, ...]:
-        """`old` is what the file has said before, to which this is added; `""` takes it all away."""
+        """`old` is what the file has set so far, to which this is added; `""` removes everything."""
         if list(args) in ([], [""]):
             return ()
         points = []
@@ -383,12 +383,12 @@ class BufferLimit(NamedTuple):
 
 
 class BufferLimits(Kind):
-    """dict of class (normal, replica, pubsub) to BufferLimit; what is not named stays as it was"""
+    """dict of class (normal, replica, pubsub) to BufferLimit; classes that are not named keep theirs"""
 
     is_multi = True
     adds_up = True
 
-    # Wire and files keep the old word for replicas in different places.
+    # Wire and files use the old word for replicas in different places.
     CLASSES: ClassVar[dict[str, str]] = {
         "normal": "normal",
         "slave": "replica",
@@ -437,7 +437,7 @@ class Events(Kind):
 
     ALL = "g$lshzxetd"  # what `A` stands for
     APART = "noc"  # letters that are not shown beside A
-    SUBKEYS = "STIV"  # of Redis 8.8: fields of hashes, which are not here; taken, and nothing follows
+    SUBKEYS = "STIV"  # of Redis 8.8: fields of hashes, which do not exist here; accepted without effect
     LETTERS = ALL + "KEmnocA" + SUBKEYS
 
     def parse(self, args: Sequence[str], old: Any) -> str:
@@ -510,7 +510,7 @@ class OomScores(Kind):
 
 
 class PrimaryAddress(Kind):
-    """tuple: () for none. A server that were told to follow another one and did not would be worse than one that stops."""
+    """tuple: () for none. A server that should follow another one but does not would be worse than one that stops."""
 
     is_multi = True
 
@@ -607,7 +607,7 @@ def only_a_preload(text: str) -> str | None:
 
 
 def title_template(text: str) -> str | None:
-    """The reason why `text` is no template of process titles."""
+    """The reason why `text` is not a template of process titles."""
     known = {"title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"}
     names = re.findall(r"\{([^{}]*)\}", text)
     if not text or not known.issuperset(names) or set("{}").intersection(re.sub(r"\{[^{}]*\}", "", text)):

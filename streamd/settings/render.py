@@ -16,26 +16,26 @@ HEAD = """\
 #   streamd server /path/to/streamd.conf
 #   streamd server /path/to/streamd.conf --port 7000 --loglevel verbose
 #
-# A directive a line: name, blanks, value. A `#` begins a comment only at the beginning of a line. A value with blanks stands
-# in double quotes, in which \\n, \\t, \\", \\\\ and \\x41 mean what they mean in C. Names are the same in upper and lower case.
-# Later directives override earlier ones; what the command line says comes last.
+# One directive per line: name, blanks, value. A `#` starts a comment only at the start of a line. A value with blanks
+# is put in double quotes, in which \\n, \\t, \\", \\\\ and \\x41 mean what they mean in C. Names are the same in upper
+# and lower case. Later directives override earlier ones; what the command line says comes last.
 #
-# A directive that is commented out below is planned: it is kept and shown by CONFIG GET, and nothing acts on it yet.
+# A directive that is commented out below is planned: it is stored and shown by CONFIG GET, but has no effect yet.
 #
 # Memory sizes:  1k = 1000, 1kb = 1024, and m, mb, g, gb likewise.
 #
-# Another file is read in its place with:
+# Another file is included with:
 #
 #   include /path/to/other.conf          (a pattern, *.conf, may match any number of files)
 #
-# A command gets another name, or none, with:
+# A command is renamed, or removed, with:
 #
 #   rename-command FLUSHALL ""
 """
 
 FOREIGN = """\
-# These are taken so that the configuration of a Redis can be read. They tune what is not here (other data types, scripts, the
-# cluster, Redis's own process), and do nothing:
+# These are accepted so that a Redis configuration can be read. They tune what does not exist here (other data types,
+# scripts, the cluster, Redis's own process), and have no effect:
 #
 """
 
@@ -74,13 +74,13 @@ def render_markdown() -> str:
     parts = [
         "# Settings\n\n",
         "In a configuration file, on the command line (`--name value`), and with CONFIG SET unless a row says *at start*."
-        " *Planned* settings are kept and shown by CONFIG GET, and nothing acts on them yet.\n",
+        " *Planned* settings are stored and shown by CONFIG GET, but have no effect yet.\n",
     ]
     for title, rows in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(f"`{row.name}`" for row in rows)
-            parts.append(f"Taken so that the configuration of a Redis can be read; they do nothing: {names}.\n")
+            parts.append(f"Accepted so that a Redis configuration can be read; they have no effect: {names}.\n")
             continue
         parts += ["| Name | Default | Values | Meaning |\n", "|---|---|---|---|\n"]
         parts += [_markdown_row(row) for row in rows if not (row.is_hidden or row.is_foreign)]

@@ -1,6 +1,6 @@
 """The settings: one row each, with default, bounds, unit, meaning, and what is called when it changes.
 
-A row is all there is to know about a setting. The configuration file, the command line, CONFIG GET, SET and REWRITE, the
+A row has everything about a setting. The configuration file, the command line, CONFIG GET, SET and REWRITE, the
 commented conf/streamd.conf and the manual's table are read from the rows (see config.py, which holds the values).
 
     integer("stream-node-max-entries", 100, lo=0, doc="...")
@@ -8,8 +8,8 @@ commented conf/streamd.conf and the manual's table are read from the rows (see c
 How text becomes a value and a value text is the business of the row's kind (kinds.py). A capability may declare rows of
 its own in its own file, with `declare`, when it is imported.
 
-Three sorts of rows: those that this server acts on; `planned` ones, whose value is kept and shown and which is warned about,
-since nothing happens yet; and `foreign` ones, which tune what this server does not have (other data types, the cluster,
+Three sorts of rows: those that this server acts on; `planned` ones, whose value is stored and shown, with a warning, but
+has no effect yet; and `foreign` ones, which tune what this server does not have (other data types, the cluster,
 Redis's own allocator) and which are there so that a redis.conf can be read.
 
 Names, defaults, bounds and error texts: Redis 8.6, as seen on a running server.
@@ -86,12 +86,12 @@ class Setting:
     default       the value without any configuration
     doc           what it is for, in whole sentences
     unit          of a number: ms, seconds, bytes ...
-    aliases       older names, which work in every place
+    aliases       older names, which work everywhere
     is_immutable  decided at start, CONFIG SET refuses it
     is_protected  CONFIG SET needs enable-protected-configs
     is_hidden     patterns of CONFIG GET do not find it, its own name does
     is_secret     never logged
-    is_planned    kept and shown, but nothing acts on it yet
+    is_planned    stored and shown, but without effect yet
     is_foreign    tunes what this server does not have
     apply         name of the function to call after CONFIG SET; empty: the value is read where it is used
     """
@@ -174,7 +174,7 @@ NETWORK = (
     integer("port", 6379, hi=65535, apply="listen", doc="TCP port; 0 listens on none."),
     boolean(
         "protected-mode", True,
-        doc="While there is no password, take connections from this machine only.",
+        doc="While there is no password, accept connections only from this machine.",
     ),
     text("unixsocket", flags="immutable", doc="Path of a Unix socket to listen on as well; empty for none."),
     setting(
@@ -183,18 +183,18 @@ NETWORK = (
     ),
     integer(
         "tcp-backlog", 511, hi=INT_MAX, flags="immutable",
-        doc="Connections that may wait to be accepted; the system's own limit stands above it.",
+        doc="Connections that may wait to be accepted; the system may set a lower limit.",
     ),
     integer(
         "tcp-keepalive", 300, hi=INT_MAX, unit="seconds",
-        doc="Probe connections that have been silent for this long, so that dead peers are noticed; 0 never does.",
+        doc="Probe connections that have been silent for this long, to detect dead peers; 0: never.",
     ),
-    integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0 never does."),
+    integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0: never."),
     text("bind-source-addr", flags="planned", doc="Address from which outgoing connections are made."),
 )  # fmt: skip
 
 PROCESS = (
-    boolean("daemonize", False, flags="immutable", doc="Go on in the background."),
+    boolean("daemonize", False, flags="immutable", doc="Run in the background."),
     text("pidfile", flags="immutable", doc="File for the process ID; written when it is set, or when daemonized."),
     setting(
         "dir", Directory(), "", flags="protected", apply="directory",
@@ -205,7 +205,7 @@ PROCESS = (
         doc="The least important messages that are logged.",
     ),
     text("logfile", flags="immutable", doc="File that log lines are appended to; empty for the standard output."),
-    integer("databases", 16, lo=1, hi=INT_MAX, flags="immutable", doc="Databases that SELECT can choose from."),
+    integer("databases", 16, lo=1, hi=INT_MAX, flags="immutable", doc="Number of databases."),
     setting("hz", Clamped(1, 500), 10, "How often background work is done.", unit="times a second"),
     setting(
         "shutdown-on-sigterm", ShutdownFlags(SHUTDOWN_WORDS), (),
@@ -222,11 +222,11 @@ PROCESS = (
     boolean("crash-log-enabled", True, apply="crash-log", doc="Write a report to the log when the process dies of a signal."),
     integer(
         "watchdog-period", 0, hi=INT_MAX, unit="ms", flags="hidden", apply="watchdog",
-        doc="Write the stacks to the log when the event loop has not come round for so long. 0: never.",
+        doc="Write the stacks to the log when a turn of the event loop takes this long. 0: never.",
     ),
     setting(
         "oom-score-adj", OomMode(("no", "yes", "relative", "absolute")), "no", apply="oom-score",
-        doc="Have the system end this process sooner, or later, than others when memory runs out; `yes` is `relative`.",
+        doc="Make the system kill this process sooner, or later, than others when memory runs out; `yes` is `relative`.",
     ),
     setting(
         "oom-score-adj-values", OomScores(), (0, 200, 800), apply="oom-score",
@@ -240,7 +240,7 @@ PROCESS = (
     ),
     choice(
         "supervised", "no", ("upstart", "systemd", "auto", "no"), flags="immutable planned",
-        doc="Tell a supervisor when the server is ready.",
+        doc="Notify a supervisor when the server is ready.",
     ),
     boolean("hide-user-data-from-log", False, flags="planned", doc="Keep keys and values out of the log."),
 )  # fmt: skip
@@ -253,30 +253,30 @@ CLIENTS = (
     setting(
         "client-output-buffer-limit", BufferLimits(), BufferLimits.DEFAULT, apply="refresh",
         doc="Close a client that does not read its replies: hard limit, soft limit, and for how many seconds the soft one"
-        " may be passed. The classes are normal, replica and pubsub.",
+        " may be exceeded. The classes are normal, replica and pubsub.",
     ),
     memory(
         "client-query-buffer-limit", 1 << 30, lo=MB, apply="refresh",
-        doc="Close a client whose unfinished request takes more than this.",
+        doc="Close a client whose unfinished request is larger than this.",
     ),
     memory("proto-max-bulk-len", 512 * MB, lo=MB, apply="refresh", doc="The longest single argument of a request."),
     setting(
         "maxmemory-clients", MemoryOrPercent(), 0, apply="refresh",
-        doc="Close clients when all of their buffers take more than this; 0 never does.",
+        doc="Close clients when their buffers together exceed this; 0: never.",
     ),
     integer(
-        "tracking-table-max-keys", 1000000, apply="refresh", doc="Keys that client-side caching remembers; 0: no limit."
+        "tracking-table-max-keys", 1000000, apply="refresh", doc="Keys that client-side caching tracks; 0: no limit."
     ),
 )  # fmt: skip
 
 SECURITY = (
     text(
         "requirepass", flags="secret", apply="password",
-        doc="Password of the default user, which clients have to give; empty for none.",
+        doc="Password of the default user, with which clients must authenticate; empty for none.",
     ),
     choice(
         "enable-debug-command", "no", NO_YES_LOCAL, flags="immutable",
-        doc="Whether DEBUG may be used: by nobody, everybody, or clients of this machine.",
+        doc="Who may use DEBUG: nobody, everybody, or clients on this machine.",
     ),
     choice(
         "enable-protected-configs", "no", NO_YES_LOCAL, flags="immutable",
@@ -284,11 +284,11 @@ SECURITY = (
     ),
     text(
         "aclfile", flags="immutable",
-        doc="File with the users, a line for each; without it they are `user` lines of the configuration.",
+        doc="File with the users, one per line; without it they are `user` lines of the configuration.",
     ),
     choice(
         "acl-pubsub-default", "resetchannels", ("allchannels", "resetchannels"),
-        doc="Channels that a new user may use, until rules say more.",
+        doc="Channels that a new user may use by default.",
     ),
     integer("acllog-max-len", 128, doc="Entries that ACL LOG keeps."),
 )  # fmt: skip
@@ -296,7 +296,7 @@ SECURITY = (
 STREAMS = (
     memory(
         "stream-node-max-bytes", 4096, unit="bytes", apply="refresh",
-        doc="A node of a stream is closed when it takes more than this; 0 for no limit by size.",
+        doc="Maximum size of a node of a stream; 0 for no limit by size.",
     ),
     integer(
         "stream-node-max-entries", 100, apply="refresh",
@@ -304,7 +304,7 @@ STREAMS = (
     ),
     integer(
         "stream-idmp-duration", 100, lo=1, hi=86400, unit="seconds", apply="refresh",
-        doc="How long a new stream remembers what idempotent producers have sent.",
+        doc="How long a new stream remembers the messages of idempotent producers.",
     ),
     integer(
         "stream-idmp-maxsize", 100, lo=1, hi=10000, apply="refresh",
@@ -313,23 +313,23 @@ STREAMS = (
 )  # fmt: skip
 
 MEMORY = (
-    memory("maxmemory", 0, hi=UINT64_MAX, apply="refresh", doc="Memory for data, clients and buffers, beside the interpreter; above it keys are evicted or writes refused. 0: no limit."),
+    memory("maxmemory", 0, hi=UINT64_MAX, apply="refresh", doc="Memory for data, clients and buffers, without the interpreter; above it keys are evicted or writes refused. 0: no limit."),
     choice(
         "maxmemory-policy", "noeviction",
         (
             "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-lrm",
             "allkeys-lru", "allkeys-lfu", "allkeys-random", "allkeys-lrm", "noeviction",
         ),
-        apply="refresh", doc="Which keys make room above maxmemory.",
+        apply="refresh", doc="Which keys are evicted above maxmemory.",
     ),
-    integer("maxmemory-samples", 5, lo=1, hi=64, apply="refresh", doc="Keys looked at to find one to evict."),
+    integer("maxmemory-samples", 5, lo=1, hi=64, apply="refresh", doc="Keys sampled to find one to evict."),
     integer(
         "maxmemory-eviction-tenacity", 10, hi=100, apply="refresh", doc="How much time eviction may take, 0 to 100."
     ),
     integer("lfu-log-factor", 10, hi=INT_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
-    integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", apply="refresh", doc="Minutes without use in which the count of uses of a key falls by one; 0: never."),
+    integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", apply="refresh", doc="Minutes without access after which the access count of a key falls by one; 0: never."),
     integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How much effort goes into finding expired keys."),
-    boolean("dynamic-hz", True, flags="planned", doc="Work in the background more often while there are many clients."),
+    boolean("dynamic-hz", True, flags="planned", doc="Do background work more often while there are many clients."),
 )  # fmt: skip
 
 EVENTS = (
@@ -355,7 +355,7 @@ EVENTS = (
 PERSISTENCE = (
     setting(
         "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="save-points",
-        doc="Take a snapshot after so many seconds with so many changes. Repeated lines add up.",
+        doc="Take a snapshot after this many seconds with at least this many changes. Repeated lines add up.",
     ),
     text(
         "dbfilename", "dump.rdb", flags="protected", apply="refresh", check=only_a_filename("dbfilename"),
@@ -365,22 +365,22 @@ PERSISTENCE = (
     boolean("rdbchecksum", True, flags="immutable", doc="Write and verify checksums of snapshots."),
     choice(
         "rdb-form", "8.6", ("8.10", "8.8", "8.6", "7.2", "7.0"), apply="refresh",
-        doc="The oldest Redis that shall read snapshots. What its form has no room for is left out, and named in the log."
-        " The append-only file and DUMP keep to it from 8.6 on.",
+        doc="The oldest Redis release that must be able to read snapshots. What its format lacks is omitted, and logged."
+        " The append-only file and DUMP follow it from 8.6 on.",
     ),
     boolean(
         "rdb-skip-unsupported", False,
-        doc="Leave out, and log, keys of types that this server does not have, instead of refusing a snapshot.",
+        doc="Skip, and log, keys of types that this server does not support, instead of refusing a snapshot.",
     ),
     boolean("rdb-del-sync-files", False, flags="planned", doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
     integer(
         "rdb-key-save-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
-        doc="For tests: children write slowly, so many us for a key; below 0, so many keys in a us.",
+        doc="For tests: children write slowly: microseconds per key, or, if negative, keys per microsecond.",
     ),
     integer(
         "key-load-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
-        doc="For tests: files are loaded slowly, so many us for a key; below 0, so many keys in a us.",
+        doc="For tests: files are loaded slowly: microseconds per key, or, if negative, keys per microsecond.",
     ),
     boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
     choice(
@@ -394,7 +394,7 @@ PERSISTENCE = (
     ),
     text(
         "appendfilename", "appendonly.aof", flags="immutable", check=only_a_filename("appendfilename"),
-        doc="What the names of the log's files begin with.",
+        doc="Prefix of the names of the log's files.",
     ),
     text(
         "appenddirname", "appendonlydir", flags="immutable", check=only_a_filename("appenddirname"),
@@ -415,10 +415,10 @@ PERSISTENCE = (
     boolean("no-appendfsync-on-rewrite", False, apply="refresh", doc="Do not flush while a snapshot or rewrite runs."),
     integer(
         "auto-aof-rewrite-percentage", 100, hi=INT_MAX, unit="%", apply="refresh",
-        doc="Rewrite the log when it has grown by this much; 0 never does.",
+        doc="Rewrite the log when it has grown by this percentage; 0: never.",
     ),
     memory("auto-aof-rewrite-min-size", 64 * MB, apply="refresh", doc="Do not rewrite a log smaller than this."),
-    boolean("aof-use-rdb-preamble", True, apply="refresh", doc="Begin a rewritten log with a snapshot."),
+    boolean("aof-use-rdb-preamble", True, apply="refresh", doc="Start a rewritten log with a snapshot."),
     boolean("aof-load-truncated", True, doc="Load a log whose end is missing."),
     integer(
         "aof-load-corrupt-tail-max-size", 0, unit="bytes",
@@ -426,9 +426,9 @@ PERSISTENCE = (
     ),
     boolean(
         "aof-disable-auto-gc", False, flags="hidden", apply="refresh",
-        doc="Leave files behind that a rewritten log no longer needs.",
+        doc="Keep files that a rewritten log no longer needs.",
     ),
-    boolean("aof-timestamp-enabled", False, apply="refresh", doc="Note the time in the log."),
+    boolean("aof-timestamp-enabled", False, apply="refresh", doc="Write timestamps to the log."),
     boolean("aof-rewrite-incremental-fsync", True, doc="Flush a rewritten log to disk while it is written."),
 )  # fmt: skip
 
@@ -437,8 +437,8 @@ REPLICATION = (
         "replicaof", PrimaryAddress(), (), flags="immutable planned", aliases="slaveof",
         doc="Host and port of the primary to follow.",
     ),
-    text("masteruser", flags="planned", doc="User to be at the primary."),
-    text("masterauth", flags="secret planned", doc="Password to give the primary."),
+    text("masteruser", flags="planned", doc="User to log in as at the primary."),
+    text("masterauth", flags="secret planned", doc="Password for the primary."),
     boolean(
         "replica-serve-stale-data", True, flags="planned", aliases="slave-serve-stale-data",
         doc="Answer while the link to the primary is down.",
@@ -454,25 +454,25 @@ REPLICATION = (
     ),
     boolean(
         "replica-ignore-disk-write-errors", False, flags="planned",
-        doc="Go on when a replica cannot write its files.",
+        doc="Continue when a replica cannot write its files.",
     ),
     integer(
         "replica-priority", 100, hi=INT_MAX, flags="planned", aliases="slave-priority",
         doc="Smaller numbers are promoted first; 0 is never promoted.",
     ),
     boolean("replica-announced", True, flags="planned", doc="Let Sentinel report this replica."),
-    text("replica-announce-ip", flags="planned", aliases="slave-announce-ip", doc="Address to give to the primary."),
+    text("replica-announce-ip", flags="planned", aliases="slave-announce-ip", doc="Address to report to the primary."),
     integer(
         "replica-announce-port", 0, hi=65535, flags="planned", aliases="slave-announce-port",
-        doc="Port to give to the primary.",
+        doc="Port to report to the primary.",
     ),
     memory("replica-full-sync-buffer-limit", 0, flags="planned", doc="Memory for changes during a full resync."),
-    integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", flags="planned", doc="When a silent link is given up."),
+    integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", flags="planned", doc="When a silent link is dropped."),
     integer(
         "repl-ping-replica-period", 10, lo=1, hi=INT_MAX, unit="seconds", flags="planned",
         aliases="repl-ping-slave-period", doc="How often replicas are pinged.",
     ),
-    memory("repl-backlog-size", MB, lo=1, flags="planned", doc="Changes that are kept for replicas that come back."),
+    memory("repl-backlog-size", MB, lo=1, flags="planned", doc="Changes that are kept for replicas that reconnect."),
     integer("repl-backlog-ttl", 3600, unit="seconds", flags="planned", doc="When the backlog is freed without replicas."),
     boolean("repl-disable-tcp-nodelay", False, flags="planned", doc="Send to replicas in fewer, larger packets."),
     boolean("repl-diskless-sync", True, flags="planned", doc="Send snapshots without writing a file."),
@@ -493,15 +493,15 @@ REPLICATION = (
     ),
     integer(
         "min-replicas-to-write", 0, hi=INT_MAX, flags="planned", aliases="min-slaves-to-write",
-        doc="Refuse writes while fewer replicas follow.",
+        doc="Refuse writes while fewer replicas are connected.",
     ),
     integer(
         "min-replicas-max-lag", 10, hi=INT_MAX, unit="seconds", flags="planned", aliases="min-slaves-max-lag",
-        doc="A replica that was silent for longer does not count as following.",
+        doc="A replica that was silent for longer does not count as connected.",
     ),
     choice(
         "propagation-error-behavior", "ignore", ("ignore", "panic", "panic-on-replicas"), flags="planned",
-        doc="What to do when a change cannot be passed on.",
+        doc="What to do when a change cannot be propagated.",
     ),
 )  # fmt: skip
 
@@ -515,7 +515,7 @@ TLS = (
             ("tls-dh-params-file", "Parameters for Diffie-Hellman."),
             ("tls-ca-cert-file", "Certificates of authorities that are trusted."),
             ("tls-ca-cert-dir", "Directory of such certificates."),
-            ("tls-protocols", "Versions of TLS that are spoken, such as `TLSv1.2 TLSv1.3`; empty: these two."),
+            ("tls-protocols", "Versions of TLS that are accepted, such as `TLSv1.2 TLSv1.3`; empty: these two."),
             ("tls-ciphers", "Ciphers up to TLS 1.2; empty: those of OpenSSL."),
             ("tls-ciphersuites", "Ciphers of TLS 1.3; empty: those of OpenSSL."),
         )
@@ -526,14 +526,14 @@ TLS = (
     text("tls-client-key-file-pass", flags="secret planned", doc="Password of the private key for outgoing connections."),
     choice(
         "tls-auth-clients", "yes", ("no", "yes", "optional"), apply="tls",
-        doc="Ask clients for certificates: turn those away that have none, do not ask, or take both.",
+        doc="Ask clients for certificates: require them, do not ask, or accept both.",
     ),
     choice(
         "tls-auth-clients-user", "off", ("CN", "off"),
         doc="Log clients in as the user that the common name (CN) of their certificate names.",
     ),
     setting("tls-replication", NeverYes(NO_TLS), False, "Use TLS to the primary.", flags="planned"),
-    boolean("tls-prefer-server-ciphers", False, apply="tls", doc="This server's order of ciphers counts."),
+    boolean("tls-prefer-server-ciphers", False, apply="tls", doc="Prefer this server's order of ciphers."),
     boolean("tls-session-caching", True, apply="tls", doc="Let clients resume sessions."),
     integer("tls-session-cache-size", 20480, hi=INT_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
     integer("tls-session-cache-timeout", 300, hi=INT_MAX, unit="seconds", apply="tls", doc="For how long."),
@@ -542,7 +542,7 @@ TLS = (
 
 
 def _foreign() -> tuple[Setting, ...]:
-    """What tunes other data types, scripts, the cluster, or Redis's own process."""
+    """Settings of other data types, scripts, the cluster, or Redis's own process."""
     f = "foreign"
     i = "foreign immutable"
     types = (
@@ -559,7 +559,7 @@ def _foreign() -> tuple[Setting, ...]:
         boolean("vset-force-single-threaded-execution", False, flags=f, doc=""),
         integer("busy-reply-threshold", 5000, flags=f, aliases="lua-time-limit", doc=""),
     )  # fmt: skip
-    # Memory of streams is always freed in the background when it is much; these choose when Redis does so.
+    # Large streams are always freed in the background; these settings control when Redis does so.
     lazyfree = tuple(
         boolean(f"lazyfree-lazy-{what}", False, flags=f, doc="")
         for what in ("eviction", "expire", "server-del", "user-del", "user-flush")
@@ -659,4 +659,4 @@ declare("Of other servers", *_foreign())
 RETIRED = frozenset(
     {"list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands", "io-threads-do-reads"}
 )
-"""Names that mean nothing any more; with one value they are passed over in a file, as by Redis, and CONFIG knows none of them."""
+"""Obsolete names; with one value they are ignored in a file, as by Redis, and CONFIG does not know them."""
