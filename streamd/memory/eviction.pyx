@@ -267,7 +267,7 @@ cdef class Eviction(Capability):
         return 0
 
     cdef bint wait_for_frees(self, long long until_us) except -1:
-        """Wait for what is being freed; True when there is room, False when everything is freed or it takes too long."""
+        """Wait for what is being freed; True if there is room, False when everything is freed or it takes too long."""
         while self.trash.pending_objects:
             if self.trash.has_slices:
                 self.trash.step(FREE_SLICE)
