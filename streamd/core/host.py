@@ -76,9 +76,9 @@ class Host:
     # --- Parts ---------------------------------------------------------------------------------------------------------
 
     def put(self, part: object) -> None:
-        """Let `get` find a part by its type, and by those types of ours that it is derived from."""
+        """Let `get` find a part by its type, and by the types that it is derived from."""
         for kind in type(part).__mro__:
-            if kind.__module__.startswith("streamd.") and kind is not Capability:
+            if kind not in (Capability, object):
                 self._parts[kind] = part
 
     def get(self, kind: type[T]) -> T:

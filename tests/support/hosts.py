@@ -12,10 +12,12 @@ of the loop.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import hiredis
 
+from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.persistence.keeper import Persistence
 from streamd.serve.app import CAPABILITIES, Server
@@ -100,13 +102,16 @@ class Host:
     """A server that nobody can connect to but the test.
 
     config    its configuration; without one, that of an embedded server with these settings
+    more      capabilities beside those that every server has
     """
 
-    def __init__(self, config: Config | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: Config | None = None, *, more: Sequence[Callable[[Any], Capability]] = (), **settings: Any
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self.server = Server(Config.for_embedding(settings) if config is None else config)
         try:
-            self.server.open(self.loop, CAPABILITIES)
+            self.server.open(self.loop, [*CAPABILITIES, *more])
             self.server.apply_settings()
         except BaseException:
             self.loop.close()
