@@ -29,7 +29,6 @@ cdef class Context:
     cdef public bint in_transaction       # the command runs inside EXEC: it must not wait
     cdef public bint is_replaying         # it comes from a file or a primary: its effect is applied, not decided
     cdef public object client             # client.Client: the connection
-    cdef public object server
     cdef public object config             # settings.Config: ctx.config.stream_node_max_bytes
     cdef public dict parts                # what `get` finds, by type
     # Copies of settings that hot handlers need, kept up to date by CONFIG SET.

@@ -50,7 +50,6 @@ class Context:
     in_transaction: bool
     is_replaying: bool
     client: Client
-    server: Any
     config: Config
     parts: dict[type, Any]
     stream_node_max_bytes: int

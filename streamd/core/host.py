@@ -60,7 +60,6 @@ class Host:
         self.loop = loop
         self.dispatcher = Dispatcher(self.commands, self.databases, loop)
         self.dispatcher.context.config = self.config
-        self.dispatcher.context.server = self
         self.dispatcher.context.parts = self._parts
         for part in (self, self.config, self.dispatcher):
             self.put(part)

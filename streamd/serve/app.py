@@ -69,8 +69,8 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
 class Server(Host):
     """A server in an event loop.
 
-    any_port  listen on a free port instead of the configured one; `port` says which
-    process   what belongs to a process that is a server; it is not there in a program that embeds one
+    any_port     listen on a free port instead of the configured one; `port` says which
+    is_embedded  whether the process is another program's
     """
 
     def __init__(self, config: Config, *, any_port: bool = False, is_embedded: bool = True) -> None:
