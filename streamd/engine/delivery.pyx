@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Delivery: how entries of a stream reach the consumers of its groups, and change hands while they are pending.
 
-Here are the rules for one entry, for compiled callers that walk a stream and write replies (commands/read,
-commands/group), and the same as functions for Python, which return lists.
+Here are the rules for one entry, for compiled callers that walk a stream and write replies (data/streams/reading,
+xclaim), and the same as functions for Python, which return lists.
 
 How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from
 the first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted

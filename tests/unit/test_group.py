@@ -10,8 +10,10 @@ import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.data.streams.reading
+import streamd.data.streams.xack
+import streamd.data.streams.xclaim
 import streamd.data.streams.xinfo
-from streamd.data.streams.groups import GROUP_HELP
+from streamd.data.streams.xgroup import GROUP_HELP
 from streamd.engine import delivery
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
@@ -579,7 +581,7 @@ def test_xackdel_does_not_read_the_ids_of_a_missing_group(ctx: HandlerContext) -
 
 
 def test_an_empty_summary_has_nulls_of_both_kinds(ctx: HandlerContext) -> None:
-    from streamd.data.streams.groups import xpending
+    from streamd.data.streams.xpending import xpending
 
     xpending(ctx, [b"XPENDING", b"s", b"g"])
     assert ctx.reply.take() == b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"

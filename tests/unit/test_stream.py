@@ -9,7 +9,9 @@ import pytest
 from support.handler import make_context, run
 from support.servers import eventually
 
-import streamd.data.streams.entries  # noqa: F401  (declares its commands)
+import streamd.data.streams.entries
+import streamd.data.streams.xdel
+import streamd.data.streams.xrange  # noqa: F401  (each declares its commands)
 from streamd.engine.group import Group
 from streamd.engine.idempotency import Idempotency, IdempotencyRegistry
 from streamd.engine.listpack import decode, encode

@@ -2,6 +2,7 @@
 """What stream commands have in common in their arguments. See arguments.pyx."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport uint64_t
 
 from streamd.core.context cimport Context
@@ -19,6 +20,7 @@ cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
 cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
+cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1     # raises NoGroupError, in other words
 cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # made if there is none
 
 
@@ -27,6 +29,10 @@ cdef inline int note_change(Context ctx, bytes key) except -1:
     if ctx.db.access_mode == ACCESS_CHANGES:
         ctx.db.note_change(key)
     return 0
+
+
+cdef inline bytes argument(list args, Py_ssize_t i):
+    return <bytes>PyList_GET_ITEM(args, i)
 
 
 # IDs live in the memory of a bytes object, which owns them.

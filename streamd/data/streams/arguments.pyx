@@ -61,6 +61,10 @@ cdef Group get_group(Stream stream, bytes key, bytes name):
     return group
 
 
+cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1:
+    raise NoGroupError(f"NOGROUP No such key '{printable(stream_key)}' or consumer group '{printable(group)}'")
+
+
 cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new):
     """The consumer of that name, made and reported if there is none; it is seen now."""
     cdef Consumer consumer = group.find_consumer(name)

@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The commands that change a stream and read ranges of it: XADD, XTRIM, XDEL, XDELEX, XLEN, XRANGE, XREVRANGE, XSETID,
-XCFGSET, XIDMPRECORD.
+"""The commands that write a stream's head and end: XADD, XTRIM, XSETID, XCFGSET, XIDMPRECORD.
 
 Each handler reads the whole request, then looks at the key, then checks what the two say together, then changes the
 stream. The order of the checks is Redis's (8.6, as seen on a running server): it decides which error a request with
@@ -8,17 +7,15 @@ several faults gets. XADD is the hot path: its options are C fields, and a reque
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 from libc.string cimport memset
 
 from streamd.core.args cimport is_word, parse_id, require_id, require_int64
 from streamd.core.context cimport Context
 from streamd.data.streams.arguments cimport (
-    DeleteOptions, find_stream, find_stream_for_write, id_text, ids_in, new_stream, note_change, number_text,
-    parse_bound, parse_delete, require_ids,
+    argument, find_stream_for_write, id_text, new_stream, note_change, number_text,
 )
-from streamd.data.streams.entry_replies cimport write_range
 from streamd.engine.database cimport EVENT_STREAM
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
 from streamd.engine.rax cimport load_be64, rax_first
@@ -35,10 +32,6 @@ from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError
 __all__ = ["parse_xadd", "parse_xtrim"]
 
 cdef bytes LAST_ID = b"18446744073709551615-18446744073709551615"
-
-
-cdef inline bytes argument(list args, Py_ssize_t i):
-    return <bytes>PyList_GET_ITEM(args, i)
 
 
 cdef inline bint is_char_before_nul(bytes text, char c) noexcept:
@@ -483,7 +476,7 @@ def xcfgset(Context ctx not None, list args not None):
     ctx.reply.ok()
 
 
-# --- Removing entries -------------------------------------------------------------------------------------------------
+# --- XTRIM ----------------------------------------------------------------------------------------------------------
 
 
 @command(
@@ -513,120 +506,6 @@ def xtrim(Context ctx not None, list args not None):
         if ctx.is_propagating and options.trim.approximate:
             propagate_exact(ctx, args, &options, stream, options.id)
     ctx.reply.integer(removed)
-
-
-@command(
-    "XDEL", arity=-3, group="stream", flags="write fast", keys=KeysAt(1, flags="RW delete"), since="5.0.0",
-    summary="Deletes entries of a stream, and returns how many there were.",
-    complexity="O(1) for each entry, however long the stream is.",
-    args=(key(), multiple(string("id"))),
-)
-def xdel(Context ctx not None, list args not None):
-    cdef Stream stream = find_stream_for_write(ctx, argument(args, 1))
-    cdef Py_ssize_t i, n = PyList_GET_SIZE(args) - 2
-    cdef int64_t removed = 0
-    cdef bytes ids
-    if stream is not None:
-        ids = require_ids(args, 2, n)
-        for i in range(n):
-            removed += stream.remove(ids_in(ids)[i])
-    if removed:
-        ctx.dirty += <unsigned long long>removed
-        ctx.db.touched(argument(args, 1))
-        ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
-    ctx.reply.integer(removed)
-
-
-@command(
-    "XDELEX", arity=-5, group="stream", flags="write fast", keys=KeysAt(1, flags="RW delete"), since="8.2.0",
-    summary="Deletes entries of a stream, with regard to the consumer groups that know of them.",
-    complexity="O(1) for each entry, however long the stream is.",
-    args=(key(), POLICY, block("ids", integer("numids"), multiple(string("id")), token="IDS")),
-)
-def xdelex(Context ctx not None, list args not None):
-    cdef Stream stream = find_stream_for_write(ctx, argument(args, 1))
-    cdef DeleteOptions options
-    cdef Py_ssize_t i
-    cdef bytes ids = None
-    cdef int result = -1
-    cdef bint removed = False, forgot = False
-    parse_delete(args, 2, &options)
-    if stream is not None:
-        ids = require_ids(args, options.first_id, options.id_count)
-    ctx.reply.array_header(options.id_count)
-    for i in range(options.id_count):
-        if stream is not None:
-            if options.policy == DELREF:
-                forgot = forgot or stream.is_pending(ids_in(ids)[i])
-            result = stream.remove_with(ids_in(ids)[i], options.policy)
-            if result == 1:
-                removed = True
-                ctx.dirty += 1
-        ctx.reply.integer(result)
-    if removed:
-        ctx.db.touched(argument(args, 1))
-        ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
-    elif forgot:
-        # Entries that had been trimmed away stopped being pending. Redis counts no change, and does not propagate it.
-        ctx.propagate(args)
-
-
-# --- Reading ----------------------------------------------------------------------------------------------------------
-
-
-@command(
-    "XLEN", arity=2, group="stream", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="5.0.0",
-    summary="Returns the number of entries of a stream.",
-    args=(key(),),
-)
-def xlen(Context ctx not None, list args not None):
-    cdef Stream stream = find_stream(ctx, argument(args, 1))
-    ctx.reply.integer(0 if stream is None else <int64_t>stream.length)
-
-
-@command(
-    "XRANGE", arity=-4, group="stream", flags="readonly", keys=KeysAt(1), since="5.0.0",
-    summary="Returns the entries of a stream between two IDs, oldest first.",
-    complexity="O(N) with N the entries that are returned; where the range begins costs next to nothing.",
-    history=(("6.2.0", "A range may leave out its ends, with `(`."),),
-    args=(key(), string("start"), string("end"), optional(integer("count", "COUNT"))),
-)
-def xrange_(Context ctx not None, list args not None):
-    answer_range(ctx, args, False)
-
-
-@command(
-    "XREVRANGE", arity=-4, group="stream", flags="readonly", keys=KeysAt(1), since="5.0.0",
-    summary="Returns the entries of a stream between two IDs, newest first.",
-    complexity="O(N) with N the entries that are returned; where the range begins costs next to nothing.",
-    history=(("6.2.0", "A range may leave out its ends, with `(`."),),
-    args=(key(), string("end"), string("start"), optional(integer("count", "COUNT"))),
-)
-def xrevrange(Context ctx not None, list args not None):
-    answer_range(ctx, args, True)
-
-
-cdef int answer_range(Context ctx, list args, bint reverse) except -1:
-    cdef StreamID first, last
-    cdef Stream stream
-    cdef Py_ssize_t i
-    cdef long long count = -1
-    cdef bint is_limited = False
-    parse_bound(argument(args, 3 if reverse else 2), &first, False)
-    parse_bound(argument(args, 2 if reverse else 3), &last, True)
-    for i in range(4, PyList_GET_SIZE(args), 2):
-        if i + 1 == PyList_GET_SIZE(args) or not is_word(argument(args, i), b"COUNT"):
-            raise OptionSyntaxError()
-        count = require_int64(argument(args, i + 1))
-        is_limited = True
-    stream = find_stream(ctx, argument(args, 1))
-    if stream is None:
-        ctx.reply.array_header(0)
-    elif is_limited and count <= 0:
-        ctx.reply.null_array()
-    else:
-        write_range(ctx.reply, stream, first, last, reverse, count)
-    return 0
 
 
 # --- XSETID -----------------------------------------------------------------------------------------------------------
