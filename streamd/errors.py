@@ -1,4 +1,4 @@
-"""Every error type of streamd, and every Redis error text that is used twice.
+"""The error types that rooms share, and every Redis error text that is used twice.
 
     StreamdError
      +- ProtocolError       the bytes are not a request: answered once, then the connection is closed
@@ -12,6 +12,15 @@
      |   +- UnknownSettingError
      +- CorruptFileError    names the file, the offset, what was expected and what was there
      |   +- UnsupportedValueError
+
+Errors that one room alone raises stand beside what raises them. These modules have some; a test compares this list with the tree:
+
+    data           migration
+    persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
+    serve          listening, tls
+    settings       config, kinds
+    shell          caller
+    spark          errors, archive/errors, source/offsets, source/partitions, source/planner
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """

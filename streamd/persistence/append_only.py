@@ -217,8 +217,8 @@ class AppendOnly:
 
     def _rewrite_in_child(self, report: Report) -> None:
         path = self.aof.files.temporary_base(os.getpid())
-        self._writer.write_base(path, self._writer.slowed(report.keys))
-        report.log(f"Successfully created the temporary AOF base file {os.path.basename(path)}")
+        self._writer.write_base(path, self._writer.slowed(report.keys), logged=report.log)
+        report.log(logging.INFO, f"Successfully created the temporary AOF base file {os.path.basename(path)}")
 
     def _rewrite_ended(self, child: Child) -> None:
         self.last_cow = child.cow_bytes

@@ -212,7 +212,7 @@ class Backup:
     def _write(self, report: Report) -> None:
         assert self._aof is not None  # noqa: S101
         path = self._aof.files.temporary_base(os.getpid())
-        self._writer.write_base(path, self._writer.slowed(report.keys), is_snapshot=True)
+        self._writer.write_base(path, self._writer.slowed(report.keys), logged=report.log, is_snapshot=True)
 
     def _written(self, child: Child) -> None:
         aof = self._aof

@@ -52,7 +52,7 @@ class Report:
             self._next = now + REPORT_EVERY_S
             self._send(f"keys {count}\ncow {own_memory()}")
 
-    def log(self, text: str, level: int = logging.INFO) -> None:
+    def log(self, level: int, text: str) -> None:
         """Have something logged by the server, as a line of this process."""
         self._send(f"log {level} {text}")
 

@@ -15,7 +15,7 @@ from streamd.persistence.child import Child, Children, Report
 from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.rdb.snapshot import temporary_path
-from streamd.persistence.writing import ChildDisk, DataWriter, describe_save_error
+from streamd.persistence.writing import ChildDisk, DataWriter, describe_save_error, log_line
 from streamd.settings.config import Config
 
 __all__ = ["Saving"]
@@ -31,10 +31,6 @@ SNAPSHOT_FAILED_TEXT = (
     " snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB"
     " error."
 )
-
-
-def log_line(level: int, text: str) -> None:
-    log.log(level, "%s", text)
 
 
 class Saving:
@@ -180,11 +176,9 @@ class Saving:
 
         def job(report: Report) -> None:
             try:
-                self._writer.write_snapshot(
-                    lambda level, text: report.log(text, level), self._writer.slowed(report.keys), ChildDisk(server_pid)
-                )
+                self._writer.write_snapshot(report.log, self._writer.slowed(report.keys), ChildDisk(server_pid))
             except OSError as error:
-                report.log(describe_save_error(error), logging.WARNING)
+                report.log(logging.WARNING, describe_save_error(error))
                 raise
 
         try:

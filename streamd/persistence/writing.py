@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from streamd.core.host import Host
 from streamd.disk import Disk, StrPath
@@ -16,7 +17,9 @@ from streamd.persistence.data_directory import DataDirectory
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.snapshot import save_to_file
 
-__all__ = ["ChildDisk", "DataWriter", "describe_save_error", "now_ms", "pause_s"]
+__all__ = ["ChildDisk", "DataWriter", "describe_save_error", "log_line", "now_ms", "pause_s"]
+
+log = logging.getLogger("streamd")
 
 Logged = Callable[[int, str], object]
 """Takes the level and the text of a line for the log."""
@@ -72,6 +75,11 @@ def working_directory() -> str:
         return "unknown"
 
 
+def log_line(level: int, text: str) -> None:
+    """Log a line in this process."""
+    log.log(level, "%s", text)
+
+
 class DataWriter:
     """Writes all databases of a server."""
 
@@ -101,14 +109,16 @@ class DataWriter:
         saved = save_to_file(
             self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form),
             now_ms=now_ms(), used_memory=self._eviction.used(),
-            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress, disk=disk,
+            incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
+            written=partial(logged, logging.INFO), disk=disk,
         )  # fmt: skip
-        logged(logging.INFO, saved.summary)
         for line in saved.losses:
             logged(logging.WARNING, line)
         logged(logging.INFO, "DB saved on disk")
 
-    def write_base(self, path: str, progress: Progress = None, *, is_snapshot: bool = False) -> None:
+    def write_base(
+        self, path: str, progress: Progress = None, *, logged: Logged = log_line, is_snapshot: bool = False
+    ) -> None:
         """Write the data set as the base of an append-only file; is_snapshot: whatever the settings say."""
         config = self._config
         options = BaseOptions(
@@ -121,6 +131,7 @@ class DataWriter:
         write_base(
             path, self._databases, options,
             now_ms=now_ms(), used_memory=self._eviction.used(), progress=progress,
+            written=partial(logged, logging.INFO),
         )  # fmt: skip
 
     def slowed(self, progress: Progress) -> Callable[[int], None]:

@@ -114,13 +114,15 @@ def test_a_damaged_snapshot(tmp_path: Path, snapshot: bytes, damage: str) -> Non
     assert reasons[0][0] == 1
 
 
-REWRITE = ("AOF", "append only file", "history file")
+START = ("AOF", "BGSAVE")
 
 
-def test_the_append_only_file_rewritten(new_streamd: Start, new_redis: Start) -> None:
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_the_append_only_file_started_and_rewritten(new_streamd: Start, new_redis: Start, preamble: str) -> None:
     lines = []
     for start in (new_streamd, new_redis):
-        server = start(appendonly="yes")
+        server = start(appendonly="yes", aof_use_rdb_preamble=preamble)
+        at_start = [line for line in said(server) if any(what in line for what in START)]
         with server.connect() as wire:
             wire.call("XADD", "s", "1-1", "f", "v")
             mark = server.log_mark()
@@ -129,8 +131,8 @@ def test_the_append_only_file_rewritten(new_streamd: Start, new_redis: Start) ->
             eventually(
                 lambda server=server, mark=mark: server.log_since(mark).count("in the background") == 2  # type: ignore[misc]
             )
-        found = [re.sub(r"temp-rewriteaof-bg-\d+|\bpid \d+", "PID", line) for line in said(server, mark)]
-        lines.append(sorted(line for line in found if any(what in line for what in REWRITE)))
+        found = sorted(re.sub(r"temp-rewriteaof-bg-\d+|\bpid \d+", "PID", line) for line in said(server, mark))
+        lines.append(at_start + found)
     assert lines[0] == lines[1]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from streamd.core.spec import table
 from streamd.disk import Disk, StrPath
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError
+from streamd.errors import CommandError, UnknownCommandError
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file import AppendOnlyFile
-from streamd.persistence.aof.load import LoadOptions, UnknownCommandError, snapshot_loader
+from streamd.persistence.aof.load import LoadOptions, LoadRdb
 from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.rewrite import BaseOptions, write_base
 from streamd.persistence.rdb.format import LoadOptions as RdbOptions
+from streamd.persistence.rdb.read import RdbReader
 from streamd.serve.families import FAMILIES
 
 from .handler import HandlerContext, make_context, run
@@ -79,8 +81,16 @@ class Store:
         if command is None or (command.subcommands and len(args) == 1):
             raise UnknownCommandError(f"Unknown command '{args[0].decode('latin-1')}'")
 
-    def load_rdb(self) -> Callable[..., Any]:
-        return snapshot_loader(self.databases, RdbOptions(registry=self.context.idempotency))
+    def load_rdb(self) -> LoadRdb:
+        options = RdbOptions(drop_expired=False, registry=self.context.idempotency)
+
+        def load(path: str, file: FileIO) -> Generator[int, None, int]:
+            size = os.fstat(file.fileno()).st_size
+            reader = RdbReader(file, self.databases, options=options, name=path, size=size)
+            yield from reader.steps()
+            return reader.end_offset
+
+        return load
 
     def write_base(self, path: str, *, use_rdb_preamble: bool = True, **options: Any) -> int:
         return write_base(

@@ -182,7 +182,6 @@ class AppendOnlyFile:
         if is_first:
             files.refuse_unlisted()
             manifest.set_base(files.next_base(manifest))
-            log.info("Creating AOF base file %s on server start", _name_of_base(manifest))
         is_new = not manifest.incrementals
         if is_new:
             manifest.incrementals.append(files.next_incremental(manifest))
@@ -190,6 +189,7 @@ class AppendOnlyFile:
         files.manifest_file.prepare(manifest, is_first=is_first)
         if is_first:
             self._put_base(manifest, files.temporary_base(os.getpid()), write_base)
+            log.info("Creating AOF base file %s on server start", _name_of_base(manifest))
         name = manifest.incrementals[-1].name
         log.info("%s AOF incr file %s on server start", "Creating" if is_new else "Opening", name)
         fd = self.disk.open_append(files.path(name))

@@ -7,7 +7,7 @@ Everything goes through callables, so that this knows neither commands nor clien
     knows(args)                 raises UnknownCommandError when there is no such command; for those of a group, which are
                                 run only when all of it has been read
     load_rdb(path, file)        loads a snapshot from an open file that stands at its beginning; yields bytes read, returns
-                                the offset behind it. `snapshot_loader` makes one
+                                the offset behind it
 
 What is damaged, and what then happens, is decided here:
 
@@ -31,7 +31,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import FileIO
 
 from streamd.disk import Disk, new_file
@@ -40,8 +40,6 @@ from streamd.engine.stream import Stream
 from streamd.errors import CommandError, CorruptFileError, StreamdError, UnknownCommandError, one_line
 from streamd.persistence.aof.manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader
-from streamd.persistence.rdb.format import LoadOptions as RdbOptions
-from streamd.persistence.rdb.read import RdbReader
 
 __all__ = [
     "AofLoadError",
@@ -49,7 +47,6 @@ __all__ = [
     "LoadRdb",
     "load_file",
     "load_files",
-    "snapshot_loader",
 ]
 
 log = logging.getLogger("streamd")
@@ -76,26 +73,6 @@ class LoadOptions:
 
     load_truncated: bool = True
     corrupt_tail_max_size: int = 0
-
-
-def snapshot_loader(
-    databases: Sequence[Database], options: RdbOptions, finished: Callable[[RdbReader], object] | None = None
-) -> LoadRdb:
-    """A `load_rdb` that fills databases.
-
-    options   as for any snapshot; but keys whose time has come are kept: commands that follow may be about them
-    finished  called with the reader, when a snapshot has been loaded: its counts, its aux fields
-    """
-    options = replace(options, drop_expired=False)
-
-    def load(path: str, file: FileIO) -> Generator[int, None, int]:
-        reader = RdbReader(file, databases, options=options, name=path, size=os.fstat(file.fileno()).st_size)
-        yield from reader.steps()
-        if finished is not None:
-            finished(reader)
-        return reader.end_offset
-
-    return load
 
 
 def load_files(

@@ -13,6 +13,7 @@ from streamd.disk import SYNC_EVERY, Disk, SyncingSink, new_file
 from streamd.engine.database import Database
 from streamd.persistence.aof.command_writer import CommandWriter
 from streamd.persistence.rdb.format import FORMS, WriteOptions
+from streamd.persistence.rdb.snapshot import summary
 from streamd.persistence.rdb.write import RdbWriter
 
 __all__ = ["BaseOptions", "write_base"]
@@ -43,12 +44,14 @@ def write_base(
     now_ms: int,
     used_memory: int = 0,
     progress: Callable[[int], object] | None = None,
+    written: Callable[[str], object] | None = None,
     disk: Disk | None = None,
 ) -> int:
     """Write a base to `path`, and bring it to the disk; its size in bytes.
 
     now_ms    Unix time
     progress  called with the number of keys written so far, often
+    written   called with a line for the log when all of it is written
     Raises OSError; then there is no file at `path`.
     """
     disk = Disk() if disk is None else disk
@@ -57,9 +60,16 @@ def write_base(
         if options.use_rdb_preamble:
             snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
             snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
-            return snapshot.bytes_written
-        timestamp_s = now_ms // 1000 if options.timestamp else None
-        form = FORMS[options.rdb.form]
-        commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack)
-        commands.write(databases, progress)
-        return commands.bytes_written
+            size, line = snapshot.bytes_written, summary(snapshot)
+        else:
+            timestamp_s = now_ms // 1000 if options.timestamp else None
+            form = FORMS[options.rdb.form]
+            commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack)
+            commands.write(databases, progress)
+            size, line = (
+                commands.bytes_written,
+                f"AOF rewrite done, {commands.keys_written} keys saved, 0 keys skipped.",
+            )
+        if written is not None:
+            written(line)
+    return size

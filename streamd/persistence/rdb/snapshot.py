@@ -5,7 +5,6 @@ in the other's place, and then the directory is brought to the disk too. Whateve
 name leads to a whole snapshot, the old one or the new one.
 
     saved = save_to_file(databases, path, options)              # in a forked child, or in the server itself (SAVE)
-    log.info(saved.summary)
     for line in saved.losses:
         log.warning(line)                                       # what the form had no room for
 
@@ -31,12 +30,17 @@ from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.persistence.rdb.write import RdbWriter
 
-__all__ = ["Saved", "load_file", "save_to_file", "temporary_path"]
+__all__ = ["Saved", "load_file", "save_to_file", "summary", "temporary_path"]
 
 
 def temporary_path(path: str, pid: int | None = None) -> str:
     """Where a snapshot is written before it is put at `path`. What a killed child leaves there may be removed."""
     return os.path.join(os.path.dirname(path), f"temp-{os.getpid() if pid is None else pid}.rdb")
+
+
+def summary(writer: RdbWriter) -> str:
+    """What has been written, as a line for the log in Redis's words."""
+    return f"BGSAVE done, {writer.keys_written} keys saved, 0 keys skipped, {writer.bytes_written} bytes written."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,6 @@ class Saved:
     size: int
     losses: list[str]
 
-    @property
-    def summary(self) -> str:
-        """A line for the log, in Redis's words."""
-        return f"BGSAVE done, {self.keys} keys saved, 0 keys skipped, {self.size} bytes written."
-
 
 def save_to_file(
     databases: Iterable[Database],
@@ -66,6 +65,7 @@ def save_to_file(
     used_memory: int = 0,
     incremental_fsync: bool = True,
     progress: Callable[[int], object] | None = None,
+    written: Callable[[str], object] | None = None,
     disk: Disk | None = None,
 ) -> Saved:
     """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
@@ -74,6 +74,7 @@ def save_to_file(
     used_memory        bytes, noted in the file
     incremental_fsync  bring the file to the disk every 4 MiB (`rdb-save-incremental-fsync`)
     progress           called with the number of keys written so far, often
+    written            called with a line for the log when all of it is written, and has not its name yet
     Raises OSError; the temporary file is gone then.
     """
     disk = Disk() if disk is None else disk
@@ -83,6 +84,8 @@ def save_to_file(
         sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
         writer = RdbWriter(sink, options)
         writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+        if written is not None:
+            written(summary(writer))
     return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))
 
 
