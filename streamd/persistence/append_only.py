@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from streamd.core.host import Host
 from streamd.errors import CommandError, ConfigError, StreamdError
 from streamd.observe.latency import LatencyMonitor
+from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.file import AofState, AppendOnlyFile
-from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.tail import CannotPersistError
 from streamd.persistence.backup import Backup
 from streamd.persistence.child import Child, Children, Report

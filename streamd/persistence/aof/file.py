@@ -71,11 +71,11 @@ from enum import Enum
 from streamd.disk import Disk
 from streamd.engine.database import Database
 from streamd.errors import StreamdError
+from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.file_set import FileSet
 from streamd.persistence.aof.load import LoadOptions, LoadRdb
 from streamd.persistence.aof.manifest import Manifest, NotSyncedError
-from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.schedule import RewriteSchedule
 from streamd.persistence.aof.syncer import Syncer
 from streamd.persistence.aof.tail import Tail

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from streamd.persistence.aof.options import AofOptions
+from streamd.persistence.aof.aof_options import AofOptions
 
 __all__ = ["RewriteSchedule"]
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from streamd.disk import Disk
 from streamd.errors import StreamdError
+from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
 from streamd.persistence.aof.manifest import NotSyncedError
-from streamd.persistence.aof.options import AofOptions
 from streamd.persistence.aof.syncer import Syncer
 
 __all__ = ["CannotPersistError", "Tail"]

@@ -11,7 +11,7 @@ before it is relied on, and the first thing that is wrong ends it with a Corrupt
 
     window.pyx         the bytes at hand; lengths and strings
     load_stream.pyx    the value of a stream
-    foreign.pyx        passing over what streamd does not have
+    skip_values.pyx    passing over what streamd does not have
     this module        the parts of a file, keys into databases; payloads
 
 What becomes of what streamd does not have: values of other types refuse the load (UnsupportedValueError) or, with
@@ -31,7 +31,7 @@ from streamd.persistence.rdb.codes cimport (
     OP_AUX, OP_END, OP_EXPIRE, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_FUNCTION_PRERELEASE, OP_HASH_TEMPLATE,
     OP_IDLE, OP_KEY_METADATA, OP_MODULE_AUX, OP_RESIZE, OP_SELECT, OP_SLOT_INFO, TYPE_STRING,
 )
-from streamd.persistence.rdb.foreign cimport module_name, skip_module_data, skip_value
+from streamd.persistence.rdb.skip_values cimport module_name, skip_module_data, skip_value
 from streamd.persistence.rdb.load_stream cimport StreamLoader
 from streamd.persistence.rdb.window cimport Window, load_le
 
