@@ -29,7 +29,7 @@ cdef class Queue:
 @cython.final
 cdef class Waiters:
     # The queues of one key.
-    cdef Queue readers          # who reads without a group; None: nobody has
+    cdef Queue readers          # readers without a group; None: there were none
     cdef readonly dict groups   # name -> Queue, none of them empty
 
     cdef Queue queue_for(self, bytes group)

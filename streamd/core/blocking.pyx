@@ -2,9 +2,9 @@
 """Clients that wait for keys, and how they are woken.
 
 A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that
-somebody waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
+a client waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
 readers without a group, one for each consumer group. A queue is a ring of places, which are part of the records:
-whoever stands in the middle leaves it at no cost, and the head is found at once however many have left before it.
+waiters in the middle leave at no cost, and the head is found immediately however many have left before it.
 
 When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
 else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served
@@ -294,7 +294,7 @@ cdef class BlockedClients:
         return 0
 
     cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
-        """Entries that nobody owns are for those behind the head who claim; the first who gets nothing ends it."""
+        """Unowned entries go to waiters after the head that claim; the first one that gets nothing ends it."""
         cdef object value = db.peek(key)
         cdef Group group = (<Stream>value).groups.get(name) if isinstance(value, Stream) else None
         cdef Blocked blocked

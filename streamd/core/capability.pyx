@@ -12,8 +12,9 @@ capability by name; `serve/app.py` has the one list of them all, whose order is 
     a turn      before_replies when it has called `Dispatcher.ask_before_replies` in this turn; after_replies
     INFO        `info`: fields by section; reset_statistics
 
-What is written `cdef` is for compiled capabilities alone: hooks in the path of every request. They are called only where a
-state bit or an attribute of the dispatcher says that somebody wants it (see dispatch.pyx), so nobody else pays for them.
+What is written `cdef` is for compiled capabilities alone: hooks in the path of every request. They are called only
+where a state bit or an attribute of the dispatcher says that some capability wants it (see dispatch.pyx), so unused
+ones cost nothing.
 """
 
 from libc.stdint cimport INT64_MAX
@@ -42,7 +43,7 @@ cdef class Capability:
     # --- Life ------------------------------------------------------------------------------------------------------
 
     def start(self):
-        """All capabilities have been made, nobody is connected yet."""
+        """All capabilities exist; no client is connected yet."""
 
     def close(self):
         """The server stops."""

@@ -89,7 +89,7 @@ cdef class Client:
     cdef readonly long long names_size     # bytes of the names that it is subscribed to, watches and tracks by
     cdef public object tracking            # what caching keeps while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
-    cdef ReplyWriter confirmed             # (un)subscriptions told though CLIENT REPLY silences the rest; None: none
+    cdef ReplyWriter confirmed             # (un)subscriptions confirmed although CLIENT REPLY silences the rest; None: none
     cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
@@ -112,7 +112,7 @@ cdef class Client:
     cdef public bytes name
     cdef public bytes lib_name
     cdef public bytes lib_ver
-    cdef readonly object user              # Identity, who says what it may do; None: nobody, who may do everything
+    cdef readonly object user              # Identity with its permissions; None: internal client without restrictions
     cdef long long created_us              # monotonic
     cdef long long last_interaction_us     # monotonic
     cdef readonly long long total_net_in   # bytes

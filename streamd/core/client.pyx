@@ -479,7 +479,7 @@ cdef class Client:
             self.transport.close()
 
     def close(self):
-        """Drop the connection at once; unsent replies are lost, and nobody sees the client any more."""
+        """Drop the connection at once; unsent replies are lost, and the client is forgotten."""
         cdef ClientHost host = self.host
         self.close_after_reply = True
         self.reply.release()

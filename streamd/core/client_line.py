@@ -46,7 +46,7 @@ def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes
     transaction, tracking = client.transaction, client.tracking
     block = min(unsent, REPLY_BLOCK)
     command, user = client.last_command, client.user
-    # The list of ten thousand connections holds everybody up, and nothing makes a line faster than one such string.
+    # The list of ten thousand connections blocks all clients, and a single f-string is the fastest way to build a line.
     line = (
         f"id={client.id} addr={client.address} laddr={client.local_address} fd={client.fileno} name={_text(client.name)}"
         f" age={max(0, int(now - client.created_at))} idle={max(0, int(now - client.last_interaction))}"

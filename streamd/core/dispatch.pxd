@@ -55,7 +55,7 @@ cdef class Dispatcher(Turn):
     cdef public bint tracks_latency   # latency-tracking: keep histograms
     cdef size_t unit_mark             # where the reply to the running request begins
     cdef int _pause
-    cdef bint has_held_back           # somebody who waited for a key was not served because of a pause
+    cdef bint has_held_back           # a client that waited for a key was not served because of a pause
     cdef readonly long long processing_events    # times that a client's buffer was searched for requests
     cdef readonly long long batches              # of them, those that found some
     cdef readonly long long batched_commands     # ... and what they found

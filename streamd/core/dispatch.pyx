@@ -71,7 +71,7 @@ cdef class ServerContext(Context):
             for capability in self.dispatcher.capabilities:
                 capability.data_dropped()
 
-    # --- Transactions: what MULTI and its kin ask for ------------------------------------------------------------
+    # --- Transactions: MULTI and related commands ------------------------------------------------------------
 
     def begin_transaction(self):
         """From now on the client's requests are queued."""
@@ -576,7 +576,7 @@ cdef class Dispatcher(Turn):
         if not blocked.waits_on:
             self.finish_wait(client, mark)
             return 1
-        # It was not served, but its request may have told others, and itself, of what it did.
+        # It was not served, but its request may have caused messages to others, and to itself.
         if client.deferred is not None:
             self.finish_pushes(client)
         if self.has_after_reply:

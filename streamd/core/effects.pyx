@@ -3,7 +3,7 @@
 
 Handlers say what is propagated (`Context.propagate`); the dispatcher gathers it here until the unit is over, and then the
 sinks get the effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect says
-where it goes. There is no other way out of the server for a change.
+where it goes. Changes leave the server in no other way.
 """
 
 cimport cython
@@ -58,7 +58,7 @@ cdef class Effects:
         self.follow_sinks()
 
     def follow_sinks(self):
-        """While nobody wants effects, handlers need not say what theirs are."""
+        """While effects are not needed, handlers need not declare theirs."""
         self.context.is_propagating = len(self.files) > 0 or len(self.replicas) > 0
 
     cdef int add(self, int db_index, list args, Destination destination) except -1:

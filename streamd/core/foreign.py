@@ -1,6 +1,6 @@
 """The commands of Redis 8.6 that this server does not have.
 
-Its files may name them: rules of users, `rename-command`. They mean nothing here, and are no mistakes.
+Its files may name them: rules of users, `rename-command`. They have no effect here, and are not errors.
 """
 
 from __future__ import annotations

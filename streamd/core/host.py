@@ -115,7 +115,7 @@ class Host:
             capability.child_begins()
 
     def abort(self) -> None:
-        """Stop at once, with nothing sent to anybody: what clients would be told is not true."""
+        """Stop immediately, without sending anything: replies would not be true."""
         raise NotImplementedError
 
     # --- Clients -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,6 @@ from streamd.engine.database cimport KeyspaceListener
 cdef class Keyspace(KeyspaceListener):
     cdef ClientHost host
     cdef Effects effects
-    cdef public Capability publisher      # gets the events of classes that are `wanted`; None: nobody does
+    cdef public Capability publisher      # receives the events of classes in `wanted`; None: there is none
     cdef readonly tuple observers         # of Capability: those that want to know of changed keys now, in order
     cdef bytes removed                    # the key that was removed last, until it is reported as touched

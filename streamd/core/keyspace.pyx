@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Keyspace: passes on what happens to keys to the capabilities that want to know.
 
-Databases report every change to one Keyspace (`database.KeyspaceListener`); what nobody asked for costs them one test of a
+Databases report every change to one Keyspace (`database.KeyspaceListener`); unwanted changes cost them one test of a
 flag.
 
     events         go to `publisher`, those of the classes in `wanted`

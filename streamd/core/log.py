@@ -44,7 +44,7 @@ log = logging.getLogger("streamd")
 
 
 class LineFormatter(logging.Formatter):
-    """One line a record, as redis-server writes it; a traceback follows in lines of its own."""
+    """One line per record, in redis-server's format; a traceback follows in lines of its own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         t = time.localtime(record.created)
@@ -68,7 +68,7 @@ def setup(config: Config) -> None:
     logging.addLevelName(VERBOSE, "VERBOSE")
     handler: logging.Handler
     if config.logfile:
-        # A relative path starts at `dir`, whichever of the two is told first. The file may be moved away under us.
+        # A relative path starts at `dir`, whichever of the two is set first. The file may be moved meanwhile.
         path = os.path.join(config.dir, config.logfile)
         try:
             handler = WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")

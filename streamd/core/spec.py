@@ -76,7 +76,7 @@ KEY_FLAGS = frozenset(
 DOC_FLAGS = frozenset({"deprecated", "syscmd"})
 
 OWN_PREFIX = "STREAMD."
-"""What the names of commands begin with that Redis does not have. Its own never have a dot."""
+"""The prefix of commands that Redis does not have. Redis's own names never have a dot."""
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -366,7 +366,7 @@ class Command:
     def legacy_keys(self) -> tuple[int, int, int]:
         """First key, last key and step, for clients that do not read key specifications; zeros when they cannot say it.
 
-        A lone specification at a fixed position is taken as it is. Of several, those are joined that follow each other
+        A single specification at a fixed position is used unchanged. Of several, those are joined that follow each other
         without a gap; what is left out makes the command's keys movable.
         """
         ranges = self._legacy_ranges

@@ -104,7 +104,7 @@ cdef class Transactions(Capability):
             self.watching_clients += 1
         if place in client.watched:
             return
-        # A key that has expired already is missing from the beginning: that it is removed later is no change.
+        # A key that has already expired counts as missing: removing it later is not a change.
         client.watched[place] = db.is_overdue(key)
         self.watched.setdefault(place, {})[client] = None
         client.hold_name(key)
@@ -163,9 +163,9 @@ cdef class Transactions(Capability):
         return 0
 
     cdef int watched_changed(self, tuple place, dict clients, replacement) except -1:
-        """A key has changed, or all keys of its database are about to be replaced: tell those that watch it.
+        """A key has changed, or all keys of its database are about to be replaced: notify its watchers.
 
-        replacement  the database whose keys will stand there; None when the key is as it is
+        replacement  the database whose keys will replace it; None when nothing is replaced
         """
         cdef Client client
         db, key = place

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Turn: what is done once in each turn of the event loop, before the loop waits again.
 
-The loop hands received bytes to clients, each runs what is complete (`ClientHost.process`), and whoever has something left
-for the end of the turn calls `schedule`. Then `before_sleep` takes these steps, in this order:
+The loop hands received bytes to clients, each runs what is complete (`ClientHost.process`), and those with something
+left for the end of the turn call `schedule`. Then `before_sleep` takes these steps, in this order:
 
     resume_served       clients that have been served after waiting for a key go on with their next requests
     resume_put_off      so do clients that had more requests than their share of the turn before
@@ -63,7 +63,7 @@ cdef class Turn(OutputLimits):
         self.look_after_clients(clients)
         self.close_doomed()
         self.turns += 1
-        if self.turn_started_us:  # 0: nobody's requests were run, there were only messages to be sent
+        if self.turn_started_us:  # 0: no requests were run, there were only messages to send
             self.turns_us += monotonic_us() - self.turn_started_us
             self.turn_started_us = 0
         if self.put_off:

@@ -1,4 +1,4 @@
-"""Expiry: removes the keys whose time has come, though nobody asks for them."""
+"""Expiry: removes expired keys that no client accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freeing: gives up the objects of flushed databases in slices, so that nobody waits for it."""
+"""Freeing: frees the objects of flushed databases in slices, so that clients do not wait."""
 
 from __future__ import annotations
 

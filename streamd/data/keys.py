@@ -238,8 +238,8 @@ def rename(ctx: Context, args: list[bytes]) -> None:
 @command(
     "RENAMENX", arity=3, group="generic", flags="write fast", since="1.0.0",
     keys=(KeysAt(1, flags="RW access delete"), KeysAt(2, flags="OW insert")),
-    history=(("3.2.0", "The same name twice is no error any more."),),
-    summary="Gives a key another name if there is no key of that name.", args=(key(), key("newkey", 1)),
+    history=(("3.2.0", "The same name twice is no longer an error."),),
+    summary="Renames a key if the new name is not in use.", args=(key(), key("newkey", 1)),
 )  # fmt: skip
 def renamenx(ctx: Context, args: list[bytes]) -> None:
     _, name, new_name = args
@@ -307,7 +307,7 @@ def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all
     words = args[1:]
     if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
         raise OptionSyntaxError
-    # A client that caches what it reads is told of its own flush after the reply when that does not wait for the memory
+    # A client that caches what it reads is notified of its own flush after the reply when that does not wait for the memory
     # to be freed, and before it otherwise.
     is_async = words[0].upper() == b"ASYNC" if words else ctx.config.lazyfree_lazy_user_flush
     if is_async:
@@ -376,7 +376,7 @@ def swapdb(ctx: Context, args: list[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExpireOptions:
-    """The conditions of EXPIRE and its kin: `words` of NX, XX, GT and LT, as far as they may stand together."""
+    """The conditions of EXPIRE and related commands: `words` of NX, XX, GT and LT, if they are compatible."""
 
     words: frozenset[bytes] = frozenset()
 
@@ -431,7 +431,7 @@ def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base
 
 
 def _expiring(name: str, since: str, summary: str, time: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The declaration of EXPIRE and its kin."""
+    """The declaration of EXPIRE and related commands."""
     return command(
         name, arity=-3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since=since,
         summary=summary, history=(("7.0.0", "`NX`, `XX`, `GT` and `LT`."),),
@@ -539,12 +539,12 @@ def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None
 
 
 def _look_at(ctx: Context, name: bytes) -> Slot | None:
-    """What is known of a key, or None; a look that counts, but is no use, and is not told of."""
+    """The slot of a key, or None; counts as a lookup, but not as an access, and is not reported."""
     return None if ctx.db.find_untouched(name, False) is None else ctx.db.slot(name)
 
 
 def _counts_uses(ctx: Context) -> bool:
-    """Whether the policy of eviction is one that goes by how often keys are used."""
+    """Whether the eviction policy depends on how often keys are used."""
     return ctx.db.access_mode == ACCESS_MODES["frequency"]
 
 

@@ -1,6 +1,6 @@
 """MIGRATE: give keys to another server, which then has them instead of this one, or too.
 
-As in Redis the server does nothing else until the other one has answered, or has had its time: in between nobody can
+As in Redis the server does nothing else until the other one has answered, or timed out: meanwhile no client can
 change, or see in both places, what is on its way. Behaviour: Redis 8.6, as seen on a running server.
 """
 

@@ -41,8 +41,8 @@ cdef enum EventClass:
 
 cdef class KeyspaceListener:
     # Told by databases, and by handlers through them, of what happens to keys. This one wants nothing.
-    cdef public int wanted                # set of EventClass whose events are to be told
-    cdef public bint wants_touched        # whether changed keys are to be told (WATCH, client-side caching)
+    cdef public int wanted                # set of EventClass whose events are reported
+    cdef public bint wants_touched        # whether changed keys are reported (WATCH, client-side caching)
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
     cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it went
     cpdef int key_removed(self, object db, bytes key) except -1       # by the server itself: expired or evicted
@@ -62,7 +62,7 @@ cdef enum:
 @cython.final
 cdef class Database:
     cdef readonly int index               # as SELECT numbers it
-    cdef public long long now_ms          # the time expiry goes by; set by the caller before each command
+    cdef public long long now_ms          # the clock for expiry; set by the caller before each command
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
@@ -82,7 +82,7 @@ cdef class Database:
     cdef public long long evicted_keys    # keys removed to make room
     cdef readonly object trash            # LazyFree: takes what is too big to be freed on the spot
 
-    cdef public KeyspaceListener listener  # told of what happens to keys; one for all databases of a server
+    cdef public KeyspaceListener listener  # notified of events of keys; one for all databases of a server
 
     cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
     cdef list chunks                      # the dense list of slots, in lists of CHUNK
@@ -98,13 +98,13 @@ cdef class Database:
     cpdef bint touch(self, bytes key) except -1     # as find, and an access even without touch_on_access (TOUCH)
     cpdef object find_for_write(self, bytes key)    # for changing: the value or None; counts nothing
     cpdef object peek(self, bytes key)              # the value or None; neither counted nor an access
-    cpdef bint is_overdue(self, bytes key) except -1    # whether it has expired, and nobody has met it
+    cpdef bint is_overdue(self, bytes key) except -1    # whether it has expired but was not accessed since
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
-    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1     # as set, and tells of `set`
+    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1     # as set, and reports the event `set`
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
-    cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is told
+    cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is notified
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key
@@ -119,7 +119,7 @@ cdef class Database:
     cpdef int flush(self) except -1
     cpdef int swap_with(self, Database other) except -1
     cdef inline int signal_ready(self, bytes key) except -1:
-        """Tell that `key` changed in a way that may serve a waiting client. Costs a test when nobody waits."""
+        """Report that `key` changed in a way that may serve a waiting client. Costs one test when no client waits."""
         if self.waiters and key in self.waiters:
             self.ready[(self, key)] = None
         return 0

@@ -31,11 +31,11 @@ so a scan ends even when keys are added all the time.
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
 
-Which key is worth least, when there must be room, is told by what is noted of accesses, see AccessMode. Frequency is
+Which key has the lowest value for eviction follows from recorded accesses, see AccessMode. Frequency is
 counted on a logarithmic scale, so that one byte is enough: a count is raised with a probability that falls as it grows,
 and falls by itself with time.
 
-Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are told of every change made
+Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are notified of every change made
 here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
 """
 
@@ -90,7 +90,7 @@ cdef enum:
     SHARDS = 1 << SHARD_BITS
     CHUNK_BITS = 12
     CHUNK = 1 << CHUNK_BITS
-    NEW_USES = 5        # what a key begins with, so that it is not the first to go
+    NEW_USES = 5        # initial count of a key, so that it is not evicted first
     MINUTE_MS = 60_000
     RANDOM_TRIES = 100  # draws of expired keys, all of which are still there, after which one of them will do
     EMBEDDED_MAX = 41   # bytes of key and string together that Redis 8.6 keeps in one block ("embstr")
@@ -118,7 +118,7 @@ ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": A
 
 cdef enum:
     # Bytes of memory, as the interpreter and the C library hand it out.
-    SMALL_OBJECT = 512  # up to here the interpreter has blocks of its own, of whole 16 bytes
+    SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
     SLOT_BYTES = 64
     BYTES_HEAD = 33     # of a bytes object, and its zero at the end
     LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
@@ -431,12 +431,12 @@ cdef class Database:
         return 0
 
     cdef int signal_all(self) except -1:
-        """Tell everybody who waits in this database."""
+        """Notify all waiting clients of this database."""
         for key in self.waiters:
             self.ready[(self, key)] = None
         return 0
 
-    # --- What is told of it --------------------------------------------------------------------------------------
+    # --- Reporting changes ---------------------------------------------------------------------------------------
 
     cpdef int event(self, int kind, bytes event, bytes key) except -1:
         """Tell that something happened to a key: class (EVENT_*, EVENTS) and name of the event."""
@@ -445,7 +445,7 @@ cdef class Database:
         return 0
 
     cpdef int touched(self, bytes key) except -1:
-        """Tell that the value of a key changed. Changes of whole keys and of expiries are told by the methods here."""
+        """Report that a value changed. Changes of whole keys and of expiries are reported by the methods here."""
         if self.listener.wants_touched:
             self.listener.key_touched(self, key)
         if self.access_mode == ACCESS_CHANGES:
@@ -453,7 +453,7 @@ cdef class Database:
         return 0
 
     def note_change(self, bytes key not None):
-        """Note that a key is changed now, where changes are what makes keys young; who watches it is not told."""
+        """Note that a key is changed now, where changes make keys young; watchers are not notified."""
         cdef Slot slot = self.lookup(key)
         if slot is not None:
             slot.accessed_ms = self.now_ms
@@ -544,7 +544,7 @@ cdef class Database:
     cpdef object find_untouched(self, bytes key, bint tells=True):
         """As find, for commands that look at a key without using it: no access is noted.
 
-        tells  whether a missing key is told of
+        tells  whether a missing key is reported
         """
         cdef Slot slot = self.lookup(key)
         if slot is None:
@@ -581,7 +581,7 @@ cdef class Database:
         return None if slot is None else slot.value
 
     cpdef bint is_overdue(self, bytes key) except -1:
-        """Whether a key has expired and is still there because nobody has met it; it stays."""
+        """Whether a key has expired but still exists because it was not accessed; it stays."""
         cdef Slot slot = self.find_slot(key)
         return slot is not None and 0 <= slot.expire_at_ms < self.now_ms
 
@@ -611,14 +611,14 @@ cdef class Database:
         return self.tell_overwritten(key, old, value)
 
     cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=False) except -1:
-        """As set, and tell of the event `set`."""
+        """As set, and report the event `set`."""
         self.set(key, value, keep_expiry)
         return self.event(EVENT_STRING, b"set", key)
 
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=HINT_BY_VALUE) except -1:
         """Store what has become of the string under a key, which keeps its expiry; a missing key is added.
 
-        event  what is told of it
+        event  the event to report
         hint   ENCODING_*: how the string was made
         """
         cdef Slot slot = self.lookup(key)
@@ -631,9 +631,9 @@ cdef class Database:
         return self.event(EVENT_STRING, event, key)
 
     def append_string(self, bytes key not None, bytes more not None):
-        """Add to the end of the string under a key, and tell of the event `append`; KeyError when there is none.
+        """Add to the end of the string under a key, and report the event `append`; KeyError when there is none.
 
-        A string that nobody else has a reference to grows in its place: to add a little to a long one takes little.
+        A string without other references grows in place: appending a little to a long one is cheap.
         """
         cdef Slot slot = self.lookup(key)
         cdef PyObject *string
@@ -659,7 +659,7 @@ cdef class Database:
     cpdef bint delete(self, bytes key, bint tells=False) except -1:
         """Remove a key; False when it is missing.
 
-        tells  whether to tell of the event `del`
+        tells  whether to report the event `del`
         """
         cdef Slot slot = self.lookup(key)
         if slot is None:
@@ -691,7 +691,7 @@ cdef class Database:
         return self.lookup(key)
 
     def __len__(self):
-        """Keys, with those that have expired and that nobody has met yet, as DBSIZE counts them."""
+        """Keys, including expired ones that were not accessed yet, as DBSIZE counts them."""
         return self.count
 
     def __contains__(self, bytes key not None):
@@ -921,7 +921,7 @@ cdef class Database:
         return 0
 
     cpdef int swap_with(self, Database other) except -1:
-        """Exchange all keys with another database; clients stay where they wait, and are all told."""
+        """Exchange all keys with another database; clients keep waiting in their database, and are all notified."""
         if other is None:
             raise TypeError("there is no database to swap with")
         self.listener.swapping(self, other)
@@ -958,7 +958,7 @@ cdef class Database:
     cpdef long long key_memory(self, bytes key) except -2:
         """Bytes of memory of a key and its value, with its part of what finds keys; -1 when it is missing. No access.
 
-        An expired key that nobody has met takes memory too, and stays.
+        An expired key that was not accessed uses memory too, and stays.
         """
         cdef Slot slot = self.find_slot(key)
         cdef long long size

@@ -26,13 +26,13 @@ cdef enum Claim:
 
 
 cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil
-cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil   # False: cannot be told
+cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil   # False: unknown
 cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil
 cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms)  # made if there is none
 cdef int claim_one(
     Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule) except -1 nogil
 cdef inline int64_t idle_of(const PelRecord *record, int64_t now_ms) noexcept nogil:
-    """Milliseconds since the last delivery, or since 1970 when nobody owns it; negative when the clock went back."""
+    """Milliseconds since the last delivery, or since 1970 when it is unowned; negative when the clock went back."""
     return now_ms - delivered_ms(record)
 
 

@@ -7,7 +7,7 @@ xclaim), and the same as functions for Python, which return lists.
 How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from
 the first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted
 from the middle leaves no trace of its position. Then it is unknown (-1), until the group comes to an entry whose
-position can be told from an end of the stream:
+position can be derived from an end of the stream:
 
     entries_added = 9      . . 3 4 5 6 7 8 9     two were trimmed: first_id is 3, length 7
     position of an ID          3           9     the first is entries_added - length + 1, the last entries_added
@@ -42,7 +42,7 @@ cdef inline bint has_tombstone_ahead(Stream stream, StreamID id) noexcept nogil:
 
 
 cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil:
-    """The position of `id` counted from the first entry that the stream ever had; -1 when it cannot be told."""
+    """The position of `id` counted from the first entry that the stream ever had; -1 when unknown."""
     cdef int order
     if stream.entries_added == 0:
         return 0
@@ -94,7 +94,7 @@ cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil:
 
 
 def lag(Stream stream not None, Group group not None):
-    """How many entries of `stream` the group has not read yet; None when it cannot be told. O(1)."""
+    """How many entries of `stream` the group has not read yet; None when unknown. O(1)."""
     cdef int64_t entries
     return entries if lag_of(stream, group, &entries) else None
 

@@ -15,7 +15,7 @@ What looks like a mistake below and is Redis's behaviour (8.6, as seen on a runn
   - a pattern with more than a thousand stars, not counting one at its end, matches nothing.
 
 Every element but the star consumes one byte, so when a later star has been reached, what an earlier one took never
-needs to change: one place to come back to is enough, and there is no recursion. A match costs at most len(pattern) *
+needs to change: one position to return to is enough, and there is no recursion. A match costs at most len(pattern) *
 len(text) steps, whatever the pattern.
 """
 

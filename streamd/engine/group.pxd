@@ -41,7 +41,7 @@ cdef class Group:
     cdef list consumers_by_name(self)                           # not to be changed
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
     cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil
-        # Make it pending without an owner, behind what was given back before.
+        # Make it pending without an owner, after those returned before.
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
 
 

@@ -7,7 +7,7 @@
 
 A consumer is known to the Pel by a small number; `by_number` leads back from a pending record to its consumer.
 
-An entry that was given back by XNACK stays pending without a consumer, before all others, until somebody claims it.
+An entry that was returned by XNACK stays pending without a consumer, before all others, until it is claimed.
 
 What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number,
 and in neither otherwise; every pending record's owner is such a number, or NO_OWNER; the consumers' pending counts
@@ -33,7 +33,7 @@ __all__ = ["UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]
 
 UNOWNED_MARK = b"-1"
 """What a file says for readers that know of no pending entry without a consumer: such an entry is claimed by one who
-stands for nobody (Group.free_name), with this min-idle-time. To Redis it is as good as 0, and Redis never writes it."""
+is a placeholder (Group.free_name), with this min-idle-time. For Redis it equals 0, and Redis never writes it."""
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
@@ -142,7 +142,7 @@ cdef class Group:
         return pel_owner_size(&self.pel, consumer.number)
 
     cdef bytes free_name(self):
-        """A name that no consumer has: for a consumer who stands for nobody where entries have to have an owner."""
+        """A name that no consumer has: for a placeholder consumer where entries must have an owner."""
         cdef bytes name = b""
         while name in self.consumers:
             name += b"\0"
@@ -162,7 +162,7 @@ cdef class Group:
         return True
 
     def delete_consumer(self, bytes name not None):
-        """Remove a consumer and its pending entries; how many they were, or None when there is no such consumer."""
+        """Remove a consumer and its pending entries; return how many there were, or None without such a consumer."""
         cdef int64_t pending = self.drop_consumer(name)
         return None if pending < 0 else pending
 
@@ -221,7 +221,7 @@ cdef class Group:
         """The pending entries from ID `first` to `last`: a list of (id, consumer, delivery_ms, delivery_count) by ID.
 
         consumer  the name of a consumer, for its own only; KeyError when there is no such consumer
-        Entries that were given back have the consumer None and the time 0.
+        Entries that were returned have the consumer None and the time 0.
         """
         cdef PelCursor cursor
         cdef PelRecord *record
@@ -256,7 +256,7 @@ cdef class Group:
 
     @property
     def unowned_count(self):
-        """How many of the pending entries were given back and belong to no consumer."""
+        """How many of the pending entries were returned and belong to no consumer."""
         return self.pel.unowned
 
     def unowned(self):
@@ -272,7 +272,7 @@ cdef class Group:
         return found
 
     def disown(self, id, uint64_t delivery_count):
-        """Make an entry pending without a consumer, behind those disowned before, whoever had it."""
+        """Make an entry pending without a consumer, after those disowned before, whoever owned it."""
         self.give_back(as_id(id), delivery_count)
 
     def restore_pending(self, id, bytes consumer not None, *, int64_t delivery_ms, uint64_t delivery_count):
@@ -386,7 +386,7 @@ cdef class Group:
 @cython.final
 @cython.no_gc
 cdef class GroupRemains:
-    """The pending entries of a group that nobody can reach any more."""
+    """The pending entries of a group that is no longer reachable."""
 
     def __cinit__(self):
         pel_init(&self.pel)

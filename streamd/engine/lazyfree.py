@@ -1,6 +1,6 @@
 """Freeing what takes long to free, without anybody waiting for it.
 
-Two kinds of work, told apart by who must hold the interpreter's lock:
+Two kinds of work, depending on whether the interpreter's lock is needed:
 
 - The C memory of a large value (a stream of many nodes) is freed by a thread of our own, which needs the lock only to
   fetch the next piece. `release` decides by the value's own estimate, `free_effort`; small values are freed at once.
@@ -79,12 +79,12 @@ class LazyFree:
         self._done = 0  # objects that the thread has freed; written by the thread only
         self._done_at_reset = 0
         self._sliced = 0
-        self._untrimmed = 0  # objects released in slices whose memory has not been given back to the system
+        self._untrimmed = 0  # objects released in slices whose memory has not been returned to the system
 
     # --- For the databases ---------------------------------------------------------------------------------------
 
     def release(self, value: Detachable, objects: int = 1) -> None:
-        """Free a value that nobody can reach any more: at once when it is small, else on the thread.
+        """Free an unreachable value: immediately when it is small, otherwise on the thread.
 
         objects  how many it counts for
         """

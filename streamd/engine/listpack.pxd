@@ -45,7 +45,7 @@ cdef const char *lp_validate(const uint8_t *lp, size_t size, size_t *offset) noe
 cdef int lp_convert(
     const uint8_t *lp, size_t size, bint narrow, uint8_t **converted, size_t *converted_size) noexcept nogil
     # Back-lengths as Redis 8.8 writes them (narrow), or as older releases do. 1: a malloc'ed copy; 0: there was nothing
-    # to change, or the bytes are no listpack; -1: no memory.
+    # to change, or the bytes are not a listpack; -1: no memory.
 
 # --- Reading ------------------------------------------------------------------------------------------------------
 

@@ -297,7 +297,7 @@ def encode(list values not None):
 
 
 def decode(bytes listpack not None):
-    """The elements of a listpack as bytes, integers in decimal; raises ValueError when the bytes are no listpack."""
+    """The elements of a listpack as bytes, integers in decimal; raises ValueError when the bytes are not a listpack."""
     cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
     cdef const uint8_t *p = lp + LP_HEADER
     cdef size_t offset = 0
@@ -355,7 +355,7 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
 def convert(bytes listpack not None, *, bint narrow):
     """The listpack with back-lengths as Redis 8.8 writes them (narrow), or as older releases do. O(bytes).
 
-    What need not change, or is no listpack, is returned as it is.
+    What need not change, or is not a listpack, is returned unchanged.
     """
     cdef size_t size
     cdef uint8_t *converted

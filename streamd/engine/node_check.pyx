@@ -20,7 +20,7 @@ from streamd.engine.node cimport FLAG_DELETED, FLAG_SAME_NAMES, MASTER_ELEMENTS
 __all__ = ["validate_node"]
 
 
-# --- Elements: the one after, or NULL when the element is no good -----------------------------------------------------
+# --- Elements: the next one, or NULL when the element is invalid -----------------------------------------------------
 
 
 cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) noexcept nogil:

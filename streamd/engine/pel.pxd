@@ -33,7 +33,7 @@ cdef inline uint64_t zone_place(const PelRecord *record) noexcept nogil:
 
 
 cdef inline int64_t delivered_ms(const PelRecord *record) noexcept nogil:
-    """Unix time of the last delivery as clients see it; 0 when nobody owns the record."""
+    """Unix time of the last delivery as clients see it; 0 when the record is unowned."""
     return record.delivery_ms if record.delivery_ms > 0 else 0
 
 

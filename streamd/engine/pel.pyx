@@ -11,14 +11,14 @@ consumer, by delivery time in the group.
     pel_probe.pyx   the same for tests and the shell
 
 Turns. Records of one delivery time are ordered as they got it, which is the order in which Redis hands them out. So
-every setting of a time takes a number, the turn, from a counter of 32 bits. When that begins anew, records whose turns
+every setting of a time takes a number, the turn, from a counter of 32 bits. When that wraps around, records whose turns
 are from before and after may be in the wrong order, and two may have the same; the ID still tells them apart, so no two
 records are ever equal.
 
-The NACK zone. A record may have no owner: its entry was given back and waits for anybody. Such records come before all
-others in the order by time, in the order in which they came. Their delivery times are not needed, so that field has the
-place in the zone instead, which is negative; those of owned records are not. The zone is an interval of the order by
-time and needs no index of its own.
+The NACK zone. A record may have no owner: its entry was returned and waits for any consumer. Such records come before
+all others in the order by time, in the order in which they came. Their delivery times are not needed, so that field has
+the place in the zone instead, which is negative; those of owned records are not. The zone is an interval of the order
+by time and needs no index of its own.
 
 Failure. An insertion without memory changes nothing; removals need none.
 
@@ -230,7 +230,7 @@ cdef inline bint move_in_time(Pel *pel, PelRecord *record, int64_t delivery_ms, 
     cdef bint added
     new.delivery_ms = delivery_ms
     new.turn = turn
-    # The old chunk is left as it is, maybe empty, until the new place is found: so there is room to go back to. By then
+    # The old chunk is left unchanged, maybe empty, until the new place is found: so there is room to return to. By then
     # it may have moved, but it is still the one where the old place belongs.
     index_take(&pel.by_time, &old, record.handle)
     added = index_add(&pel.slab, &pel.by_time, &new, record.handle)

@@ -10,7 +10,7 @@ A chunk's key is a lower bound: not above its first record, and above the last r
 where a record is, or belongs, is the floor of the record's key. Keys are (ms, seq) of the ID in the two orders by ID,
 and (delivery time, turn, ms, seq) in the order by time.
 
-Growing and shrinking. Insertion at the end, the common case, fills the last chunk and then begins a new one, so chunks
+Growing and shrinking. Insertion at the end, the common case, fills the last chunk and then starts a new one, so chunks
 are full. In the middle a full chunk is split. A chunk down to a quarter of its capacity is joined with a neighbour if
 the two leave room to spare, else it shrinks to half. Capacities are 2^n - 2: with its head a chunk then fills the
 sizes that malloc hands out. Nothing here is O(n), whatever the order of IDs, times and removals.
@@ -272,7 +272,7 @@ cdef inline void tidy_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept 
     beside = <Chunk *>rax_lower(&index.chunks, chunk.key)
     if beside is not NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, beside, chunk):
         return
-    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)      # without memory it stays as it is, which is no harm
+    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)      # without memory it stays unchanged, which is harmless
 
 
 # --- Indexes --------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ cdef inline void release_chunk(void *chunk) noexcept nogil:
 
 
 cdef inline void index_clear(PelIndex *index) noexcept nogil:
-    """Free the chunks without Slab.memory being told."""
+    """Free the chunks without updating Slab.memory."""
     rax_drain(&index.chunks, release_chunk)
     index.count = 0
     index.version += 1

@@ -68,7 +68,7 @@ cdef class PelProbe:
         return pel_add_owner(&self.pel)
 
     def drop_owner(self, uint32_t owner):
-        """Remove a consumer and its records. Walks that have begun cannot go on."""
+        """Remove a consumer and its records. Walks that have started cannot continue."""
         self.ended += 1
         pel_drop_owner(&self.pel, self.in_use(owner))
 
@@ -146,7 +146,7 @@ cdef class PelProbe:
         return walk
 
     def clear(self):
-        """Remove all records and consumers. Walks that have begun cannot go on."""
+        """Remove all records and consumers. Walks that have started cannot continue."""
         self.ended += 1
         with nogil:
             pel_clear(&self.pel)

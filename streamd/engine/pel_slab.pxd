@@ -7,7 +7,7 @@ Records lie in blocks that never move, so that a record keeps its address for li
     block     0       1        2         3         4          5           6           7
     handles   0..7    8..15    16..31    32..63    64..127    128..255    256..511    512..767   ... 256 each
 
-Free places of a block are chained; blocks with room are chained; a block without records is given back.
+Free places of a block are chained; blocks with room are chained; a block without records is freed.
 
 For pel.pyx and pel_index.pxd. Everything is inline: a PEL is one unit of compiled code, whatever file a step stands in.
 """
@@ -23,7 +23,7 @@ cdef packed struct PelRecord:
     # to them, while reading and assigning them is fine.
     StreamID id
     # delivery_ms: Unix time of the last delivery, 0 or more; change it with pel_set_time only. It is negative when
-    # nobody owns the record: then it is its place in the NACK zone, see zone_time.
+    # the record is unowned: then it is its place in the NACK zone, see zone_time.
     # owner: change it with pel_assign, pel_disown and pel_adopt only.
     int64_t delivery_ms
     uint64_t delivery_count
@@ -46,9 +46,9 @@ cdef enum:
 cdef struct Slab:
     void **blocks              # in which the records lie; owned
     void *open_block           # chain of the blocks with room
-    uint32_t block_count       # entries of `blocks` in use, the given back among them
+    uint32_t block_count       # entries of `blocks` in use, including freed ones
     uint32_t block_capacity    # entries malloc'ed for `blocks`
-    uint32_t free_index        # chain of the given back entries of `blocks`; NO_HANDLE when there is none
+    uint32_t free_index        # chain of the freed entries of `blocks`; NO_HANDLE when there is none
     size_t memory              # bytes malloc'ed for blocks; what finds the records counts its own here too
 
 
@@ -101,7 +101,7 @@ cdef inline PelRecord *record_of(const Slab *slab, uint32_t handle) noexcept nog
     return block_record(<Block *>slab.blocks[index], handle - block_base(index))
 
 
-# An entry of Slab.blocks whose block has been given back is odd: the index of the next such entry, doubled, plus 1.
+# An entry of Slab.blocks whose block has been freed is odd: the index of the next such entry, doubled, plus 1.
 
 
 cdef inline bint is_given_back(const void *entry) noexcept nogil:

@@ -293,7 +293,7 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
         slot[0] = child_above(node, -1)
         free_node(tree, node)
     elif node.count == node_low_water(node.kind):
-        change_kind(tree, slot, node.kind - 1)      # without memory it stays large, which is no harm
+        change_kind(tree, slot, node.kind - 1)      # without memory it stays large, which is harmless
 
 
 # --- Redis's count of nodes -----------------------------------------------------------------------------------------

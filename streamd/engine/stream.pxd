@@ -28,7 +28,7 @@ cdef struct TrimRule:
     bint approximate       # whole nodes only
     uint64_t max_length    # entries
     StreamID min_id
-    uint64_t limit         # entries at most to be removed, roughly: no node is begun that would exceed it; 0: all
+    uint64_t limit         # approximate maximum of entries to remove: no node is started that would exceed it; 0: all
 
 
 @cython.final

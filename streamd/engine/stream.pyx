@@ -14,7 +14,7 @@ node's master ID or above last_id; no node is without entries; live and deleted 
 to `length`; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
 node_bytes is what the nodes take; before `skipped` the first node has only tombstones.
 
-The engine's rule is that whoever calls has checked the arguments: an ID to be appended is above last_id. The methods
+The engine's rule is that callers have checked the arguments: an ID to be appended is above last_id. The methods
 that Python sees check. Who calls this: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
 """
 
@@ -355,7 +355,7 @@ cdef class Stream:
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil:
         """Whether an entry whose fields and values have so many bytes needs another node than `node`.
 
-        The bytes are compared before encoding, with the listpack as it is: an entry is never split, and it can make a
+        The bytes are compared before encoding, with the current listpack: an entry is never split, and it can make a
         node larger than the limit. Tombstones count as entries.
         """
         cdef uint64_t limit = self.node_max_bytes
@@ -503,7 +503,7 @@ cdef class Stream:
         return 0
 
     cdef int remove(self, StreamID id) except -1:
-        """Delete one entry; 0 when there is none of this ID. O(node), and no group is told."""
+        """Delete one entry; 0 when there is none of this ID. O(node), and groups are not notified."""
         cdef StreamCursor cursor
         cdef const uint8_t *at
         cdef ptrdiff_t offset
@@ -742,7 +742,7 @@ cdef class Stream:
         max_length   leave so many entries
         min_id       or: remove those with a smaller ID
         approximate  remove only whole nodes, as long as there is one that may go whole (with "keepref")
-        limit        begin no node that would make it more than so many entries; 0: any number
+        limit        start no node that would exceed this number of entries; 0: any number
         policy       "keepref", "delref" or "acked"
         """
         cdef TrimRule rule
@@ -799,7 +799,7 @@ cdef class Stream:
         return 0
 
     cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil:
-        """Put a malloc'ed listpack at its place as it is; NULL, and it stays the caller's: no memory."""
+        """Put a malloc'ed listpack at its place unchanged; NULL, and the caller keeps it, without memory."""
         cdef StreamNode *node = <StreamNode *>malloc(sizeof(StreamNode))
         if node is NULL:
             return NULL

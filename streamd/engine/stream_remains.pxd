@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Memory of streams that nobody can reach any more. See stream_remains.pyx."""
+"""Memory of streams that are no longer reachable. See stream_remains.pyx."""
 
 cimport cython
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What is left of a stream, or of its head, when nobody can reach it any more: memory that takes long to free.
+"""What is left of a stream, or of its head, when it is no longer reachable: memory that takes long to free.
 
 `LazyFree` has it freed on a thread of its own, without the interpreter's lock, and otherwise it goes with the object.
 """
@@ -60,7 +60,7 @@ cdef class TrimmedNodes:
 @cython.final
 @cython.no_gc
 cdef class StreamRemains:
-    """The memory of a stream that nobody can reach any more."""
+    """The memory of a stream that is no longer reachable."""
 
     def __cinit__(self):
         rax_init(&self.nodes, 16)

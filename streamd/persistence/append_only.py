@@ -25,7 +25,7 @@ log = logging.getLogger("streamd")
 class AppendOnly:
     """
     aof       the file
-    last_cow  memory that the child of the last rewrite had of its own
+    last_cow  copy-on-write memory of the child of the last rewrite
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class AppendOnly:
     # --- Writing -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to write, after what there is has been loaded. Raises OSError, StreamdError."""
+        """Start writing, after existing files have been loaded. Raises OSError, StreamdError."""
         self._offset_at_start = self.aof.loaded_offset or 0
         self.aof.open(self._writer.write_base)
         self._changed()

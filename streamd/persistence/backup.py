@@ -7,7 +7,7 @@
 
 A backup is an append-only file of its own in `backupdirname`: a base, an incremental file and a manifest, which the server
 loads, as Redis does, with `appenddirname` or `preload-file`. It needs no append-only file beside it. While it is made,
-effects go to its buffer as well; SEAL syncs it and notes in the manifest where it ends, and that is what tells a sealed one
+effects go to its buffer as well; SEAL syncs it and notes in the manifest where it ends, which distinguishes a sealed one
 from the remains of a server that was killed. A failed one leaves no files.
 
 Where the documents of Redis 8.10 say nothing, the reading is here: START asks for an empty directory, so that remains are only

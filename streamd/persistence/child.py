@@ -1,14 +1,14 @@
 """A forked child: a copy of this process at one moment, which writes it to a file while the server goes on.
 
-`Children` starts one child at a time and tells how it ended. Memory is shared with the child until one of the two changes
+`Children` starts one child at a time and reports how it ended. Memory is shared with the child until one of the two changes
 it, so a copy costs the page tables now, and a page later for every page that changes meanwhile.
 
 The child has the data and one pipe; everything else that it inherited is closed at once, so that a connection which the
 server closes is closed. It reports on the pipe, a line at a time:
 
     keys N            keys written so far
-    cow N             bytes that it has of its own by now
-    done N            the job is done; bytes that it has of its own at the end
+    cow N             bytes that it has copied so far
+    done N            the job is done; bytes that it has copied in all
     failed TEXT       the job failed
     log LEVEL TEXT    a line for the log
 
@@ -76,7 +76,7 @@ class Child:
     started      monotonic seconds
     keys_total   keys that there were at the fork
     keys_done    keys that it has written, as far as it has said
-    cow_bytes    memory that it has of its own, as far as it has said; `cow_peak`: the most so far
+    cow_bytes    memory that it has copied, as last reported; `cow_peak`: the maximum so far
     error        why it failed; empty as long as it has not
     signal       what it was ended by; 0 when it was not
     """
@@ -235,7 +235,7 @@ class Children:
 
 
 def own_memory() -> int:
-    """Bytes of memory that this process shares with nobody; 0 where the system does not say."""
+    """Bytes of memory that only this process has; 0 where the system does not report it."""
     try:
         with open("/proc/self/smaps_rollup", "rb") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Private_Dirty:"))

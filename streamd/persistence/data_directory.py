@@ -56,7 +56,7 @@ class DataDirectory:
         self._locks.hold({*self._written(), *more})
 
     def settle(self) -> None:
-        """Unlock the directories that are no longer written to."""
+        """Unlock the directories that are no longer used."""
         self._locks.keep(self._written())
 
     def release(self) -> None:

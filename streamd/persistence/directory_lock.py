@@ -61,7 +61,7 @@ class DirectoryLocks:
 
 
 def _real_paths(directories: Iterable[str]) -> set[str]:
-    """Their real paths, but for a working directory that has been removed: nobody can write there."""
+    """Their real paths, but for a working directory that has been removed: no server can write there."""
     found = set()
     for path in directories:
         with suppress(FileNotFoundError):

@@ -1,13 +1,13 @@
-"""Persistence: when the data is written to files and read from them, and what clients are told meanwhile.
+"""Persistence: when the data is written to files and read from them, and what clients see meanwhile.
 
-    at the start    what there is is read in steps; commands that need the data are answered with LOADING    loading
+    at the start    existing files are read in steps; commands that need the data are answered with LOADING    loading
     snapshots       SAVE, BGSAVE, the save points, the end                                                   saving
     append-only     effects of commands -> AofBuffer -> file, before any reply leaves; the rewrite           append_only
     backups         a copy as of one moment                                                                  backup
     refusals        writes, while the last snapshot or the append-only file could not be written             this module
 
 Below them: data_directory (where files are, and locks), writing (the data set to a file), child (a forked process). One child
-at a time; what cannot begin now is remembered and begun by `cron`. Behaviour: Redis 8.6.
+at a time; what cannot start now is remembered and started by `cron`. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Persistence(Capability):
         return 0
 
     def cron(self, now_ms: int) -> None:
-        """Called `hz` times a second: begin what is due."""
+        """Called `hz` times a second: start what is due."""
         if self.loader.loading is not None:
             return
         self.backup.cron()

@@ -138,7 +138,7 @@ class Loader:
         self.keys_expired = 0
 
     async def load(self) -> None:
-        """Read what there is, and begin to write the append-only file. Raises LoadError.
+        """Read existing files, and start writing the append-only file. Raises LoadError.
 
         Returns early, with nothing written, when `abandon` is called meanwhile. Clients are answered with LOADING
         until it is done; after a failure too, as long as they can still be.
@@ -207,7 +207,7 @@ class Loader:
         self._log.open()
 
     async def _preload(self, what: str) -> None:
-        """Load what `preload-file` names, instead of the server's own files, and as it is: nothing is cut off."""
+        """Load what `preload-file` names, instead of the server's own files, and unchanged: nothing is cut off."""
         kind, _, name = what.partition(":")
         path = self._directory.path(name)
         if kind == "rdb":
@@ -283,7 +283,7 @@ class Loader:
         log.info("DB reloaded by DEBUG RELOAD")
 
     def reload_append_only(self) -> None:
-        """DEBUG LOADAOF: write what there is to write, and run all of the append-only file again. Raises CommandError."""
+        """DEBUG LOADAOF: write what is buffered, and run all of the append-only file again. Raises CommandError."""
         self._log.flush()
         self._empty()
         try:
@@ -317,7 +317,7 @@ class Loader:
         log.info("Done loading RDB, keys loaded: %d, keys expired: %d.", reader.keys_loaded, reader.keys_expired)
 
     def _load_base(self, path: str, file: FileIO) -> Generator[int, None, int]:
-        """Load a snapshot that an append-only file begins with; returns where it ends."""
+        """Load the snapshot at the start of an append-only file; return where it ends."""
         size = os.fstat(file.fileno()).st_size
         options = self.load_options(drop_expired=False)
         reader = RdbReader(file, self._host.databases, options=options, name=path, size=size)

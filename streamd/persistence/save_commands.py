@@ -16,7 +16,7 @@ __all__: list[str] = []
 @command(
     "SAVE", arity=1, group="server", flags="admin noscript no_async_loading no_multi", since="1.0.0",
     complexity="O(N) with N being the number of keys",
-    summary="Writes a snapshot of all databases to a file, while everybody waits.",
+    summary="Writes a snapshot of all databases to a file, while all clients wait.",
 )  # fmt: skip
 def save(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Persistence).saving.save()

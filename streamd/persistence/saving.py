@@ -37,7 +37,7 @@ class Saving:
     """
     last_save     Unix time of the last good snapshot, or of the start
     is_last_ok    whether the last attempt was good; `failures`: in the background, in a row
-    is_scheduled  one shall begin as soon as no other child runs
+    is_scheduled  start one as soon as no other child runs
     count         begun
     last_seconds  how long the last one in the background took, -1: there was none; `last_cow`: its own memory
     """
@@ -89,7 +89,7 @@ class Saving:
         return max(0, self._context.dirty - self._dirty_saved)
 
     def note_loaded(self) -> None:
-        """What has been loaded is no change."""
+        """Loaded data does not count as changes."""
         self._dirty_saved = self._context.dirty
 
     def find_refusal(self) -> str:
@@ -106,7 +106,7 @@ class Saving:
     # --- On request --------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """SAVE: write a snapshot while everybody waits. Raises CommandError."""
+        """SAVE: write a snapshot while all clients wait. Raises CommandError."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
             raise CommandError("ERR Background save already in progress")
@@ -115,7 +115,7 @@ class Saving:
             raise CommandError("ERR")
 
     def data_dropped(self) -> None:
-        """FLUSHALL: end a child that writes a snapshot, and with save points replace the snapshot, while everybody waits."""
+        """FLUSHALL: end a child that writes a snapshot, and with save points replace the snapshot, while all clients wait."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
             self._children.kill()

@@ -46,7 +46,7 @@ cdef struct FreeList:
     size_t size         # bytes of each
     size_t most         # how many are kept
     size_t count
-    size_t unused       # the least that `count` has been since idle blocks were given back
+    size_t unused       # the minimum of `count` since idle blocks were freed
 
 # Of all writers; guarded by the GIL. Their addresses are written out: Cython would copy an array into the pointer.
 cdef char *small_places[MAX_SMALL_BLOCKS]
@@ -263,7 +263,7 @@ cdef class ReplyWriter:
         return True
 
     cdef char *spare(self, size_t n) except NULL:
-        """Room for n bytes that nobody will see."""
+        """Room for n bytes that will be discarded."""
         self.length = 0
         if self.block is NULL or self.capacity < n:
             self.release()
@@ -344,7 +344,7 @@ cdef class ReplyWriter:
     # Bytes and headers, for compiled callers
 
     cdef int raw_c(self, const char *p, size_t n) except -1:
-        """Append n bytes as they are."""
+        """Append n bytes unchanged."""
         if n == 0 or passes_limit(self, n) and self.pass_limit():
             return 0
         cdef char *to = room(self, n)
@@ -423,7 +423,7 @@ cdef class ReplyWriter:
         return opened
 
     cpdef int close_array(self, size_t opened, int64_t n) except -1:
-        """Say that the array begun at `opened` has n elements, which have been written."""
+        """Set the length of the array started at `opened` to n; its elements have been written."""
         if self.is_cut:
             return 0
         cdef char header[SMALL_REPLY]

@@ -25,7 +25,7 @@ cdef class RequestParser:
     cdef Py_ssize_t capacity                # bytes malloc'ed for `buffer`
 
     # The request that is being read.
-    cdef list args                          # its arguments, the first `filled` are there; None: no request begun
+    cdef list args                          # its arguments, the first `filled` are there; None: no request started
     cdef Py_ssize_t filled
     cdef Py_ssize_t missing                 # arguments still to come
     cdef Py_ssize_t args_size               # bytes of the arguments that are there

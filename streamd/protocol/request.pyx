@@ -329,7 +329,7 @@ cdef class RequestParser:
                     self.keep()
                     return None
             if self.partial is NULL and self.size - self.pos - 2 >= self.bulk_len:
-                # The two bytes after an argument are a line end, but nobody looks.
+                # The two bytes after an argument are a line end, but are not checked.
                 if self.authenticated:
                     self.add(new_argument(self.input + self.pos, self.bulk_len))
                 else:
@@ -448,7 +448,7 @@ cdef class RequestParser:
         return end
 
     cdef int read_count(self) except -1:
-        """Read `*<n>` and begin a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
+        """Read `*<n>` and start a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
         cdef const char *line = self.input + self.pos
         cdef int64_t count = 0
         cdef Py_ssize_t length

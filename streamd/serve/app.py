@@ -115,7 +115,7 @@ class Server(Host):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it has been told to stop, and does; also before it was ready."""
+        """Whether it has been asked to stop; also before it was ready."""
         return self._stopped.is_set()
 
     @property

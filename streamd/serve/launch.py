@@ -29,7 +29,7 @@ log = logging.getLogger("streamd")
 
 
 def run(config: Config) -> int:
-    """Serve until told to stop; returns the exit code of the process. Logging is set up already."""
+    """Serve until asked to stop; returns the exit code of the process. Logging is set up already."""
     warn_about_system()
     log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
     log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())

@@ -72,7 +72,7 @@ class Listeners(Capability):
             yield f"listener2:name=tls,{addresses}port={self.tls_port}"
 
     async def open(self, *, any_port: bool) -> None:
-        """Listen; raises ListenError when an address is not to be had, TlsError when a certificate is no good."""
+        """Listen; raises ListenError when an address is not available, TlsError when a certificate is invalid."""
         config = self._config
         self._tcp.any_port = any_port
         if config.tls_port:

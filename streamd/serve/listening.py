@@ -1,7 +1,7 @@
 """Listening: the sockets of a port on every address of the setting `bind`, opened, closed and opened elsewhere.
 
 A server has two ports: one for plain connections, one for TLS. A `PortListener` keeps one of them as the settings want it.
-Sockets listen from the moment they are bound; the event loop begins to accept a moment later, and until then connections
+Sockets listen from the moment they are bound; the event loop starts to accept a moment later, and until then connections
 wait in the kernel.
 
 What must hold: `_open` has exactly the sockets that are open, by their address and port.
@@ -112,7 +112,7 @@ class PortListener:
         self._open.clear()
 
     def follow_settings(self) -> None:
-        """CONFIG SET of the port or of bind: close what is no longer asked for, open what is new; raises ConfigError.
+        """CONFIG SET of the port or of bind: close addresses that are no longer configured, open new ones; raises ConfigError.
 
         Closed first, because an address and all addresses cannot be listened on together.
         """

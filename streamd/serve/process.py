@@ -34,7 +34,7 @@ OOM_SCORE_FILE = "/proc/self/oom_score_adj"
 SERVER, CHILD = 0, 2
 """Places in `oom-score-adj-values`; a replica's is between them."""
 CLIENTS_SHOWN = 100
-"""Clients in a report: those heard of last, with their last commands."""
+"""Clients in a report: those active last, with their last commands."""
 ARGUMENTS_SHOWN, BYTES_SHOWN = 32, 128
 """Of the command that ran."""
 

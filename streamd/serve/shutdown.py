@@ -23,7 +23,7 @@ SIGNAL_GRACE_S = 0.01
 class Shutdown(Capability):
     """The end of a server.
 
-    is_done   whether it has been told to stop, and does
+    is_done   whether it has been asked to stop
     exit_code of the process
     """
 
@@ -94,7 +94,7 @@ class Shutdown(Capability):
         return True
 
     def abort(self) -> None:
-        """Stop at once, with nothing sent to anybody: what clients would be told is not true."""
+        """Stop immediately, without sending anything: replies would not be true."""
         for client in list(self._host.clients.values()):
             client.close()
         self.exit_code = 1

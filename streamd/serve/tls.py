@@ -159,7 +159,7 @@ class OpenSSL:
 
     @property
     def _pointer(self) -> ctypes.c_void_p:
-        """The SSL_CTX: the first field of the object, behind what every object begins with."""
+        """The SSL_CTX: the first field of the object, after the header of every object."""
         return ctypes.c_void_p.from_address(id(self._context) + object.__basicsize__)
 
     def set_ciphersuites(self, text: str) -> bool:

@@ -180,7 +180,7 @@ cdef int propagate_pending(
     """Propagate that an entry is pending: for whom, since when, delivered how often.
 
     last_id  the last-delivered ID that the receiver's group has at least
-    A receiver that does not have the entry any more forgets that it was pending: so it is told of entries that stopped
+    A receiver that no longer has the entry forgets that it was pending: so it is notified of entries that stopped
     being pending because they are gone.
     """
     ctx.effects.append([
@@ -200,7 +200,7 @@ cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consum
 cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1:
     """Propagate that an entry is pending without an owner, to readers that may not have XNACK.
 
-    To Redis 8.6 a consumer has it who stands for nobody; the mark says to streamd that there is none. Delivery times
+    To Redis 8.6 a placeholder consumer owns it; the mark tells streamd that there is none. Delivery times
     that ascend from 1970 on keep the order in which such entries are handed out again.
     """
     ctx.effects.append([

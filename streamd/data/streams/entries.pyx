@@ -101,7 +101,7 @@ cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *o
             out.pid_at = i + 1
             i += 1
         else:
-            # What is no option is the ID.
+            # The first word that is not an option is the ID.
             parse_new_id(word, out)
             out.id_at = i
             if out.pid_at and not is_replaying:

@@ -91,7 +91,7 @@ cdef int64_t write_entries(ReplyWriter reply, StreamCursor *cursor, int64_t limi
         write_entry(reply, cursor)
         n += 1
         if reply.is_cut:
-            break                   # nobody will get the rest
+            break                   # the rest will not be sent
     reply.close_array(opened, n)
     return n
 

@@ -97,7 +97,7 @@ cdef class ReadOptions:
 
 
 cdef enum Word:
-    NO_WORD                     # what is no option, or lacks the arguments that it takes
+    NO_WORD                     # not an option, or one without its arguments
     STREAMS_WORD
     COUNT_WORD
     GROUP_WORD
@@ -384,7 +384,7 @@ def xread(Context ctx not None, list args not None):
 
 
 cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
-    """Redis looks for each key twice, counts both as hits or misses, and tells of both misses."""
+    """Redis looks for each key twice, counts both as hits or misses, and reports both misses."""
     if stream is None:
         ctx.db.misses += 1
         ctx.db.event(EVENT_KEY_MISS, b"keymiss", name)
@@ -658,7 +658,7 @@ cdef int64_t reply_claimed(
 ) except -1:
     """Claim for the consumer what is idle for long enough, and write it; returns how many.
 
-    First come the entries that nobody owns, in the order in which they were given back, then the oldest delivery.
+    First come unowned entries, in the order in which they were returned, then the oldest delivery.
     """
     cdef ReplyWriter reply = ctx.reply
     cdef PelCursor walk

@@ -21,7 +21,7 @@ from streamd.errors import CommandError, OptionSyntaxError
 __all__ = []
 
 cdef enum:
-    MAX_PARTS = 1_000      # which take 1.5 ms, in which nobody else is served; a hundred take no longer than one
+    MAX_PARTS = 1_000      # which take 1.5 ms, while other clients wait; a hundred take no longer than one
 
 
 @command(

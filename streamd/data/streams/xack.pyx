@@ -147,7 +147,7 @@ cdef int parse_nack(list args, NackOptions *out) except -1:
 
 
 cdef inline uint64_t count_after(const NackOptions *options, uint64_t delivery_count) noexcept nogil:
-    """The delivery count of an entry that is given back."""
+    """The delivery count of an entry that is returned."""
     if options.delivery_count >= 0:
         return <uint64_t>options.delivery_count
     if options.mode == FATAL:

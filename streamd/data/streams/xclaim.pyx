@@ -234,7 +234,7 @@ def xautoclaim(Context ctx not None, list args not None):
     cdef Stream stream
     cdef Group group
     cdef Consumer consumer
-    # Looked up before the options are read, so that a miss is told of whatever is wrong with them; the type is not.
+    # Looked up before the options are read, so that a miss is reported even if they are wrong; the type is not.
     cdef object value = ctx.db.find(<bytes>args[1])
     claim_rule(ctx, <bytes>args[4], "XAUTOCLAIM", &rule)
     parse_bound(<bytes>args[5], &start, False)

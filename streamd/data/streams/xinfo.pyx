@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XINFO: what there is to know about a stream, its groups and their consumers. Behaviour: Redis 8.6.
+"""XINFO: the state of a stream, its groups and their consumers. Behaviour: Redis 8.6.
 
 Every object is a map in RESP3, and a flat array of names and values in RESP2; clients go by the names and their order.
 """
@@ -43,7 +43,7 @@ cdef int number(ReplyWriter reply, bytes name, int64_t value) except -1:
 
 
 cdef int reply_progress(ReplyWriter reply, Stream stream, Group group) except -1:
-    """The fields `entries-read` and `lag`, null where it cannot be told."""
+    """The fields `entries-read` and `lag`, null where unknown."""
     cdef int64_t lag
     reply.bulk(b"entries-read")
     if group.entries_read < 0:
@@ -102,7 +102,7 @@ def xinfo_stream(Context ctx not None, list args not None):
 
 
 cdef int reply_head(ReplyWriter reply, Stream stream) except -1:
-    """The thirteen fields that both forms begin with."""
+    """The thirteen fields at the start of both forms."""
     cdef object tracked = stream.idempotency
     number(reply, b"length", <int64_t>stream.length)
     number(reply, b"radix-tree-keys", <int64_t>stream.nodes.count)

@@ -30,7 +30,7 @@ def xlen(Context ctx not None, list args not None):
 @command(
     "XRANGE", arity=-4, group="stream", flags="readonly", keys=KeysAt(1), since="5.0.0",
     summary="Returns the entries of a stream between two IDs, oldest first.",
-    complexity="O(N) with N the entries that are returned; where the range begins costs next to nothing.",
+    complexity="O(N) with N the entries that are returned; finding the start of the range costs very little.",
     history=(("6.2.0", "A range may leave out its ends, with `(`."),),
     args=(key(), string("start"), string("end"), optional(integer("count", "COUNT"))),
 )
@@ -41,7 +41,7 @@ def xrange_(Context ctx not None, list args not None):
 @command(
     "XREVRANGE", arity=-4, group="stream", flags="readonly", keys=KeysAt(1), since="5.0.0",
     summary="Returns the entries of a stream between two IDs, newest first.",
-    complexity="O(N) with N the entries that are returned; where the range begins costs next to nothing.",
+    complexity="O(N) with N the entries that are returned; finding the start of the range costs very little.",
     history=(("6.2.0", "A range may leave out its ends, with `(`."),),
     args=(key(), string("end"), string("start"), optional(integer("count", "COUNT"))),
 )

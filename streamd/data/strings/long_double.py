@@ -22,7 +22,7 @@ GREATEST = Fraction((2**MANTISSA_BITS - 1) * 2 ** (GREATEST_EXPONENT - MANTISSA_
 """The greatest number that is not infinite."""
 
 MAX_TEXT = 5 * 1024
-"""Texts this long, in bytes, are no numbers for Redis."""
+"""Redis does not accept texts of this length, in bytes, as numbers."""
 
 FARTHEST = {10: 11_000, 16: 40_000}
 """The exponent that a decimal, or hexadecimal, text may write."""

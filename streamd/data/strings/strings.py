@@ -1,4 +1,4 @@
-"""Strings: SET, GET and their kin. A string is a Python `bytes` object in the database.
+"""Strings: SET, GET and related commands. A string is a Python `bytes` object in the database.
 
 streamd is not a store of strings; these commands are here because every client library, tool and test of Redis uses some of
 them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.

@@ -16,11 +16,11 @@ class AofOptions:
 
     directory            `dir`
     dirname              `appenddirname`
-    filename             `appendfilename`: what the names of all files begin with
+    filename             `appendfilename`: prefix of the names of all files
     appendfsync          when to sync
     no_fsync_on_rewrite  not while a child writes
     use_rdb_preamble     bases are snapshots, else commands
-    keep_history         leave files behind that are no longer needed (aof-disable-auto-gc)
+    keep_history         keep files that are no longer needed (aof-disable-auto-gc)
     rewrite_percentage   rewrite when the files have grown by so much since the last time; 0: never
     rewrite_min_size     ... and have this many bytes
     """

@@ -1,6 +1,6 @@
 """Look through the files of an append-only file without loading them.
 
-Stricter than a server: every line end and every number must be as they are written, and MULTI and EXEC must come in pairs.
+Stricter than a server: every line end and every number must be canonical, and MULTI and EXEC must come in pairs.
 So a file that a server starts with may still be not in order, as with Redis's own checker.
 """
 
@@ -55,7 +55,7 @@ class Checked:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a file is a manifest: its first line that is no comment begins with `file`. Raises OSError."""
+    """Whether a file is a manifest: its first line that is not a comment starts with `file`. Raises OSError."""
     with open(path, "rb") as file:
         for line in file.read(65536).split(b"\n"):
             if not line.startswith(b"#"):

@@ -7,7 +7,7 @@
     XGROUP CREATE s g 1-1 ENTRIESREAD 1                                   each group
     XCLAIM s g c 0 1-1 TIME 1700000000000 RETRYCOUNT 1 JUSTID FORCE       each pending entry of each consumer
     #STREAMD:0 consumer 1700000000000 1700000000000                       the consumer's seen and active time
-    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 3 FORCE                       pending entries that nobody owns; or each, for
+    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 3 FORCE                       unowned pending entries; or each, for
     XCLAIM s g "" -1 1-2 TIME 0 RETRYCOUNT 3 JUSTID FORCE                 readers before 8.8: see UNOWNED_MARK
     XGROUP CREATECONSUMER s g d                                           a consumer without any
     XCFGSET s IDMP-DURATION 60 IDMP-MAXSIZE 100                           unless it is what all streams have
@@ -22,7 +22,7 @@ things are kept here that Redis loses in this form:
 - What no command can say stands in annotations, which Redis skips: `#STREAMD:` and the number of the database, about
   the consumer or the stream of the command before. load.restore_state reads them.
 
-Not kept, as in Redis: tombstones and the borders of nodes; they are laid out anew.
+Not kept, as in Redis: tombstones and the borders of nodes; they are laid out again.
 """
 
 cimport cython
@@ -360,7 +360,7 @@ cdef class CommandWriter:
         return self.word(b"FORCE")
 
     cdef int put_unowned(self, bytes key, Group group) except -1:
-        """XNACK of what nobody owns: of neighbours in its order with the same delivery count together."""
+        """XNACK of unowned entries: neighbours in their order with the same delivery count together."""
         cdef PelCursor cursor, ahead
         cdef PelRecord *record
         cdef PelRecord *other
@@ -399,7 +399,7 @@ cdef class CommandWriter:
 
     cdef int put_idempotency(self, bytes key, Stream stream) except -1:
         is_default = (stream.idmp_duration, stream.idmp_maxsize) == (DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE)
-        # Also when it is what new streams get here, unless everybody's do: it may be loaded under other settings.
+        # Also when it equals the default here, unless it is the general default: it may be loaded under other settings.
         if not is_default or (self.idmp_duration, self.idmp_maxsize) != (stream.idmp_duration, stream.idmp_maxsize):
             self.begin(6)
             self.word(b"XCFGSET")

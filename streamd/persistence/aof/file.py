@@ -1,4 +1,4 @@
-"""AppendOnlyFile: every change goes to a file before anybody is told that it was made.
+"""AppendOnlyFile: every change goes to a file before it is acknowledged.
 
     dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
@@ -22,16 +22,16 @@ What a server does:
     aof.files.read_manifest()                         at start, always; ManifestError: refuse to start
     for loaded in aof.load(apply, ...):               with appendonly yes; bytes loaded so far: answer LOADING in between
         ...                                           CorruptFileError, AofLoadError: refuse to start
-    aof.open(write_base)                              begins to write; the first base, when there is none yet
+    aof.open(write_base)                              starts writing; the first base, when there is none yet
 
     aof.buffer.take_effects(effects, now_ms)          after each command that changed something (compiled)
     aof.flush()                                       at the end of each turn, before any reply leaves
     aof.cron()                                        ten times a second or so
     aof.write_error                                   when not 0: refuse writes with MISCONF and os.strerror of it
 
-    aof.close()                                       at the end: writes and syncs what there is
+    aof.close()                                       at the end: writes and syncs the rest
 
-A rewrite, begun by BGREWRITEAOF or when `aof.wants_rewrite()` says so, and only while no other child runs:
+A rewrite, started by BGREWRITEAOF or when `aof.wants_rewrite()` says so, and only while no other child runs:
 
     aof.begin_rewrite()                               a new incremental file; OSError, StreamdError: it cannot begin
     pid = fork
@@ -148,7 +148,7 @@ class AppendOnlyFile:
 
     @property
     def is_movable(self) -> bool:
-        """Whether nothing is written: the next one may begin in another directory."""
+        """Whether nothing is written: the next one may start in another directory."""
         return self.state is AofState.OFF and self.rewriting.pid is None
 
     # --- Start ---------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class AppendOnlyFile:
     def open(self, write_base: Callable[[str], object]) -> None:
         """Begin to write: `appendonly yes` at start, after `load`.
 
-        write_base  is called with a path when there is no base yet, to write the data set there
+        write_base  called with a path when there is no base yet, to write the data set there
         Raises OSError, StreamdError: the server must not start.
         """
         files = self.files
@@ -382,7 +382,7 @@ class AppendOnlyFile:
     # --- On and off ----------------------------------------------------------------------------------------------
 
     def enable(self) -> None:
-        """CONFIG SET appendonly yes. Nothing is kept until a rewrite has begun, and it is on when that has ended.
+        """CONFIG SET appendonly yes. Nothing is kept until a rewrite has started; the file is on when that has ended.
 
         Errors of the time before are forgotten. When the rewrite cannot begin, call `disable`.
         """
@@ -392,7 +392,7 @@ class AppendOnlyFile:
             self.tail.forget_errors()
 
     def disable(self) -> int | None:
-        """CONFIG SET appendonly no: write and sync what there is. The pid of the child that is to be killed, or None.
+        """CONFIG SET appendonly no: write and sync the rest. Returns the pid of the child to kill, or None.
 
         Call finish_rewrite(False, was_asked=True) when that child has ended. Raises CannotPersistError.
         """
@@ -420,7 +420,7 @@ class AppendOnlyFile:
             self.disk.unlink(self.files.temporary_incremental)
 
     def close(self) -> None:
-        """The end of the server: write and sync what there is, and end the thread. Raises CannotPersistError."""
+        """The end of the server: write and sync the rest, and end the thread. Raises CannotPersistError."""
         try:
             self.disable()
         finally:
@@ -445,7 +445,7 @@ class AppendOnlyFile:
 
 
 class CannotBeginRewriteError(StreamdError):
-    """A rewrite cannot begin now."""
+    """A rewrite cannot start now."""
 
 
 def _name_of_base(manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""The files of an append-only file: which there are, what new ones are called, and what goes when it is no longer needed.
+"""The files of an append-only file: which exist, how new ones are named, and which are deleted when no longer needed.
 
     dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
@@ -76,7 +76,7 @@ class FileSet:
     ) -> Generator[int, None, list[int]]:
         """Run everything in the files, a step at a time; yields the bytes read so far, returns the files' sizes. See load.py.
 
-        Nothing to load is no error, and no sizes. Raises CorruptFileError, AofLoadError, OSError: the server must not start.
+        Nothing to load is not an error, and returns no sizes. Raises CorruptFileError, AofLoadError, OSError: the server must not start.
         """
         old_file = os.path.join(self.parent, self._options.filename)
         if self._is_old_style(old_file):
@@ -163,7 +163,7 @@ class FileSet:
         return self.path(f"temp-{self._options.filename}.incr")
 
     def next_base(self, manifest: Manifest) -> AofFile:
-        # Without a manifest there may be files that nobody has looked at: their numbers are taken.
+        # Without a manifest there may be files that are not listed: their numbers are skipped.
         seq = manifest.base_seq or (self.manifest_file.highest_seqs()[0] if manifest.is_empty else 0)
         ending = "rdb" if self._options.use_rdb_preamble else "aof"
         return AofFile(f"{self._options.filename}.{seq + 1}.base.{ending}", seq + 1, "b")
@@ -175,7 +175,7 @@ class FileSet:
     # --- What is no longer needed --------------------------------------------------------------------------------
 
     def delete_history(self, syncer: Syncer) -> None:
-        """Delete the files that are no longer needed, and take them out of the manifest."""
+        """Delete the files that are no longer needed, and remove them from the manifest."""
         if not self.manifest.history or self._options.keep_history:
             return
         for file in self.manifest.history:

@@ -152,7 +152,7 @@ def load_file(
     databases: Sequence[Database] = (),
     disk: Disk | None = None,
 ) -> Generator[int, None, int]:
-    """Load one file; yields the bytes read so far, returns its size, as it is when its end has been cut off."""
+    """Load one file; yields the bytes read so far, returns its size, after truncation if its end was cut off."""
     with FileIO(path) as file:
         start = 0
         if file.read(5) in RDB_MAGIC:
@@ -251,7 +251,7 @@ def _short(path: str) -> str:
 
 
 def keep_commands(path: str, offset: int, disk: Disk) -> str:
-    """Keep what stands behind `offset` in a file of its own if whole commands are in there; its path, or nothing."""
+    """Keep what follows `offset` in a file of its own if it has whole commands; return its path, or nothing."""
     tail = read_tail(path, offset)
     return keep_tail(path, offset, tail, disk) if has_commands(tail) else ""
 

@@ -8,16 +8,16 @@ The text is Redis's (7.0 and later): pairs of words, one file in a line; names w
 quotes; lines that start with `#` are comments; pairs with other names are skipped.
 
 `Manifest` is that list. `ManifestFile` is the file that holds it: read whole, and replaced as a whole. The replacement
-has two halves, so that whoever makes new files can first put down what they will be:
+has two halves, so that new files are recorded before they are created:
 
     prepare(manifest)   the text goes to `temp-NAME`, which is synced
                         ... files get the names that it lists ...
     commit()            `temp-NAME` takes the place of NAME, and the directory is synced
 
 A crash before the rename leaves the old manifest, whose files are all still there; after it, the new one. The very first
-manifest is prepared as `first-NAME`, which tells such a crash from a manifest that somebody has lost: `load` finishes
+manifest is prepared as `first-NAME`, which distinguishes such a crash from a lost manifest: `load` finishes
 what only misses the rename, and base and incremental files without any manifest can be taken for what they are, data
-that must not be ignored (Redis would begin anew, and write over files whose names it has used already).
+that must not be ignored (Redis would start again, and overwrite files whose names it has already used).
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class ManifestFile:
     """The manifest on the disk.
 
     directory  path of the directory that holds the append-only file
-    prefix     what the names of all of its files begin with (appendfilename)
+    prefix     prefix of the names of all its files (appendfilename)
     disk       the operating system
     """
 

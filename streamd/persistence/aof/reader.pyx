@@ -6,14 +6,14 @@
     *5 XADD s 1-2 f v                                     a command
 
 `replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and words that repeat
-are the same objects again. `next_command` gives them one by one, with MULTI and EXEC, to whoever wants to look.
+are the same objects again. `next_command` returns them one by one, with MULTI and EXEC, for checkers.
 
-Two faults are told apart (AofFault.is_cut): the file ends where more was announced, as after a crash in the middle of
+Two faults are distinguished (AofFault.is_cut): the file ends where more was announced, as after a crash during
 a write; or it has other bytes than a command could have. `whole` and `valid` say what is before: up to `whole` every
 command is complete, and `valid` is the place to cut the file off, before a MULTI whose EXEC is missing.
 
 What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and
-nobody looks at the two bytes after an argument. `strict` looks at both, as Redis's checker does, and minds MULTI inside
+the two bytes after an argument are ignored. `strict` checks both, as Redis's checker does, and refuses MULTI inside
 MULTI and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it
 then appends becomes part of that line.
 """
@@ -134,7 +134,7 @@ cdef class AofReader:
         return self.filled - self.start
 
     cdef Py_ssize_t find_line(self, Py_ssize_t at) except -1:
-        """Where the line that begins at `at` (from `start`) ends, its line end included; `at` at the end of the file.
+        """Where the line that starts at `at` (from `start`) ends, its line end included; `at` at the end of the file.
 
         Without a line end it is cut off at MAX_LINE, as Redis reads it, or at the end of the file.
         """
@@ -151,7 +151,7 @@ cdef class AofReader:
         return at + (there if end is NULL else end - line + 1)
 
     cdef long long read_number(self, Py_ssize_t at, Py_ssize_t end, bint *canonical) noexcept:
-        """The number that begins at `at` (from `start`), before `end`, as C's strtol reads it.
+        """The number that starts at `at` (from `start`), before `end`, as C's strtol reads it.
 
         canonical  whether it is digits without leading zeros, followed by CR LF and nothing else
         """
@@ -264,7 +264,7 @@ cdef class AofReader:
             if length < 0 or (self.strict and not canonical):
                 self.fail(at + 1, f"the length of argument {i + 1} of {count}")
             at = end
-            # Without overflow: whatever was announced, there is no more than the file has.
+            # Without overflow: whatever was announced, the file has no more than that.
             if length > self.size - self.base - self.start - at - 2:
                 self.fail(at, f"{length} bytes and a line end", is_cut=True)
             if self.fill(at + <Py_ssize_t>length + 2) < at + <Py_ssize_t>length + 2:
@@ -289,7 +289,7 @@ cdef class AofReader:
         return args
 
     cdef int note_group(self, list args) except -1:
-        """Whether a command begins a group or ends one; `strict`: raise the fault of one that cannot."""
+        """Whether a command starts or ends a group; `strict`: raise the fault of one that cannot."""
         if is_command(args, b"MULTI", 5):
             if self.multi_at >= 0:
                 if self.strict:

@@ -18,10 +18,10 @@ MAX_DELAY_MINUTES = 60
 
 class RewriteSchedule:
     """
-    is_requested  a rewrite shall begin as soon as no other child runs
+    is_requested  start a rewrite as soon as no other child runs
     pid           of the child that writes a base, or None
     started_at    Unix time, or None; `last_s`: how long the last one took, -1: none yet
-    is_last_ok    how it ended; `count`: begun, `failures`: failed since the last good one
+    is_last_ok    how it ended; `count`: started, `failures`: failed since the last successful one
     """
 
     def __init__(self, options: AofOptions, clock: Callable[[], float]) -> None:

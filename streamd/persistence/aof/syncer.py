@@ -30,7 +30,7 @@ class _Job:
 class Syncer:
     """A thread that syncs and closes files, in the order in which it is asked to.
 
-    pending    syncs that are not done, without those of files that are closed then: nobody waits to write to these
+    pending    syncs that are not done, without those of files that are closed then: no write waits for these
     error      errno of the last sync, 0 when it was good
     last_done  what the last good sync brought to the disk
     """
@@ -57,7 +57,7 @@ class Syncer:
         self._put(_Job(fd, None, True))
 
     def unlink(self, path: str) -> None:
-        """Delete a file without waiting until its blocks have been given back, which takes long for large ones."""
+        """Delete a file without waiting until its blocks have been freed, which takes long for large ones."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._disk.unlink(path)
@@ -69,7 +69,7 @@ class Syncer:
         self._queue.join()
 
     def stop(self) -> None:
-        """Wait until everything is done, and end the thread; it begins again with the next that is asked for."""
+        """Wait until everything is done, and end the thread; the next request starts it again."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

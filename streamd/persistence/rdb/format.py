@@ -84,7 +84,7 @@ class Form:
 
     @property
     def has_xnack(self) -> bool:
-        """Whether that release knows XNACK, and pending entries that nobody owns."""
+        """Whether that release knows XNACK, and unowned pending entries."""
         return self.stream_type >= codes.TYPE_STREAM_5
 
 
@@ -155,13 +155,13 @@ class LoadOptions:
     """How an RDB stream is read.
 
     checksum             verify the checksum (`rdbchecksum`)
-    drop_expired         leave out keys that have expired at `now_ms`: for a primary that loads a snapshot of its own, not
+    drop_expired         omit keys that have expired at `now_ms`: for a primary that loads a snapshot of its own, not
                          for the base of an AOF and not for a replica
     now_ms               Unix time; what has been used so long ago is counted back from it, too
     skip_unsupported     leave out values of types that streamd does not have, instead of refusing the file
     node_max_bytes ...   settings for the streams that are made
     registry             where streams with idempotent producers are entered; None: one of their own
-    log                  told of each key that is left out, and of functions and module data, which always are
+    log                  called for each key that is omitted, and of functions and module data, which always are
     """
 
     checksum: bool = True

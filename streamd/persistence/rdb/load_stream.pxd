@@ -15,11 +15,11 @@ cdef struct Pending:
     StreamID id
     int64_t delivery_ms
     uint64_t delivery_count
-    int64_t owner              # number of the consumer in the group; -1: not known yet; NO_OWNER: nobody
+    int64_t owner              # number of the consumer in the group; -1: not known yet; NO_OWNER: none
 
 
 cdef struct Unowned:
-    # A pending entry that nobody owns.
+    # An unowned pending entry.
     int64_t place              # in the order in which such entries are handed out again
     size_t at                  # in the array of pending entries
 

@@ -239,7 +239,7 @@ cdef class StreamLoader:
         return value
 
     cdef Consumer get_consumer(self, Group group, int type):
-        """Read name and times of a consumer, who is the group's then; None for the one who stands for nobody."""
+        """Read name and times of a consumer, and add it to the group; None for the placeholder consumer."""
         cdef int64_t offset = <int64_t>self.window.position()
         cdef bytes name = self.window.get_bytes()
         cdef Consumer consumer
@@ -270,7 +270,7 @@ cdef class StreamLoader:
         return at + 1
 
     cdef int get_unowned(self) except -1:
-        """Read the ID of a pending entry that nobody owns."""
+        """Read the ID of an unowned pending entry."""
         cdef int64_t offset = <int64_t>self.window.position()
         cdef StreamID id = self.window.get_raw_id()
         cdef size_t at = self.find_pending(id, 0)
@@ -332,7 +332,7 @@ cdef class StreamLoader:
         return first
 
     cdef size_t keep_unowned(self, Group group, size_t first) except? 0:
-        """Give the group the next of the entries that nobody owns; where to go on."""
+        """Add the next of the unowned entries to the group; return where to continue."""
         cdef size_t stop = min(first + PENDING_BETWEEN_STEPS, self.unowned_count)
         cdef Pending *pending
         while first < stop:

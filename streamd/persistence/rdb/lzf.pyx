@@ -61,7 +61,7 @@ cdef inline uint32_t place_of(uint32_t four, unsigned int shift) noexcept nogil:
 
 
 cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t count) noexcept nogil:
-    """Write `count` bytes as they are, where there is room for count + count / 32 + 1."""
+    """Write `count` bytes unchanged, where there is room for count + count / 32 + 1."""
     cdef size_t run
     while count:
         run = count if count < MOST_LITERALS else MOST_LITERALS

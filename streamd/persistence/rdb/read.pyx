@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Reading RDB: a stream of bytes into databases, a RESTORE payload into a value.
 
-What is read was written by Redis 5 to 8.10, or by streamd, or by somebody who means harm: every byte is looked at
+What is read was written by Redis 5 to 8.10, or by streamd, or by an attacker: every byte is checked
 before it is relied on, and the first thing that is wrong ends it with a CorruptFileError.
 
     reader = RdbReader(file, databases, options=LoadOptions(...), name="dump.rdb", size=...)

@@ -99,7 +99,7 @@ def load_file(path: str, databases: Iterable[Database] | None, options: LoadOpti
 
 
 class _Source:
-    """A file that is open as long as somebody reads it."""
+    """A file that is open while it is read."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by __del__)

@@ -16,10 +16,10 @@ format, whose lengths and strings are drawn in format.py (numbers in brackets: t
 
 An ID is two lengths where it does not say 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending
 entries, groups, consumers and producers stand in the order of their IDs and names, IIDs oldest first. Pending entries
-that nobody owns are among those of the group, with the time 0, and stand once more under `unowned`, in the order in
+that are unowned are among those of the group, with the time 0, and again under `unowned`, in the order in
 which they are handed out again.
 
-Types before 27 want an owner for every pending entry. There a consumer stands for nobody, called Group.free_name(),
+Types before 27 need an owner for every pending entry. A placeholder consumer, called Group.free_name(), owns them,
 never seen and never active: 1970 and -1. The entries' times are their places in that order, ms after 1970, so that
 older releases of Redis hand them out in the same order, before all others. The reader knows that consumer by its name
 and its times.
@@ -142,7 +142,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int hand_over(self) except -1:
-        """Give the sink what there is."""
+        """Pass the buffered bytes to the sink."""
         cdef object view
         if self.used == 0:
             return 0
@@ -196,7 +196,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_string(self, const uint8_t *data, size_t size) except -1:
-        """As an integer, compressed, or as it is: the first that is possible and worth it."""
+        """As an integer, compressed, or unchanged: the first that is possible and saves space."""
         if size <= LONGEST_NUMBER and self.put_number(data, size):
             return 0
         if self.table is not NULL and size >= SHORTEST_COMPRESSED and self.put_compressed(data, size):
@@ -353,7 +353,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_nobody(self, Group group) except -1:
-        """The consumer who has what nobody owns."""
+        """The placeholder consumer of unowned entries."""
         cdef PelCursor cursor
         cdef PelRecord *record
         self.put_bytes(group.free_name())
