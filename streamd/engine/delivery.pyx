@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Delivery: how entries of a stream reach the consumers of its groups, and change hands while they are pending.
 
-Here are the rules for one entry, for compiled callers that walk a stream and write replies (data/streams/reading,
+Here are the rules for one entry, for compiled callers that walk a stream and write replies (data/streams/xread,
 xclaim), and the same as functions for Python, which return lists.
 
 How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from

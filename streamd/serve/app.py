@@ -22,7 +22,7 @@ from streamd.data.expiry import Expiry
 from streamd.data.freeing import Freeing
 from streamd.data.migration import MigrationTargets
 from streamd.data.statistics import KeyStatistics
-from streamd.data.streams.limits import StreamLimits
+from streamd.data.streams.node_limits import StreamLimits
 from streamd.memory.accounting import Memory
 from streamd.memory.eviction import Eviction
 from streamd.observe.command_statistics import CommandStatistics

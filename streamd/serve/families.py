@@ -14,7 +14,7 @@ __all__ = ["FAMILIES", "load_all", "renamed_table"]
 FAMILIES = (
     "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info", "data.keys",
     "data.dump", "data.migrate", "data.strings.strings", "data.strings.increx", "data.strings.lcs_command",
-    "data.streams.entries", "data.streams.xdel", "data.streams.xrange", "data.streams.reading", "data.streams.xgroup",
+    "data.streams.entries", "data.streams.xdel", "data.streams.xrange", "data.streams.xread", "data.streams.xgroup",
     "data.streams.xack", "data.streams.xpending", "data.streams.xclaim", "data.streams.splitting", "data.streams.xinfo",
     "clients.transaction_commands", "caching.tracking_commands", "pubsub.subscribe", "pubsub.publish",
     "observe.slowlog_commands", "observe.hotkeys_commands", "observe.latency_commands", "observe.monitor_commands",

@@ -11,12 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.handler import START_MS, make_context, run, set_time
 
-import streamd.data.streams.reading
-import streamd.data.streams.xack
-import streamd.data.streams.xclaim
-import streamd.data.streams.xgroup
-import streamd.data.streams.xinfo
-import streamd.data.streams.xpending  # noqa: F401  (each declares its commands)
 from streamd.engine.stream import Stream
 
 ID = tuple[int, int]

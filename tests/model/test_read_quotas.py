@@ -12,11 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.handler import HandlerContext, make_context, run, set_time
 
-import streamd.data.streams.reading
-import streamd.data.streams.xack
-import streamd.data.streams.xclaim
-import streamd.data.streams.xgroup
-import streamd.data.streams.xpending  # noqa: F401  (each declares its commands)
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.protocol.reply import ReplyWriter

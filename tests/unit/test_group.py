@@ -9,10 +9,11 @@ import hiredis
 import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
-import streamd.data.streams.reading
 import streamd.data.streams.xack
 import streamd.data.streams.xclaim
 import streamd.data.streams.xinfo
+import streamd.data.streams.xpending
+import streamd.data.streams.xread
 from streamd.data.streams.xgroup import GROUP_HELP
 from streamd.engine import delivery
 from streamd.engine.group import Group
@@ -388,7 +389,7 @@ def test_a_deleted_entry_of_the_history_is_an_id_and_a_null(ctx: HandlerContext,
     assert read(ctx, "a", id="0") == [entry(1), [b"2-1", None], entry(3)]
     assert group_of(ctx).pending((2, 1), (2, 1)) == [((2, 1), b"a", START_MS, 1)]
     ctx.reply.resp = resp
-    streamd.data.streams.reading.xreadgroup(
+    streamd.data.streams.xread.xreadgroup(
         ctx, [b"XREADGROUP", b"GROUP", b"g", b"a", b"COUNT", b"1", b"STREAMS", b"s", b"1-1"]
     )
     assert ctx.reply.take().endswith(sent)

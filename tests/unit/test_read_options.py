@@ -9,7 +9,7 @@ import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 import streamd.data.streams.xgroup  # noqa: F401  (declares its commands)
-from streamd.data.streams.reading import ReadOptions, find_keys, parse_read
+from streamd.data.streams.xread import ReadOptions, find_keys, parse_read
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 
