@@ -24,8 +24,9 @@ log = logging.getLogger("streamd")
 
 class AppendOnly:
     """
-    aof       the file
-    last_cow  copy-on-write memory of the child of the last rewrite
+    aof          the file
+    last_cow     copy-on-write memory of the child of the last rewrite
+    was_failing  whether writes are refused because of it, as far as `look_at_errors` knows
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AppendOnly:
             replication_offset=lambda: self.replication_offset,
         )
         self.last_cow = 0
-        self._was_failing = False
+        self.was_failing = False
         self._offset_at_start = 0  # the replication offset at which the loaded file ended
         directory.writers.append(self._written_directories)
 
@@ -86,7 +87,7 @@ class AppendOnly:
     @property
     def is_idle(self) -> bool:
         """Off, with nothing to be done about it."""
-        return self.aof.is_idle and not self._was_failing
+        return self.aof.is_idle and not self.was_failing
 
     @property
     def replication_offset(self) -> int:
@@ -127,8 +128,8 @@ class AppendOnly:
 
     def look_at_errors(self) -> None:
         """See whether writes are to be refused because of the last turn's writes."""
-        if self.aof.write_error or self._was_failing:
-            self._was_failing = self.aof.write_error != 0
+        if self.aof.write_error or self.was_failing:
+            self.was_failing = self.aof.write_error != 0
             self._changed()
 
     def cron(self) -> None:

@@ -73,6 +73,7 @@ class Persistence(Capability):
         )
         self.backup = Backup(config, self.children, self.directory, writer, changed=self.refresh)
         self.append_only = AppendOnly(host, self.children, self.directory, writer, self.backup, changed=self.refresh)
+        self._tail = self.append_only.aof.tail
         self.loader = Loader(
             host, self.directory, writer, self.saving, self.backup, self.append_only, changed=self.refresh
         )
@@ -134,13 +135,17 @@ class Persistence(Capability):
     def before_replies(self) -> int:
         """Write the effects of this turn, before its replies leave."""
         started = time.monotonic()
-        self.append_only.flush()
+        try:
+            self._tail.flush()  # of append_only, without calls in between: this is done in each turn
+        except CannotPersistError as error:
+            self.append_only.give_up(error)
         self.backup.flush()
         took_ms = int((time.monotonic() - started) * 1000)
         if took_ms:
             event = "aof-fsync-always" if self._config.appendfsync == "always" else "aof-write"
             self._latency.add(event, took_ms)
-        self.append_only.look_at_errors()
+        if self._tail.error or self.append_only.was_failing:
+            self.append_only.look_at_errors()
         return 0
 
     def cron(self, now_ms: int) -> None:
