@@ -118,13 +118,9 @@ def test_coroutines_run_by_pytest_asyncio(tmp_path: Path) -> None:
     assert outcome(said).startswith("3 passed")
 
 
-def test_coroutines_run_by_anyio_beside_pytest_asyncio(tmp_path: Path) -> None:
+def test_coroutines_run_by_anyio(tmp_path: Path) -> None:
     needs("anyio")
-    needs("pytest_asyncio")
-    tests = ASYNC_TESTS.format(runner="anyio")
-    # How the two of them close a loop beside each other is their own affair.
-    quiet = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning")
-    said = run(tmp_path, tests, *asyncio_options(), *quiet, plugins=("anyio.pytest_plugin", PYTEST_ASYNCIO))
+    said = run(tmp_path, ASYNC_TESTS.format(runner="anyio"), plugins=("anyio.pytest_plugin",))
     assert outcome(said).startswith("3 passed")
 
 
