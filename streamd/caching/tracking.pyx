@@ -29,7 +29,7 @@ from collections import Counter, OrderedDict
 from streamd.core.spec import keys_of
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
-from streamd.core.dispatch cimport TRACKING_FULL, Dispatcher
+from streamd.core.dispatch cimport TRACKING_FULL
 from streamd.core.info import Field
 from streamd.core.route cimport Route
 

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Capability: one thing that the server can do, and all that the rest of the server needs to know of it.
 
-A capability (users, publish/subscribe, client-side caching, persistence, ...) keeps its state, declares its commands and
-settings in its own room, and overrides of this class what it has a say in. The core calls these methods and knows no
-capability by name; `serve/app.py` has the one list of them all, whose order is the order in which they are asked.
+A capability (users, publish/subscribe, client-side caching, persistence, ...) keeps its state, declares its commands
+and settings in its own room, and overrides of this class what it has a say in. The core calls these methods and knows
+no capability by name; `serve/app.py` has the one list of them all, whose order is the order in which they are asked.
 
     life        start, close; apply_settings after every change of a setting; cron `hz` times a second, each_second once
     clients     client_connected, client_gone, client_reset
@@ -94,7 +94,7 @@ cdef class Capability:
         return 0
 
     cdef int unit_done(self, Client client) except -1:
-        """A client has been answered and `Dispatcher.has_after_reply` is set: there is something to follow its reply."""
+        """A client has been answered, and something is to follow the reply (`Dispatcher.has_after_reply`)."""
         return 0
 
     # --- Keys ------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ cdef class ClientHost:
     cdef readonly Client executing         # whose command runs; None between commands
     cdef list writers                      # clients with output
     cdef list put_off                      # clients that have used up their share of a turn
-    cdef long long ended_us                # monotonic: when the last request had been run or refused, and the next began
+    cdef long long ended_us                # monotonic: when the last request ended and the next began
     cdef long long wall_offset_us          # what makes Unix time of monotonic time
     cdef long long wall_read_us            # monotonic: when that was found
     cdef size_t output_watch[3]            # by OutputClass: from here on unsent replies are looked at
@@ -82,14 +82,14 @@ cdef class ClientHost:
 cdef class Client:
     cdef int state                         # set of ClientState
     cdef readonly int output_class         # OutputClass
-    cdef list subscribed                   # dicts name -> place, by kind of name; None: no subscriptions; kept by pubsub
+    cdef list subscribed                   # dicts name -> place, by kind of name; None: none; kept by pubsub
     cdef public object transaction         # Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing
     cdef public bint is_dirty              # something watched has changed
     cdef readonly long long names_size     # bytes of the names that it is subscribed to, watches and tracks by
     cdef public object tracking            # what caching keeps while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
-    cdef ReplyWriter confirmed             # (un)subscriptions confirmed although CLIENT REPLY silences the rest; None: none
+    cdef ReplyWriter confirmed             # confirmations that CLIENT REPLY does not silence; None: none
     cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply

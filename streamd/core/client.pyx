@@ -40,7 +40,7 @@ cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
 
 
 cdef class ClientHost:
-    """What connections need of the server that they belong to: its clock, counters and limits, and who runs requests."""
+    """What connections need of their server: its clock, counters and limits, and who runs requests."""
 
     def __cinit__(self, *args):
         cdef int output_class

@@ -2,8 +2,8 @@
 """Context: the whole list of what a handler may ask of the server.
 
 The dispatcher derives its own class from `Context` and fills the fields before each command, so that compiled handlers
-reach them without a look-up. There is one context per server, not one per client: a handler must not keep it. What belongs
-to a capability is reached by the capability's type: `ctx.get(SlowLog)`.
+reach them without a look-up. There is one context per server, not one per client: a handler must not keep it. What
+belongs to a capability is reached by the capability's type: `ctx.get(SlowLog)`.
 """
 
 cimport cython

@@ -12,7 +12,8 @@ A request passes these stations, in one direction:
     call        the handler and its errors
 
 Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
-is: blocking.pyx finds out whose turn it is, and `run_again` runs the request. How a turn of the loop ends is in turn.pyx.
+is: blocking.pyx finds out whose turn it is, and `run_again` runs the request. turn.pyx has the end of a turn of the
+loop.
 
 Capabilities have their say where a state bit or an attribute says that one of them wants it: `find_refusal`, `monitor`,
 `read_observer`, `slow_us`, the sinks of `effects`.
@@ -161,7 +162,8 @@ cdef class Dispatcher(Turn):
     def follow_capabilities(self):
         """A capability has changed its `client_bits`, `server_bits` or `slow_us`."""
         cdef Capability each
-        self.refusing = tuple(sorted([each for each in self.capabilities if each.client_bits or each.server_bits], key=rank))
+        refusing = [each for each in self.capabilities if each.client_bits or each.server_bits]
+        self.refusing = tuple(sorted(refusing, key=rank))
         self.refusing_clients = self.refusing_server = 0
         self.slow_us = INT64_MAX
         for each in self.capabilities:
@@ -710,7 +712,6 @@ cdef class Dispatcher(Turn):
         elif client.reply_mode == REPLY_SKIP and client.blocked is None:
             client.reply_mode = REPLY_ON
         return 0
-
 
 
 def rank(Capability capability not None):

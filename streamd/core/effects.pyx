@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Effects: what a command, or a transaction, has changed, as requests that have the same effect wherever they are run.
 
-Handlers say what is propagated (`Context.propagate`); the dispatcher gathers it here until the unit is over, and then the
-sinks get the effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect says
-where it goes. Changes leave the server in no other way.
+Handlers say what is propagated (`Context.propagate`); the dispatcher gathers it here until the unit is over, and then
+the sinks get the effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect
+says where it goes. Changes leave the server in no other way.
 """
 
 cimport cython

@@ -27,9 +27,11 @@ cdef class Keyspace(KeyspaceListener):
     def observe(self, Capability capability not None, bint is_on):
         """Let a capability know of changed keys from now on, or no more."""
         if is_on != (capability in self.observers):
-            observers = [*self.observers, capability] if is_on else [each for each in self.observers if each is not capability]
+            observers = [each for each in self.observers if each is not capability]
+            if is_on:
+                observers.append(capability)
             self.observers = tuple(sorted(observers, key=rank))
-            self.wants_touched = is_on or len(observers) > 0
+            self.wants_touched = len(observers) > 0
 
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
         return self.publisher.key_event(db, kind, event, key)

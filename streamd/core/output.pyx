@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""OutputLimits: client-output-buffer-limit. Clients that do not read what they are sent are closed at the end of the turn.
+"""OutputLimits: client-output-buffer-limit. Clients that do not read are closed at the end of the turn.
 
-A limit is looked at when a client's unsent replies have grown beyond `output_watch` of its class, and, for the hard limit,
-while a reply is written (`ReplyWriter.set_limit`), so that no reply takes more memory than that.
+A limit is looked at when a client's unsent replies have grown beyond `output_watch` of its class, and, for the hard
+limit, while a reply is written (`ReplyWriter.set_limit`), so that no reply takes more memory than that.
 """
 
 from libc.stdint cimport INT64_MAX, SIZE_MAX

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Routes: from the words of a request to the command that it names, and what is counted for each command.
 
-A `Route` is a declared command (spec.Command) with its handler, its flags as one set of bits, and its statistics. `Routes`
-finds them by name in whatever case it is written.
+A `Route` is a declared command (spec.Command) with its handler, its flags as one set of bits, and its statistics.
+`Routes` finds them by name in whatever case it is written.
 """
 
 cimport cython
@@ -11,7 +11,6 @@ from cpython.list cimport PyList_GET_ITEM
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeLatin1
 
-from streamd.core.histogram cimport Histogram
 from streamd.errors import printable
 
 __all__ = ["Route", "Routes"]

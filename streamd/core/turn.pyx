@@ -6,8 +6,8 @@ left for the end of the turn call `schedule`. Then `before_sleep` takes these st
 
     resume_served       clients that have been served after waiting for a key go on with their next requests
     resume_put_off      so do clients that had more requests than their share of the turn before
-    prepare_replies     what must happen before any reply leaves: keys are invalidated (client-side caching), and effects
-                        are written to the append-only file, so that what a reply acknowledges is there by then
+    prepare_replies     what must happen before any reply leaves: invalidation messages are made, effects are
+                        written to the append-only file, so that what a reply acknowledges is there by then
     send_replies        each client's replies leave, at most one write per client
     look_after_clients  what clients take is limited (maxmemory-clients)
     close_doomed        clients that have passed the limit of their output are closed

@@ -101,7 +101,7 @@ cdef class Database:
     cpdef bint is_overdue(self, bytes key) except -1    # whether it has expired but was not accessed since
     cpdef int add(self, bytes key, object value) except -1           # the key must be missing
     cpdef int set(self, bytes key, object value, bint keep_expiry=*) except -1   # add or overwrite
-    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1     # as set, and reports the event `set`
+    cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1  # and reports `set`
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
     cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is notified

@@ -272,7 +272,7 @@ cdef inline void tidy_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept 
     beside = <Chunk *>rax_lower(&index.chunks, chunk.key)
     if beside is not NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, beside, chunk):
         return
-    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)      # without memory it stays unchanged, which is harmless
+    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)    # without memory it stays as it is: harmless
 
 
 # --- Indexes --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from streamd.numbers cimport put_digits, put_int64
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.client cimport MONITORING, Client
 from streamd.core.capability cimport Capability
-from streamd.core.dispatch cimport HAS_MONITORS, Dispatcher
+from streamd.core.dispatch cimport HAS_MONITORS
 from streamd.core.route cimport MAY_REPLICATE, READ_ONLY, WRITE, Route
 
 __all__ = ["Monitors"]

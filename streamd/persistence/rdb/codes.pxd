@@ -1,5 +1,7 @@
 # cython: language_level=3
-"""The numbers of the RDB format: opcodes, types of values, encodings of strings. Everything that reads or writes it has them from here.
+"""The numbers of the RDB format: opcodes, types of values, encodings of strings.
+
+Everything that reads or writes the format has them from here.
 
 Compiled modules cimport them; Python modules import them from the module of this name.
 """

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Reading a stream out of an RDB file or a payload: nodes, counters, groups, idempotent producers. Drawn in write.pyx.
 
-    nodes             window ──> Stream.adopt_node: a node's bytes go from the window, by the decoder if they are compressed,
+    nodes             window ──> Stream.adopt_node: a node's bytes go from the window, by the decoder if compressed,
                       straight into the block that the stream keeps
     pending entries   those of a group are read into an array, sorted as they come; then each consumer says which are
                       its own, and only when every one has an owner do they go into the group

@@ -35,7 +35,7 @@ from streamd.persistence.rdb.skip_values cimport module_name, skip_module_data, 
 from streamd.persistence.rdb.load_stream cimport StreamLoader
 from streamd.persistence.rdb.window cimport Window, load_le
 
-from streamd.errors import CorruptFileError, UnsupportedValueError, one_line
+from streamd.errors import UnsupportedValueError, one_line
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import NEWEST_VERSION, STREAM_TYPES, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
@@ -163,7 +163,9 @@ cdef class RdbReader:
                 self.window.skip_string()
                 self.options.log("A library of functions is left out: streamd has no scripts")
             elif opcode == OP_FUNCTION_PRERELEASE:
-                self.window.corrupt("something that a release of Redis writes", "functions of a pre-release of 7.0", offset)
+                self.window.corrupt(
+                    "something that a release of Redis writes", "functions of a pre-release of 7.0", offset
+                )
             elif opcode == OP_HASH_TEMPLATE:
                 self.window.corrupt("streams and strings", "templates of hashes (Redis 8.10)", offset)
             elif opcode == OP_MODULE_AUX:
@@ -230,7 +232,9 @@ cdef class RdbReader:
             self.window.summed = self.window.at
             if self.window.sums and found:
                 if found != expected:
-                    self.window.corrupt(f"the checksum {expected:016x}", f"{found:016x}", <int64_t>self.window.position() - 8)
+                    self.window.corrupt(
+                        f"the checksum {expected:016x}", f"{found:016x}", <int64_t>self.window.position() - 8
+                    )
                 self.checksum = "ok"
         self.end_offset = <int64_t>self.window.position()
         return 0

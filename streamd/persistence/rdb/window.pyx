@@ -3,9 +3,9 @@
 
     source ── readinto ──> window, 256 KiB ──> get_length, get_bytes, get_block ...
 
-It grows only when one string does not fit into it, and then no faster than bytes come. The checksum follows when it slides.
-Pointers into it are dead after `need`. Nothing is allocated by a length that the bytes at hand do not bear out; what cannot
-be read raises CorruptFileError. Lengths and strings are drawn in format.py.
+It grows only when one string does not fit into it, and then no faster than bytes come. The checksum follows when it
+slides. Pointers into it are dead after `need`. Nothing is allocated by a length that the bytes at hand do not bear out;
+what cannot be read raises CorruptFileError. Lengths and strings are drawn in format.py.
 """
 
 cimport cython
