@@ -27,10 +27,9 @@ TITLES = {
 
 def render() -> str:
     """The page for all commands of this server."""
+    import streamd.serve.app  # noqa: F401  (capabilities declare commands)
     from streamd.core.spec import table
-    from streamd.serve.families import load_all
 
-    load_all()
     return manual(table)
 
 

@@ -49,7 +49,10 @@ cdef class Capability:
         """The server stops."""
 
     def apply_settings(self):
-        """Take over the settings: at start, and after each CONFIG SET. Raises ConfigError to refuse a change."""
+        """Take over the settings: at start, and after CONFIG SET of one declared with `apply="refresh"`.
+
+        Raises ConfigError to refuse a change.
+        """
 
     def cron(self, long long now_ms):
         """A bounded amount of work, `hz` times a second. `now_ms` is Unix time."""
@@ -63,7 +66,10 @@ cdef class Capability:
     # --- Clients ---------------------------------------------------------------------------------------------------
 
     def client_connected(self, Client client not None, sock):
-        """A connection has been made, and accepted. `sock` is None where the transport has none."""
+        """A connection has been made. `sock` is None where the transport has none.
+
+        To refuse it, set `close_after_reply` and close the transport: capabilities behind this one are not called then.
+        """
 
     def client_gone(self, Client client not None):
         """A connection is gone."""

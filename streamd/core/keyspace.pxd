@@ -4,7 +4,7 @@
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport ClientHost
 from streamd.core.effects cimport Effects
-from streamd.engine.database cimport KeyspaceListener
+from streamd.engine.listener cimport KeyspaceListener
 
 
 cdef class Keyspace(KeyspaceListener):

@@ -3,7 +3,7 @@ from typing_extensions import disjoint_base
 from streamd.core.capability import Capability
 from streamd.core.client import ClientHost
 from streamd.core.effects import Effects
-from streamd.engine.database import KeyspaceListener
+from streamd.engine.listener import KeyspaceListener
 
 __all__ = ["Keyspace"]
 

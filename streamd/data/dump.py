@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, integer, key, optional, string, token
-from streamd.engine.database import EVENTS
+from streamd.engine.listener import EVENTS
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.persistence.payloads import Payloads
 

@@ -28,8 +28,9 @@ from streamd.core.spec import (
     unix_time,
 )
 from streamd.data.freeing import Freeing
-from streamd.engine.database import ACCESS_MODES, Database, Slot
+from streamd.engine.database import Database
 from streamd.engine.glob import match
+from streamd.engine.slot import ACCESS_MODES, Slot
 from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]

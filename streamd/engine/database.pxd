@@ -2,57 +2,10 @@
 """A database: keys, their values and expiries. Contract in database.pyx."""
 
 cimport cython
-from cpython.object cimport PyObject
 
-
-@cython.final
-@cython.no_gc
-cdef class Slot:
-    cdef readonly bytes key
-    cdef readonly object value              # Stream or bytes
-    cdef readonly long long expire_at_ms    # Unix time in ms; -1: never
-    cdef readonly long long accessed_ms     # Unix time in ms of the last access that counted, see AccessMode
-    cdef readonly unsigned char encoding_hint   # of a string: what OBJECT ENCODING may say; ENCODING_* in database.pyx
-    cdef readonly unsigned char uses        # how often it is accessed, on a logarithmic scale; see Database.frequency
-    cdef readonly unsigned short used_minute    # when `uses` was brought up to date: Unix minutes, the low 16 bits
-    cdef unsigned int at                    # place in the dense list
-    cdef int deadline_at                    # place in the heap of deadlines; -1: has none
-
-
-# What counts as an access, and what is noted of it. It follows maxmemory-policy.
-cdef enum AccessMode:
-    ACCESS_TIME                   # reads and writes: `accessed_ms`
-    ACCESS_FREQUENCY              # reads and writes: `uses`
-    ACCESS_CHANGES                # changes: `accessed_ms`
-
-
-# Classes of keyspace events: each event belongs to one. What a listener wants is a set of them.
-cdef enum EventClass:
-    EVENT_GENERIC = 1 << 0        # commands on keys of any type
-    EVENT_STRING = 1 << 1
-    EVENT_STREAM = 1 << 2
-    EVENT_EXPIRED = 1 << 3
-    EVENT_EVICTED = 1 << 4
-    EVENT_KEY_MISS = 1 << 5       # a missing key was read
-    EVENT_NEW = 1 << 6            # a key was added
-    EVENT_OVERWRITTEN = 1 << 7
-    EVENT_TYPE_CHANGED = 1 << 8
-
-
-cdef class KeyspaceListener:
-    # Told by databases, and by handlers through them, of what happens to keys. This one wants nothing.
-    cdef public int wanted                # set of EventClass whose events are reported
-    cdef public bint wants_touched        # whether changed keys are reported (WATCH, client-side caching)
-    cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
-    cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it went
-    cpdef int key_removed(self, object db, bytes key) except -1       # by the server itself: expired or evicted
-    cpdef int flushing(self, object db) except -1                     # all keys are about to be removed
-    cpdef int swapping(self, object db, object other) except -1       # two databases are about to be exchanged
-
-
-cdef struct Deadline:
-    long long at_ms
-    PyObject *slot                          # borrowed: the dense list owns it
+from streamd.engine.accesses cimport Accesses
+from streamd.engine.listener cimport KeyspaceListener
+from streamd.engine.slot cimport Slot
 
 
 cdef enum:
@@ -60,18 +13,13 @@ cdef enum:
 
 
 @cython.final
-cdef class Database:
+cdef class Database(Accesses):
     cdef readonly int index               # as SELECT numbers it
-    cdef public long long now_ms          # the clock for expiry; set by the caller before each command
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
     cdef public bint holds_expired        # True during CLIENT PAUSE: expired keys are missing, but removed only later
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
-    cdef public int access_mode           # AccessMode
-    cdef public int log_factor            # the greater, the more accesses it takes for `uses` to grow (lfu-log-factor)
-    cdef public int decay_minutes         # in how many minutes without access `uses` falls by one; 0: never
-    cdef unsigned long long dice          # state of a generator of random numbers, never 0
     cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
     cdef Py_ssize_t sizes[SIZE_CLASSES]   # strings by their length, see size_class
     cdef long long container_bytes        # of memory for shards and chunks, as of `container_count` slots
@@ -87,10 +35,6 @@ cdef class Database:
     cdef list shards                      # dict of key -> Slot, or None, by the upper bits of the key's hash
     cdef list chunks                      # the dense list of slots, in lists of CHUNK
     cdef Py_ssize_t count                 # slots
-    cdef Deadline *deadlines              # binary heap, earliest first; owned
-    cdef Py_ssize_t deadline_count
-    cdef Py_ssize_t deadline_room         # allocated, in elements
-    cdef object deadline_sum              # int: sum of all deadlines, for the average
 
     # Values are Stream (streams) or bytes (strings). An expired key counts as missing, and is removed when it is met.
     cpdef object find(self, bytes key)              # for reading: the value or None; counts hits and misses
@@ -130,9 +74,6 @@ cdef class Database:
     cdef Slot lookup(self, bytes key)
     cdef Slot slot_at(self, Py_ssize_t at)
     cdef Slot random_slot(self, bint is_expiring)
-    cdef unsigned long long roll(self) noexcept
-    cdef int decayed_uses(self, Slot slot) noexcept
-    cdef void note_use(self, Slot slot) noexcept
     cdef int weigh(self, Slot slot, int sign) except -1
     cdef int tell_overwritten(self, bytes key, object old, object value) except -1
     cdef int insert(self, Slot slot) except -1
@@ -144,15 +85,3 @@ cdef class Database:
     cdef int expire(self, Slot slot) except -1
     cdef int dispose(self, object value) except -1
     cdef int signal_all(self) except -1
-    cdef int set_deadline(self, Slot slot, long long at_ms) except -1
-    cdef void drop_deadline(self, Slot slot) noexcept
-    cdef void sift_up(self, Py_ssize_t at) noexcept
-    cdef void sift_down(self, Py_ssize_t at) noexcept
-
-
-@cython.final
-@cython.no_gc
-cdef class Detached:
-    cdef list shards
-    cdef list chunks
-    cdef readonly Py_ssize_t count        # slots not yet released

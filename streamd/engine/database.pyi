@@ -1,41 +1,10 @@
 from typing import Any, final
 
-from typing_extensions import disjoint_base
-
 from streamd.engine.lazyfree import LazyFree
+from streamd.engine.listener import KeyspaceListener
+from streamd.engine.slot import Slot
 
-__all__ = [
-    "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
-    "KeyspaceListener", "Slot", "has_due",
-]  # fmt: skip
-
-ENCODING_BY_VALUE: int
-ENCODING_BY_LENGTH: int
-ENCODING_RAW: int
-EVENTS: dict[str, int]
-ACCESS_MODES: dict[str, int]
-
-@disjoint_base
-class KeyspaceListener:
-    wanted: int
-    wants_touched: bool
-    def key_event(self, db: Database, kind: int, event: bytes, key: bytes) -> int: ...
-    def key_touched(self, db: Database, key: bytes) -> int: ...
-    def key_removed(self, db: Database, key: bytes) -> int: ...
-    def flushing(self, db: Database) -> int: ...
-    def swapping(self, db: Database, other: Database) -> int: ...
-
-@final
-class Slot:
-    key: bytes
-    value: Any
-    expire_at_ms: int
-    accessed_ms: int
-    encoding_hint: int
-    uses: int
-    used_minute: int
-    @property
-    def encoding(self) -> bytes: ...
+__all__ = ["Database", "has_due"]
 
 @final
 class Database:
@@ -107,10 +76,5 @@ class Database:
     @property
     def deadline_bytes(self) -> int: ...
     def check_invariants(self) -> None: ...
-
-@final
-class Detached:
-    count: int
-    def release_some(self, budget: int, trash: LazyFree) -> int: ...
 
 def has_due(databases: list[Database], now_ms: int) -> bool: ...

@@ -31,9 +31,8 @@ so a scan ends even when keys are added all the time.
 Time is `now_ms`, set by the caller before each command. A key is expired when now_ms is greater than its time; it
 counts as missing then, and is removed by the first that meets it, or by expire_due.
 
-Which key has the lowest value for eviction follows from recorded accesses, see AccessMode. Frequency is
-counted on a logarithmic scale, so that one byte is enough: a count is raised with a probability that falls as it grows,
-and falls by itself with time.
+Slots are in slot.pyx, the heap of deadlines in deadlines.pyx, what is noted of accesses in accesses.pyx, and what is
+reported to the server in listener.pyx.
 
 Values that take long to free go to `trash` (lazyfree.py). Clients that wait for a key are notified of every change made
 here that may end their waiting: `signal_ready`. Behaviour: Redis 8.6, as seen on a running server.
@@ -43,17 +42,24 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject, PyObject_Hash
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
-from streamd.heap cimport free, realloc
-from streamd.numbers cimport leading_zeros, read_int64
 
 from random import randrange
 from sys import getsizeof
 
+from streamd.engine.deadlines cimport Deadline
+from streamd.engine.flushed cimport Detached
 from streamd.engine.lazyfree import LazyFree
+from streamd.engine.listener cimport (
+    EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STRING,
+    EVENT_TYPE_CHANGED, KeyspaceListener,
+)
+from streamd.engine.slot cimport (
+    ACCESS_CHANGES, ACCESS_FREQUENCY, HINT_BY_VALUE, HINT_RAW, LIST_BYTES, LOOKUP_BYTES, NEW_USES, SHARDS, SLOT_BYTES,
+    STREAM_BYTES, Slot, minute_of, object_size, shard_of, size_class,
+)
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object) noexcept
@@ -80,122 +86,14 @@ cdef extern from *:
     """
     PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
 
-__all__ = [
-    "ACCESS_MODES", "ENCODING_BY_LENGTH", "ENCODING_BY_VALUE", "ENCODING_RAW", "EVENTS", "Database", "Detached",
-    "KeyspaceListener", "Slot", "has_due",
-]  # fmt: skip
+__all__ = ["Database", "has_due"]
 
 cdef enum:
-    SHARD_BITS = 8
-    SHARDS = 1 << SHARD_BITS
     CHUNK_BITS = 12
     CHUNK = 1 << CHUNK_BITS
-    NEW_USES = 5        # initial count of a key, so that it is not evicted first
-    MINUTE_MS = 60_000
     RANDOM_TRIES = 100  # draws of expired keys, all of which are still there, after which one of them will do
-    EMBEDDED_MAX = 41   # bytes of key and string together that Redis 8.6 keeps in one block ("embstr")
-
-# What OBJECT ENCODING says of a string depends on how it was made, not only on what it is:
-cdef enum:
-    HINT_BY_VALUE = 0   # SET and its like: int when it reads as one, else by length
-    HINT_BY_LENGTH = 1  # INCRBYFLOAT: embstr or raw, by length
-    HINT_RAW = 2        # APPEND, SETRANGE: raw however short; and it stays so under another name
-
-ENCODING_BY_VALUE = HINT_BY_VALUE
-ENCODING_BY_LENGTH = HINT_BY_LENGTH
-ENCODING_RAW = HINT_RAW
-
-
-EVENTS = {
-    "generic": EVENT_GENERIC, "string": EVENT_STRING, "stream": EVENT_STREAM, "expired": EVENT_EXPIRED,
-    "evicted": EVENT_EVICTED, "key-miss": EVENT_KEY_MISS, "new": EVENT_NEW, "overwritten": EVENT_OVERWRITTEN,
-    "type-changed": EVENT_TYPE_CHANGED,
-}  # fmt: skip
-"""The classes of keyspace events, for Python."""
-
-ACCESS_MODES = {"time": ACCESS_TIME, "frequency": ACCESS_FREQUENCY, "changes": ACCESS_CHANGES}
-"""AccessMode, for Python."""
-
-cdef enum:
-    # Bytes of memory, as the interpreter and the C library hand it out.
-    SMALL_OBJECT = 512  # up to this size the interpreter uses its own allocator, in multiples of 16 bytes
-    SLOT_BYTES = 64
-    BYTES_HEAD = 33     # of a bytes object, and its zero at the end
-    LOOKUP_BYTES = 48   # about what a key takes in its shard and the dense list
-    LIST_BYTES = 88     # an empty list, with what the collector needs
-    STREAM_BYTES = 512  # what a stream has beside the blocks that it counts itself: Python objects of fixed size
-
-
-cdef class KeyspaceListener:
-    """Told by databases of what happens to keys. This one wants nothing; the server has one that acts on it."""
-
-    cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
-        return 0
-
-    cpdef int key_touched(self, object db, bytes key) except -1:
-        return 0
-
-    cpdef int key_removed(self, object db, bytes key) except -1:
-        return 0
-
-    cpdef int flushing(self, object db) except -1:
-        return 0
-
-    cpdef int swapping(self, object db, object other) except -1:
-        return 0
-
 
 cdef KeyspaceListener NOBODY = KeyspaceListener()
-
-
-cdef bint is_integer(bytes text) noexcept:
-    """Whether a string reads as a signed 64-bit integer in canonical form."""
-    cdef int64_t value
-    return read_int64(PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text), &value)
-
-
-@cython.final
-@cython.no_gc
-cdef class Slot:
-    """One key of a database, with all that is known of it. Read-only for Python; owned by its database."""
-
-    def __cinit__(self):
-        self.expire_at_ms = -1
-        self.deadline_at = -1
-        self.uses = NEW_USES
-
-    @property
-    def encoding(self):
-        """How Redis would store the value, as OBJECT ENCODING says it."""
-        if type(self.value) is not bytes:
-            return b"stream"
-        if self.encoding_hint == HINT_RAW:
-            return b"raw"
-        if self.encoding_hint == HINT_BY_VALUE and is_integer(self.value):
-            return b"int"
-        return b"embstr" if PyBytes_GET_SIZE(self.key) + PyBytes_GET_SIZE(self.value) <= EMBEDDED_MAX else b"raw"
-
-
-cdef inline Py_ssize_t object_size(bytes text) noexcept:
-    """Bytes of memory of a bytes object."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(text) + BYTES_HEAD
-    return (size + 15) & ~15 if size <= SMALL_OBJECT else (size + 23) & ~15
-
-
-cdef inline unsigned short minute_of(long long now_ms) noexcept:
-    return <unsigned short>(now_ms // MINUTE_MS)
-
-
-cdef inline int size_class(Py_ssize_t length) noexcept nogil:
-    """0 for an empty string, else 1 more than the power of two that its length reaches."""
-    return 0 if length == 0 else 64 - leading_zeros(<unsigned long long>length)
-
-
-cdef inline Py_ssize_t shard_of(bytes key) except -1:
-    """Which shard a key belongs to."""
-    if key is None:
-        raise TypeError("a key is bytes, not None")
-    return <Py_ssize_t>(<uint64_t>PyObject_Hash(key) >> (64 - SHARD_BITS))
 
 
 @cython.final
@@ -207,9 +105,6 @@ cdef class Database:
     trash   LazyFree for large values, shared likewise
     """
 
-    def __cinit__(self):
-        self.deadlines = NULL
-
     def __init__(self, int index=0, dict ready=None, trash=None):
         self.index = index
         self.waiters = {}
@@ -218,95 +113,8 @@ cdef class Database:
         self.touch_on_access = True
         self.listener = NOBODY
         self.container_count = -1
-        self.log_factor = 10
-        self.decay_minutes = 1
-        self.dice = <unsigned long long>randrange(1, 1 << 64)
         self.shards = [None] * SHARDS
         self.chunks = []
-        self.deadline_sum = 0
-
-    def __dealloc__(self):
-        free(self.deadlines)
-
-    # --- The heap of deadlines ---------------------------------------------------------------------------------
-
-    cdef void sift_up(self, Py_ssize_t at) noexcept:
-        """Move the element at `at` towards the root until its parent is not later."""
-        cdef Deadline moving = self.deadlines[at]
-        cdef Py_ssize_t parent
-        while at > 0:
-            parent = (at - 1) >> 1
-            if self.deadlines[parent].at_ms <= moving.at_ms:
-                break
-            self.deadlines[at] = self.deadlines[parent]
-            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
-            at = parent
-        self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = <int>at
-
-    cdef void sift_down(self, Py_ssize_t at) noexcept:
-        """Move the element at `at` away from the root until no child is earlier."""
-        cdef Deadline moving = self.deadlines[at]
-        cdef Py_ssize_t child
-        while True:
-            child = 2 * at + 1
-            if child >= self.deadline_count:
-                break
-            if child + 1 < self.deadline_count and self.deadlines[child + 1].at_ms < self.deadlines[child].at_ms:
-                child += 1
-            if self.deadlines[child].at_ms >= moving.at_ms:
-                break
-            self.deadlines[at] = self.deadlines[child]
-            (<Slot>self.deadlines[at].slot).deadline_at = <int>at
-            at = child
-        self.deadlines[at] = moving
-        (<Slot>moving.slot).deadline_at = <int>at
-
-    cdef int set_deadline(self, Slot slot, long long at_ms) except -1:
-        """Let `slot` expire at `at_ms`, whether it had an expiry before or not."""
-        cdef Deadline *moved
-        cdef Py_ssize_t room
-        if slot.deadline_at >= 0:
-            self.deadline_sum += at_ms - slot.expire_at_ms
-            slot.expire_at_ms = at_ms
-            self.deadlines[slot.deadline_at].at_ms = at_ms
-            self.sift_up(slot.deadline_at)
-            self.sift_down(slot.deadline_at)
-            return 0
-        if self.deadline_count == self.deadline_room:
-            room = 16 if self.deadline_room == 0 else 2 * self.deadline_room
-            moved = <Deadline *>realloc(self.deadlines, room * sizeof(Deadline))
-            if moved is NULL:
-                raise MemoryError()
-            self.deadlines = moved
-            self.deadline_room = room
-        self.deadline_sum += at_ms
-        slot.expire_at_ms = at_ms
-        self.deadlines[self.deadline_count].at_ms = at_ms
-        self.deadlines[self.deadline_count].slot = <PyObject *>slot
-        self.deadline_count += 1
-        self.sift_up(self.deadline_count - 1)
-        return 0
-
-    cdef void drop_deadline(self, Slot slot) noexcept:
-        """Let `slot` never expire; it must have an expiry."""
-        cdef Py_ssize_t hole = slot.deadline_at
-        cdef Py_ssize_t last = self.deadline_count - 1
-        cdef Deadline *moved
-        self.deadline_sum -= slot.expire_at_ms
-        self.deadline_count = last
-        if hole != last:
-            self.deadlines[hole] = self.deadlines[last]
-            (<Slot>self.deadlines[hole].slot).deadline_at = <int>hole
-            self.sift_up(hole)
-            self.sift_down(hole)
-        slot.expire_at_ms = -1
-        slot.deadline_at = -1
-        if self.deadline_room > 64 and last < self.deadline_room >> 2:
-            moved = <Deadline *>realloc(self.deadlines, (self.deadline_room >> 1) * sizeof(Deadline))
-            if moved is not NULL:  # when it cannot shrink, it stays
-                self.deadlines = moved
-                self.deadline_room >>= 1
 
     # --- Slots -------------------------------------------------------------------------------------------------
 
@@ -467,36 +275,6 @@ cdef class Database:
         return 0
 
     # --- How often a key is used ---------------------------------------------------------------------------------
-
-    cdef unsigned long long roll(self) noexcept:
-        """A random number, good enough for sampling."""
-        self.dice ^= self.dice << 13
-        self.dice ^= self.dice >> 7
-        self.dice ^= self.dice << 17
-        return self.dice
-
-    cdef int decayed_uses(self, Slot slot) noexcept:
-        """`uses` as it is now, after the minutes in which nothing raised it."""
-        cdef int periods
-        if self.decay_minutes <= 0:
-            return slot.uses
-        periods = <unsigned short>(minute_of(self.now_ms) - slot.used_minute) // self.decay_minutes
-        return slot.uses - periods if periods < slot.uses else 0
-
-    cdef void note_use(self, Slot slot) noexcept:
-        """Note an access."""
-        cdef int uses
-        cdef double chance
-        if self.access_mode == ACCESS_TIME:
-            slot.accessed_ms = self.now_ms
-        elif self.access_mode == ACCESS_FREQUENCY:
-            uses = self.decayed_uses(slot)
-            if uses < 255:
-                chance = 1.0 / (<double>self.log_factor * (uses - NEW_USES if uses > NEW_USES else 0) + 1.0)
-                if <double>(self.roll() >> 11) < chance * 9007199254740992.0:  # 53 random bits
-                    uses += 1
-            slot.uses = <unsigned char>uses
-            slot.used_minute = minute_of(self.now_ms)
 
     cpdef int frequency(self, bytes key) except -2:
         """How often a key is accessed, on a logarithmic scale from 0 to 255; -1 when it is missing. No access."""
@@ -900,9 +678,7 @@ cdef class Database:
     cpdef int flush(self) except -1:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)
-        cdef Block heap = Block.__new__(Block)
         self.listener.flushing(self)
-        heap.size = self.deadline_room * sizeof(Deadline)
         remains.shards, remains.chunks, remains.count = self.shards, self.chunks, self.count
         self.shards = [None] * SHARDS
         self.chunks = []
@@ -910,12 +686,7 @@ cdef class Database:
         self.object_bytes = 0
         memset(self.sizes, 0, sizeof(self.sizes))
         self.container_count = -1
-        heap.data = self.deadlines
-        self.trash.release(heap, 0)
-        self.deadlines = NULL
-        self.deadline_count = 0
-        self.deadline_room = 0
-        self.deadline_sum = 0
+        self.trash.release(self.take_deadlines(), 0)
         self.signal_all()
         self.trash.add(remains)
         return 0
@@ -1018,58 +789,6 @@ cdef class Database:
         assert sizes == [self.sizes[at] for at in range(SIZE_CLASSES)], "strings are counted by their length"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
-
-
-@cython.final
-@cython.no_gc
-cdef class Block:
-    """A piece of C memory on its way to LazyFree: giving a large one back to the system takes a while."""
-
-    cdef void *data    # owned
-    cdef size_t size   # bytes
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def free_effort(self):
-        """About how many pages there are. O(1)."""
-        return self.size >> 12
-
-    def detach(self):
-        return self
-
-    def free(self):
-        """Free it, without the interpreter's lock."""
-        with nogil:
-            free(self.data)
-        self.data = NULL
-
-
-@cython.final
-@cython.no_gc
-cdef class Detached:
-    """The slots of a flushed database, given up a few at a time by LazyFree.step."""
-
-    def release_some(self, Py_ssize_t budget, object trash not None):
-        """Give up at most `budget` slots; large values go on to `trash`. How many slots they were."""
-        cdef Py_ssize_t released = 0
-        cdef list tail
-        cdef Slot slot
-        while self.chunks and released < budget:
-            tail = <list>self.chunks[len(self.chunks) - 1]
-            while tail and released < budget:
-                slot = <Slot>tail.pop()
-                number = shard_of(slot.key)
-                PyDict_DelItem(self.shards[number], slot.key)
-                if not self.shards[number]:
-                    self.shards[number] = None
-                self.count -= 1
-                released += 1
-                if type(slot.value) is not bytes:
-                    trash.release(slot.value)
-            if not tail:
-                self.chunks.pop()
-        return released
 
 
 def has_due(list databases not None, long long now_ms):

@@ -31,7 +31,8 @@ from posix.unistd cimport usleep
 
 import logging
 
-from streamd.engine.database cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, Database, Slot
+from streamd.engine.database cimport Database
+from streamd.engine.slot cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, Slot
 from streamd.heap cimport heap_bytes
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms

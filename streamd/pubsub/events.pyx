@@ -2,7 +2,7 @@
 """KeyEvents: publishes events of keys on channels named after key, event, or both (notify-keyspace-events)."""
 
 from streamd.core.capability cimport Capability
-from streamd.engine.database cimport (
+from streamd.engine.listener cimport (
     EVENT_EVICTED, EVENT_EXPIRED, EVENT_GENERIC, EVENT_KEY_MISS, EVENT_NEW, EVENT_OVERWRITTEN, EVENT_STREAM,
     EVENT_STRING, EVENT_TYPE_CHANGED,
 )

@@ -23,8 +23,9 @@ from support.requests import NAMES, random_request
 
 from streamd.core.client import Client
 from streamd.core.spec import Command, KeyUse, keys_of, table
-from streamd.engine.database import Database, KeyspaceListener
+from streamd.engine.database import Database
 from streamd.engine.group import Group
+from streamd.engine.listener import KeyspaceListener
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError
 from streamd.serve.app import Server

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, Database, has_due
+from streamd.engine.database import Database, has_due
 from streamd.engine.lazyfree import THRESHOLD, LazyFree
+from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
 
 
 class Value:

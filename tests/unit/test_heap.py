@@ -8,7 +8,8 @@ import pytest
 from support.handler import make_context, run
 from support.servers import eventually
 
-from streamd.engine.database import ACCESS_MODES, Database
+from streamd.engine.database import Database
+from streamd.engine.slot import ACCESS_MODES
 from streamd.heap import allocated, describe, trim
 from streamd.memory.accounting import DatabaseMemory, MemoryReport, diagnose, statistics
 from streamd.serve.families import load_all

@@ -6,7 +6,7 @@ from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport uint64_t
 
 from streamd.core.context cimport Context
-from streamd.engine.database cimport ACCESS_CHANGES
+from streamd.engine.slot cimport ACCESS_CHANGES
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID
 from streamd.engine.pel cimport PelRecord

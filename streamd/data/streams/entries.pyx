@@ -16,7 +16,7 @@ from streamd.core.context cimport Context
 from streamd.data.streams.arguments cimport (
     argument, find_stream_for_write, id_text, new_stream, note_change, number_text,
 )
-from streamd.engine.database cimport EVENT_STREAM
+from streamd.engine.listener cimport EVENT_STREAM
 from streamd.engine.ids cimport StreamID, id_cmp, id_is_zero, make_id
 from streamd.engine.rax cimport load_be64, rax_first
 from streamd.engine.stream cimport (

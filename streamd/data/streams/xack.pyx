@@ -13,7 +13,7 @@ from streamd.data.streams.arguments cimport (
     DeleteOptions, find_group, find_stream, hold_effects, ids_in, no_such_key_or_group, note_change, parse_delete,
     propagate_unowned, require_ids,
 )
-from streamd.engine.database cimport EVENT_STREAM
+from streamd.engine.listener cimport EVENT_STREAM
 from streamd.engine.group cimport Group
 from streamd.engine.ids cimport StreamID
 from streamd.engine.pel cimport PelRecord, pel_find

@@ -8,7 +8,7 @@ from streamd.core.context cimport Context
 from streamd.data.streams.arguments cimport (
     DeleteOptions, argument, find_stream_for_write, ids_in, parse_delete, require_ids,
 )
-from streamd.engine.database cimport EVENT_STREAM
+from streamd.engine.listener cimport EVENT_STREAM
 from streamd.engine.stream cimport DELREF, Stream
 
 from streamd.core.spec import KeysAt, block, command, integer, key, multiple, string

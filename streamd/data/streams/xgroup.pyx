@@ -12,7 +12,7 @@ from streamd.core.context cimport Context
 from streamd.data.streams.arguments cimport (
     find_stream_for_write, get_group, new_stream, note_change, parse_loose_id, reach_consumer,
 )
-from streamd.engine.database cimport EVENT_STREAM
+from streamd.engine.listener cimport EVENT_STREAM
 from streamd.engine.group cimport Group, new_group
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.engine.stream cimport Stream

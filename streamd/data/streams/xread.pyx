@@ -30,7 +30,7 @@ from streamd.data.streams.arguments cimport (
     propagate_position, reach_consumer, room_for_ids,
 )
 from streamd.data.streams.entry_replies cimport write_entry, write_fields, write_range
-from streamd.engine.database cimport EVENT_KEY_MISS
+from streamd.engine.listener cimport EVENT_KEY_MISS
 from streamd.engine.delivery cimport Finder, advance, find_entry, finder_init, idle_of
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_decrement, id_increment, make_id

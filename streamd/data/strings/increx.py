@@ -13,7 +13,7 @@ from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
 from streamd.data.strings.long_double import GREATEST, LongDouble
 from streamd.data.strings.strings import INT64_MAX, INT64_MIN, UNITS, expiry_at_ms, find_string_for_write
-from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
+from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 
 __all__ = ["IncrexOptions", "Range"]

@@ -29,7 +29,8 @@ from streamd.core.spec import (
     unix_time,
 )
 from streamd.data.strings.long_double import LongDouble
-from streamd.engine.database import ENCODING_BY_LENGTH, ENCODING_RAW, EVENTS
+from streamd.engine.listener import EVENTS
+from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
 
 __all__ = ["SetOptions", "expiry_at_ms"]

@@ -29,7 +29,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 
-from streamd.engine.database cimport Database, Slot
+from streamd.engine.database cimport Database
+from streamd.engine.slot cimport Slot
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport ID_ROOM, StreamID, id_cmp, make_id, put_id
 from streamd.engine.listpack cimport LpValue

@@ -44,7 +44,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, UINT32_MAX, int64_t, uint8_t, uin
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
-from streamd.engine.database cimport Database, Slot
+from streamd.engine.database cimport Database
+from streamd.engine.slot cimport Slot
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, make_id
 from streamd.engine.listpack cimport LP_HEADER, LP_SHORTEST_CONVERTED, lp_bytes, lp_convert, lp_get_int

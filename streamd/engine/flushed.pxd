@@ -1,0 +1,12 @@
+# cython: language_level=3
+"""What is left of a flushed database. See flushed.pyx."""
+
+cimport cython
+
+
+@cython.final
+@cython.no_gc
+cdef class Detached:
+    cdef list shards
+    cdef list chunks
+    cdef readonly Py_ssize_t count        # slots not yet released

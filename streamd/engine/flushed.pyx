@@ -1,0 +1,34 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Detached: the slots of a flushed database, on their way to be freed."""
+
+cimport cython
+from cpython.dict cimport PyDict_DelItem
+
+from streamd.engine.slot cimport Slot, shard_of
+
+
+@cython.final
+@cython.no_gc
+cdef class Detached:
+    """The slots of a flushed database, given up a few at a time by LazyFree.step."""
+
+    def release_some(self, Py_ssize_t budget, object trash not None):
+        """Give up at most `budget` slots; large values go on to `trash`. How many slots they were."""
+        cdef Py_ssize_t released = 0
+        cdef list tail
+        cdef Slot slot
+        while self.chunks and released < budget:
+            tail = <list>self.chunks[len(self.chunks) - 1]
+            while tail and released < budget:
+                slot = <Slot>tail.pop()
+                number = shard_of(slot.key)
+                PyDict_DelItem(self.shards[number], slot.key)
+                if not self.shards[number]:
+                    self.shards[number] = None
+                self.count -= 1
+                released += 1
+                if type(slot.value) is not bytes:
+                    trash.release(slot.value)
+            if not tail:
+                self.chunks.pop()
+        return released
