@@ -28,6 +28,8 @@ Errors that one room alone raises stand beside what raises them. These modules h
 from __future__ import annotations
 
 __all__ = [
+    "COUNT_NOT_POSITIVE",
+    "NO_SUCH_DATABASE",
     "AclError",
     "BusyGroupError",
     "CommandError",
@@ -46,9 +48,19 @@ __all__ = [
     "UnmatchedError",
     "UnsupportedValueError",
     "WrongTypeError",
+    "invalid_expire_time",
     "one_line",
     "printable",
 ]
+
+
+NO_SUCH_DATABASE = "ERR DB index is out of range"
+COUNT_NOT_POSITIVE = "ERR COUNT must be > 0"
+
+
+def invalid_expire_time(command_name: str) -> str:
+    """The text for a time that is not positive, or does not fit in 63 bits."""
+    return f"ERR invalid expire time in '{command_name}' command"
 
 
 def one_line(text: bytes) -> str:

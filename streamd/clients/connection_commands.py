@@ -21,7 +21,7 @@ from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, integer, multiple, oneof, optional, string, token
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, printable
+from streamd.errors import NO_SUCH_DATABASE, CommandError, NotIntegerError, OptionSyntaxError, printable
 from streamd.protocol.request import forget_words
 from streamd.users.acl import Acl
 
@@ -208,7 +208,7 @@ def echo(ctx: ServerContext, args: list[bytes]) -> None:
 def select(ctx: ServerContext, args: list[bytes]) -> None:
     index = database_index(args[1])
     if not 0 <= index < len(ctx.databases):
-        raise CommandError("ERR DB index is out of range")
+        raise CommandError(NO_SUCH_DATABASE)
     ctx.get(Host).select(ctx.client, index)
     ctx.reply.ok()
 

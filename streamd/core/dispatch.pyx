@@ -327,9 +327,7 @@ cdef class Dispatcher(Turn):
         if route is None:
             return self.reject(client, None, args, self.routes.explain_unknown(args))
         if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
-            return self.reject(
-                client, route, args, f"ERR wrong number of arguments for '{route.command.full_name}' command"
-            )
+            return self.reject(client, route, args, route.wrong_arity)
         if (client.state or self.state) and self.gate(client, route, args):
             return 0
         return self.run(client, route, args)
@@ -658,7 +656,7 @@ cdef class Dispatcher(Turn):
         if route is None:
             raise UnknownCommandError(self.routes.explain_unknown(args))
         if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
-            raise UnknownCommandError(f"ERR wrong number of arguments for '{route.command.full_name}' command")
+            raise UnknownCommandError(route.wrong_arity)
         context.client = client
         context.db = client.db
         context.reply = client.reply

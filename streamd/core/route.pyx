@@ -60,6 +60,11 @@ cdef class Route:
         self.histogram = None
         return 0
 
+    @property
+    def wrong_arity(self):
+        """The error for a request with another number of arguments."""
+        return f"ERR wrong number of arguments for '{self.command.full_name}' command"
+
     def leaves(self):
         """This route, or those of its subcommands: what can be run and is counted."""
         leaves = [] if self.subcommands is None else list(set(self.subcommands.values()))

@@ -31,7 +31,14 @@ from streamd.data.freeing import Freeing
 from streamd.engine.database import Database
 from streamd.engine.glob import match
 from streamd.engine.slot import ACCESS_MODES, Slot
-from streamd.errors import CommandError, NoSuchKeyError, OptionSyntaxError, printable
+from streamd.errors import (
+    NO_SUCH_DATABASE,
+    CommandError,
+    NoSuchKeyError,
+    OptionSyntaxError,
+    invalid_expire_time,
+    printable,
+)
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
 
@@ -43,6 +50,9 @@ SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------
 
+INVALID_CURSOR = "ERR invalid cursor"
+SAME_OBJECTS = "ERR source and destination objects are the same"
+
 
 def type_name(value: object) -> bytes:
     """The type of a value, as TYPE says it."""
@@ -52,7 +62,7 @@ def type_name(value: object) -> bytes:
 def database_at(ctx: Context, index: int) -> Database:
     """A database by its number, its clock set to the time of this command; CommandError when there is none."""
     if not 0 <= index < len(ctx.databases):
-        raise CommandError("ERR DB index is out of range")
+        raise CommandError(NO_SUCH_DATABASE)
     db: Database = ctx.databases[index]
     db.now_ms = ctx.now_ms
     return db
@@ -130,11 +140,11 @@ def parse_cursor(text: bytes) -> int:
     text = text.partition(b"\0")[0]
     found = _CURSOR.fullmatch(text)
     if found is None or len(digits := found[2].lstrip(b"0")) > 20:
-        raise CommandError("ERR invalid cursor")
+        raise CommandError(INVALID_CURSOR)
     number = int(digits or b"0")
     is_negative = found[1] == b"-"
     if number > UINT64_MAX or (is_negative and number <= INT64_MAX + 1 and text == b"-%d" % number != b"-0"):
-        raise CommandError("ERR invalid cursor")
+        raise CommandError(INVALID_CURSOR)
     return -number & UINT64_MAX if is_negative else number
 
 
@@ -260,7 +270,7 @@ def renamenx(ctx: Context, args: list[bytes]) -> None:
 def move(ctx: Context, args: list[bytes]) -> None:
     target = database_at(ctx, database_index(args[2]))
     if target is ctx.db:
-        raise CommandError("ERR source and destination objects are the same")
+        raise CommandError(SAME_OBJECTS)
     is_moved = ctx.db.move(args[1], target)
     ctx.dirty += is_moved
     ctx.reply.integer(is_moved)
@@ -288,7 +298,7 @@ def copy(ctx: Context, args: list[bytes]) -> None:
         else:
             raise OptionSyntaxError
     if target is ctx.db and name == new_name:
-        raise CommandError("ERR source and destination objects are the same")
+        raise CommandError(SAME_OBJECTS)
     is_copied = ctx.db.find(name) is not None and (replaces or new_name not in target)
     if is_copied:
         ctx.db.copy(name, target, new_name)
@@ -414,7 +424,7 @@ def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base
     time = read_integer(args[2])
     # A negative time may be as great as a positive one, and no greater, as C divides towards zero.
     if (scale > 1 and abs(time) > INT64_MAX // scale) or time * scale > INT64_MAX - base_ms:
-        raise CommandError(f"ERR invalid expire time in '{command_name}' command")
+        raise CommandError(invalid_expire_time(command_name))
     at_ms = time * scale + base_ms
     if ctx.db.find_for_write(name) is None or not options.allow(ctx.db.expiry(name), at_ms):
         ctx.reply.integer(0)

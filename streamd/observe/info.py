@@ -109,7 +109,7 @@ ON_REQUEST = {"commandstats", "latencystats"}
 
 # --- A section -----------------------------------------------------------------------------------------------------
 
-Entry = Field[Any] | Lines[Any]
+Item = Field[Any] | Lines[Any]
 Subject = Callable[[], Any]
 """What finds that with which fields are called: a capability, or what it has for a group of fields."""
 
@@ -119,12 +119,12 @@ class Section:
     """A section: its title, and what its lines are read from.
 
     subjects  each is called once; None: what is read from it is left out
-    entries   (index of the subject, what to read from it), in the order of INFO
+    items     (index of the subject, what to read from it), in the order of INFO
     """
 
     title: str
     subjects: list[Subject]
-    entries: list[tuple[int, Entry]]
+    items: list[tuple[int, Item]]
 
     @property
     def name(self) -> str:
@@ -133,26 +133,26 @@ class Section:
     def lines(self) -> Iterator[str]:
         yield f"# {self.title}"
         subjects = [find() for find in self.subjects]
-        for at, entry in self.entries:
+        for at, item in self.items:
             subject = subjects[at]
             if subject is not None:
-                yield from entry.lines(subject)
+                yield from item.lines(subject)
 
 
 def make_section(title: str, order: tuple[str, ...], capabilities: Iterable[Capability]) -> Section:
     """Put together what capabilities contribute to a section."""
     subjects: list[Subject] = []
-    entries: list[tuple[int, Entry]] = []
+    items: list[tuple[int, Item]] = []
     for capability in capabilities:
         parts = capability.info.get(title.lower(), ())
         own = tuple(part for part in parts if not isinstance(part, Fields))
         for group in (Fields(itself, own), *(part for part in parts if isinstance(part, Fields))):
             if group.fields:
-                entries += [(len(subjects), entry) for entry in group.fields]
+                items += [(len(subjects), item) for item in group.fields]
                 subjects.append(partial(group.find, capability))
     places = {name: place for place, name in enumerate(order)}
-    entries.sort(key=lambda entry: places.get(entry[1].name, len(places)))
-    return Section(title, subjects, entries)
+    items.sort(key=lambda item: places.get(item[1].name, len(places)))
+    return Section(title, subjects, items)
 
 
 def itself(capability: Capability) -> Capability:

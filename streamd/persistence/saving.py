@@ -22,6 +22,8 @@ __all__ = ["Saving"]
 
 log = logging.getLogger("streamd")
 
+SAVE_IN_PROGRESS = "ERR Background save already in progress"
+
 RETRY_S = 5
 """How long after a failed snapshot the save points wait, so that a full disk does not keep a child busy."""
 
@@ -109,7 +111,7 @@ class Saving:
         """SAVE: write a snapshot while all clients wait. Raises CommandError."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
-            raise CommandError("ERR Background save already in progress")
+            raise CommandError(SAVE_IN_PROGRESS)
         self.count += 1
         if not self.save_now():
             raise CommandError("ERR")
@@ -126,7 +128,7 @@ class Saving:
         """BGSAVE: see save_commands."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
-            raise CommandError("ERR Background save already in progress")
+            raise CommandError(SAVE_IN_PROGRESS)
         if child is not None or must_wait:
             if not (may_wait or must_wait):
                 raise CommandError(

@@ -31,6 +31,7 @@ from streamd.errors import CommandError
 from streamd.serve.app import Server
 from streamd.serve.families import load_all
 from streamd.settings.config import Config
+from streamd.users.acl import Acl
 from streamd.users.permissions import Permissions, Rules
 
 load_all()
@@ -85,8 +86,8 @@ class Bench:
         self.loop = asyncio.new_event_loop()
         self.server = Server(Config.for_embedding({"databases": 3}), any_port=True)
         self.loop.run_until_complete(self.server.start())
-        self.numbers = self.server.acl.index.numbers
-        self.catalogue = self.server.acl.index.catalogue
+        self.numbers = self.server.get(Acl).index.numbers
+        self.catalogue = self.server.get(Acl).index.catalogue
         self.count = Counter[str]()
         self.server.dispatcher.context.now_ms = NOW_MS
 

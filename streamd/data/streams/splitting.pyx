@@ -16,7 +16,7 @@ from streamd.engine.split cimport Part, split_range
 from streamd.engine.stream cimport Stream
 
 from streamd.core.spec import KeysAt, command, integer, key, optional, block, string
-from streamd.errors import CommandError, OptionSyntaxError
+from streamd.errors import COUNT_NOT_POSITIVE, CommandError, OptionSyntaxError
 
 __all__ = []
 
@@ -55,7 +55,7 @@ def streamd_split(Context ctx not None, list args not None):
     if argc == rest + 2 and is_word(args[rest], b"COUNT"):
         limit = require_int64(args[rest + 1])
         if limit <= 0:
-            raise CommandError("ERR COUNT must be > 0")
+            raise CommandError(COUNT_NOT_POSITIVE)
     elif argc != rest:
         raise OptionSyntaxError()
     stream = find_stream(ctx, args[1])

@@ -26,7 +26,7 @@ from streamd.protocol.reply cimport ReplyWriter
 
 from streamd.core.spec import KeysAt, command, integer, key, multiple, optional, string, token, unix_time
 from streamd.engine.group import UNOWNED_MARK
-from streamd.errors import CommandError, OptionSyntaxError, printable
+from streamd.errors import COUNT_NOT_POSITIVE, CommandError, OptionSyntaxError, printable
 
 __all__ = []
 
@@ -208,7 +208,7 @@ cdef int64_t AUTOCLAIM_MOST_IDS = <int64_t>1 << 40
 cdef int64_t parse_autoclaim_count(bytes text) except -1:
     cdef long long count
     if not parse_int64(text, &count) or count <= 0 or count > INT64_MAX // 16:
-        raise CommandError("ERR COUNT must be > 0")
+        raise CommandError(COUNT_NOT_POSITIVE)
     return count
 
 

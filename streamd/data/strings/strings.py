@@ -31,7 +31,7 @@ from streamd.core.spec import (
 from streamd.data.strings.long_double import LongDouble
 from streamd.engine.listener import EVENTS
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError, invalid_expire_time
 
 __all__ = ["SetOptions", "expiry_at_ms"]
 
@@ -68,7 +68,7 @@ def expiry_at_ms(text: bytes, unit: str, now_ms: int, command_name: str) -> int:
     scale = 1000 if unit in ("EX", "EXAT") else 1
     base = now_ms if unit in ("EX", "PX") else 0
     if time <= 0 or time > INT64_MAX // scale or time * scale > INT64_MAX - base:
-        raise CommandError(f"ERR invalid expire time in '{command_name}' command")
+        raise CommandError(invalid_expire_time(command_name))
     return time * scale + base
 
 
