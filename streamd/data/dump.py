@@ -1,6 +1,6 @@
 """DUMP and RESTORE: the value of a key as bytes, and back.
 
-What the bytes are is said in persistence/payloads.py. Behaviour: Redis 8.6, as seen on a running server.
+The format is described in persistence/payloads.py. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["RestoreOptions"]
 
 INT64_MAX = 2**63 - 1
 IDLE_RANGE_S = 2**24
-"""Redis counts idle time with a clock of 24 bits, so a longer time starts again at 0."""
+"""Redis counts idle time with a 24-bit clock, so longer times wrap around to 0."""
 
 
 @command(
@@ -33,9 +33,9 @@ def dump(ctx: Context, args: list[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What stands behind the payload of a RESTORE.
+    """The options after the payload of a RESTORE.
 
-    replaces     REPLACE: the key may be there already
+    replaces     REPLACE: the key may already exist
     is_absolute  ABSTTL: the time is a Unix time
     idle_s       IDLETIME: how long the key has not been used, in seconds; -1: not given
     frequency    FREQ: how often it is used, 0 to 255; -1: not given
@@ -91,7 +91,7 @@ def restore(ctx: Context, args: list[bytes]) -> None:
     if ttl < 0:
         raise CommandError("ERR Invalid TTL value, must be >= 0")
     value = ctx.get(Payloads).restore(payload)
-    # A time beyond 63 bits is one that has passed, to Redis.
+    # Redis treats a time beyond 63 bits as already passed.
     expire_at_ms = ttl if options.is_absolute or ttl == 0 else ttl + ctx.now_ms
     has_passed = 0 < expire_at_ms <= ctx.now_ms or expire_at_ms > INT64_MAX
     if has_passed and not ctx.is_replaying:

@@ -13,7 +13,7 @@ from streamd.observe.latency import LatencyMonitor
 __all__ = ["Expiry"]
 
 STEP = 100
-"""Expired keys that are removed between two looks at the clock."""
+"""Number of expired keys removed between two readings of the clock."""
 
 
 class Expiry(Capability):
@@ -42,15 +42,15 @@ class Expiry(Capability):
 
     def reset_statistics(self) -> None:
         self.expired_keys = 0
-        """Keys that were removed because their time had come, and not because somebody asked for them."""
+        """Keys removed because their time had come, not because a client accessed them."""
         self.cycles_cut = 0
-        """How often there were more of them than time."""
+        """How often a cycle ran out of time before it ran out of expired keys."""
         self.cycle_us = 0
         for db in self.host.databases:
             db.expired_keys = 0
 
     def cron(self, now_ms: int) -> None:
-        """Remove keys whose time has come, for at most a quarter of the time between two calls."""
+        """Remove expired keys, for at most a quarter of the time between two calls."""
         databases = self.host.databases
         if not self.is_on or self.host.is_loading or self.host.dispatcher.pause or not has_due(databases, now_ms):
             return

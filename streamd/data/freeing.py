@@ -12,12 +12,12 @@ from streamd.core.info import Field
 __all__ = ["Freeing"]
 
 SLICE_OBJECTS = 1000
-"""Objects that are given up at a time, about 0.3 ms; then others get their turn."""
+"""Number of objects released at a time, about 0.3 ms; then other work gets its turn."""
 SLICE_PAUSE_S = 0.002
 
 
 class Freeing(Capability):
-    """What is to be freed, and the clients that wait until it has been."""
+    """What is to be freed, and the clients waiting for it."""
 
     info = {
         "memory": (
@@ -31,15 +31,15 @@ class Freeing(Capability):
         self._trash = host.trash
         self._handle: asyncio.TimerHandle | None = None
         self._waiting: list[Client] = []
-        """Clients that have flushed a database and wait until it has been given up."""
+        """Clients that have flushed a database and wait until it has been released."""
 
     def has_more(self) -> bool:
-        """Give up some objects; whether there are more."""
+        """Release some objects; returns whether there are more."""
         self._trash.step(SLICE_OBJECTS)
         return self._trash.has_slices
 
     def answer_when_done(self, client: Client) -> None:
-        """Let a client that has flushed a database, and waits, be answered when it is free; do that without rests."""
+        """Answer a waiting client once the database it flushed has been freed; free that without pauses."""
         self._waiting.append(client)
         self.close()
         self._handle = self._host.loop.call_later(0, self._free_slice)
@@ -57,7 +57,7 @@ class Freeing(Capability):
             self._handle = None
 
     def _free_slice(self) -> None:
-        """Give up some objects, and come back soon while there are more."""
+        """Release some objects, and run again soon while there are more."""
         if self.has_more():
             pause_s = 0.0 if self._waiting else SLICE_PAUSE_S
             self._handle = self._host.loop.call_later(pause_s, self._free_slice)

@@ -1,4 +1,4 @@
-"""Commands that work on keys whatever they hold, and on whole databases. SELECT is a matter of the connection.
+"""Commands for keys of any type and for whole databases. SELECT belongs to the connection.
 
 Behaviour: Redis 8.6, as seen on a running server.
 """
@@ -55,12 +55,12 @@ SAME_OBJECTS = "ERR source and destination objects are the same"
 
 
 def type_name(value: object) -> bytes:
-    """The type of a value, as TYPE says it."""
+    """The type of a value, as TYPE reports it."""
     return b"string" if isinstance(value, bytes) else b"stream"
 
 
 def database_at(ctx: Context, index: int) -> Database:
-    """A database by its number, its clock set to the time of this command; CommandError when there is none."""
+    """A database by its number, with its clock set to the time of this command; CommandError when there is none."""
     if not 0 <= index < len(ctx.databases):
         raise CommandError(NO_SUCH_DATABASE)
     db: Database = ctx.databases[index]
@@ -68,7 +68,7 @@ def database_at(ctx: Context, index: int) -> Database:
     return db
 
 
-# --- Keys: are they there, what do they hold -------------------------------------------------------------------------
+# --- Keys: existence and type ----------------------------------------------------------------------------------------
 
 
 @command(
@@ -132,10 +132,10 @@ _CURSOR = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
 
 
 def parse_cursor(text: bytes) -> int:
-    """The cursor of a scan; CommandError when it is none.
+    """The cursor of a scan; CommandError when it is not a valid one.
 
-    Read as C's strtoull does, with all that follows: white space before it, a sign, and a negative number that is not in
-    its canonical form counts from 2**64 down. A zero byte ends the text.
+    Read like C's strtoull, with all its quirks: leading white space, a sign, and a negative number that is not in
+    canonical form counts down from 2**64. A zero byte ends the text.
     """
     text = text.partition(b"\0")[0]
     found = _CURSOR.fullmatch(text)
@@ -150,11 +150,11 @@ def parse_cursor(text: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What stands behind the cursor of a SCAN.
+    """The options after the cursor of a SCAN.
 
     pattern    what the names must match, or None
-    count      keys to look at
-    type_name  the type of what the keys must hold, in lower case, or None
+    count      number of keys to visit
+    type_name  the type the keys must have, in lower case, or None
     """
 
     pattern: bytes | None = None
@@ -163,7 +163,7 @@ class ScanOptions:
 
     @classmethod
     def parse(cls, words: list[bytes]) -> ScanOptions:
-        """Read the options; the last one of a kind counts. OptionSyntaxError, NotIntegerError."""
+        """Read the options; the last one of each kind counts. OptionSyntaxError, NotIntegerError."""
         wanted, count, kind = None, 10, None
         for at in range(0, len(words), 2):
             word = words[at].upper()
@@ -206,7 +206,7 @@ def scan(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.bulk_array(names)
 
 
-# --- Keys: away with them, and to other places -----------------------------------------------------------------------
+# --- Keys: deleting, renaming, moving, copying -----------------------------------------------------------------------
 
 
 def _delete(ctx: Context, args: list[bytes]) -> None:
@@ -314,12 +314,12 @@ ALL_SHARDS = ("request_policy:all_shards", "response_policy:all_succeeded")
 
 
 def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all: bool = False) -> None:
-    """Empty databases; `is_all`: these are all there are. With SYNC the client waits until the memory is given up."""
+    """Empty databases; `is_all`: these are all databases. With SYNC the client waits until the memory is freed."""
     words = args[1:]
     if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
         raise OptionSyntaxError
-    # A client that caches what it reads is notified of its own flush after the reply when that does not wait for the memory
-    # to be freed, and before it otherwise.
+    # A client that caches what it reads is notified of its own flush after the reply if the reply does not wait for the
+    # memory to be freed, and before it otherwise.
     is_async = words[0].upper() == b"ASYNC" if words else ctx.config.lazyfree_lazy_user_flush
     if is_async:
         ctx.reply.ok()
@@ -328,13 +328,13 @@ def _flush(ctx: Context, databases: list[Database], args: list[bytes], *, is_all
         db.flush()
     if is_all:
         ctx.data_dropped()
-    ctx.propagate(args)  # even when nothing was there: a replica may have what this server has not
+    ctx.propagate(args)  # even when nothing was there: a replica may have keys that this server does not have
     if not is_async:
         _answer_flush(ctx, args)
 
 
 def _answer_flush(ctx: Context, args: list[bytes]) -> None:
-    """Answer OK when the memory of what was flushed has been given up."""
+    """Answer OK when the memory of what was flushed has been freed."""
     freeing = ctx.find(Freeing)
     if freeing is None or ctx.in_transaction or not freeing.has_more():
         ctx.reply.ok()
@@ -382,7 +382,7 @@ def swapdb(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-# --- Expiry: set it --------------------------------------------------------------------------------------------------
+# --- Expiry: setting -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +393,7 @@ class ExpireOptions:
 
     @classmethod
     def parse(cls, words: list[bytes]) -> ExpireOptions:
-        """Read the conditions; CommandError when one is unknown, or they contradict each other."""
+        """Read the conditions; CommandError when one is unknown or when they conflict."""
         for text in words:
             if text.upper() not in (b"NX", b"XX", b"GT", b"LT"):
                 raise CommandError(f"ERR Unsupported option {printable(text)}")
@@ -405,7 +405,7 @@ class ExpireOptions:
         return cls(given)
 
     def allow(self, present: int, at_ms: int) -> bool:
-        """Whether the expiry may become `at_ms` when it is `present`; -1 is none, which is later than any time."""
+        """Whether the expiry may become `at_ms` when it is now `present`; -1: none, later than any time."""
         if present == -1:
             return self.words.isdisjoint((b"XX", b"GT"))
         if b"NX" in self.words:
@@ -414,7 +414,7 @@ class ExpireOptions:
 
 
 def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base_ms: int) -> None:
-    """Let a key expire; a time that has passed deletes it.
+    """Set a key's expiry; a time that has passed deletes the key.
 
     scale    milliseconds in a unit of the argument
     base_ms  what the argument counts from
@@ -422,7 +422,7 @@ def _expire(ctx: Context, args: list[bytes], command_name: str, scale: int, base
     name = args[1]
     options = ExpireOptions.parse(args[3:])
     time = read_integer(args[2])
-    # A negative time may be as great as a positive one, and no greater, as C divides towards zero.
+    # The bound for negative times has the same magnitude as for positive ones, because C division truncates.
     if (scale > 1 and abs(time) > INT64_MAX // scale) or time * scale > INT64_MAX - base_ms:
         raise CommandError(invalid_expire_time(command_name))
     at_ms = time * scale + base_ms
@@ -485,11 +485,11 @@ def persist(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.integer(is_changed)
 
 
-# --- Expiry: ask for it ----------------------------------------------------------------------------------------------
+# --- Expiry: reading -------------------------------------------------------------------------------------------------
 
 
 def _expiry(ctx: Context, name: bytes) -> int:
-    """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing. A look at the key, but no use."""
+    """When a key expires, as Unix time in ms; -1 when it does not, -2 when it is missing. A lookup, not an access."""
     return -2 if ctx.db.find_untouched(name) is None else ctx.db.expiry(name)
 
 
@@ -542,7 +542,7 @@ container(
 
 
 def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The declaration of a subcommand that looks at a key."""
+    """The declaration of a subcommand that inspects a key."""
     return command(
         f"OBJECT {name}", arity=3, group="generic", flags="readonly", keys=KeysAt(2, flags="RO"), since=since, summary=summary,
         tips=("nondeterministic_output",), args=(key(),),

@@ -1,7 +1,7 @@
-"""MIGRATE: give keys to another server, which then has them instead of this one, or too.
+"""MIGRATE: move or copy keys to another server.
 
-As in Redis the server does nothing else until the other one has answered, or timed out: meanwhile no client can
-change, or see in both places, what is on its way. Behaviour: Redis 8.6, as seen on a running server.
+As in Redis, the server does nothing else until the other one has answered or timed out: meanwhile no client can
+change the keys in transit, or see them in both places. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ USE = "RW access delete"
 
 
 def find_keys(args: list[bytes]) -> range | None:
-    """Where the keys of a MIGRATE are; None when it names some in both ways."""
+    """Where the keys of a MIGRATE are; None when it names keys in both ways."""
     at = OPTIONS_AT
     while at < len(args):
         word = args[at].upper()
@@ -50,23 +50,23 @@ def find_keys(args: list[bytes]) -> range | None:
 
 
 def _find_key(args: list[bytes]) -> range | None:
-    """The key at its place, when there is no KEYS."""
+    """The key in its usual position, when there is no KEYS."""
     found = find_keys(args)
     return found if found is None or found.start == KEY_AT else range(0)
 
 
 def _find_more(args: list[bytes]) -> range | None:
-    """The keys behind KEYS."""
+    """The keys after KEYS."""
     found = find_keys(args)
     return found if found is None or found.start != KEY_AT else range(0)
 
 
 @dataclass(frozen=True, slots=True)
 class MigrateOptions:
-    """What stands behind the time of a MIGRATE.
+    """The options after the timeout of a MIGRATE.
 
     copies    COPY: the keys stay here
-    replaces  REPLACE: keys of the same names are replaced there
+    replaces  REPLACE: existing keys of the same names are replaced there
     auth      the request that authenticates, or None
     """
 
@@ -158,10 +158,10 @@ def _hand_over(
     ctx: Context, args: list[bytes], restores: list[list[bytes]], auth: tuple[bytes, ...] | None, db_index: int,
     timeout_s: float, moved: list[bytes],
 ) -> bytes | None:  # fmt: skip
-    """Send the keys and read what becomes of each; put those that were taken in `moved`, also when it fails later.
+    """Send the keys and read the result for each; add those accepted to `moved`, even if a later step fails.
 
-    Returns the first error that the other server answered, or None. A connection that turns out to be closed is opened
-    again, once. Raises TargetIOError.
+    Returns the first error that the other server answered, or None. A connection that turns out to be closed is
+    reopened once. Raises TargetIOError.
     """
     targets = ctx.get(MigrationTargets)
     for is_last in (False, True):
@@ -184,7 +184,7 @@ def _exchange(
     if selects:
         preparing.append([b"SELECT", b"%d" % db_index])
     target.send(preparing + restores, timeout_s)
-    # An error of AUTH or SELECT counts for more than what follows from it.
+    # An error of AUTH or SELECT takes precedence over the errors that follow from it.
     errors = [line[1:] for line in (target.read_line(timeout_s) for _ in preparing) if line.startswith(b"-")]
     target.db = -1 if errors else db_index
     for request in restores:

@@ -1,6 +1,6 @@
-"""MigrationTargets: the connections that MIGRATE has to other servers. They block, on purpose: see migrate.py.
+"""MigrationTargets: the connections of MIGRATE to other servers. They block on purpose: see migrate.py.
 
-A connection is kept for some seconds, since who moves one key mostly moves more.
+A connection is kept for a few seconds, since a client that moves one key usually moves more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TargetIOError(Exception):
     """The other server did not take a request, or did not answer.
 
     doing       "connecting", "writing" or "reading"
-    is_timeout  it had its time
+    is_timeout  the time-out was reached
     """
 
     def __init__(self, doing: str, *, is_timeout: bool = False) -> None:
@@ -39,7 +39,7 @@ class TargetIOError(Exception):
 class MigrationTarget:
     """A connection to another server.
 
-    db       the database that was selected there; -1: none was
+    db       the database selected there; -1: none
     used_at  monotonic seconds
     """
 
@@ -51,7 +51,7 @@ class MigrationTarget:
         self._unread = b""
 
     def send(self, requests: list[list[bytes]], timeout_s: float) -> None:
-        """Send requests, `timeout_s` for each piece; TargetIOError."""
+        """Send requests, with `timeout_s` for each piece; raises TargetIOError."""
         data = memoryview(b"".join(map(encode, requests)))
         self._socket.settimeout(timeout_s)
         try:
@@ -61,7 +61,7 @@ class MigrationTarget:
             raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError)) from None
 
     def read_line(self, timeout_s: float) -> bytes:
-        """The next line of its answers; TargetIOError."""
+        """The next line of its answers; raises TargetIOError."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread:
             try:
@@ -80,7 +80,7 @@ class MigrationTarget:
 
 
 class MigrationTargets(Capability):
-    """The connections that are kept, by host and port. `len()` is their number."""
+    """The open connections, by host and port. `len()` is their number."""
 
     info = {"stats": (Field("migrate_cached_sockets", len),)}
 
@@ -93,7 +93,7 @@ class MigrationTargets(Capability):
         return len(self._kept)
 
     def connect(self, host: bytes, port: bytes, timeout_s: float) -> MigrationTarget:
-        """A connection, which may have been used before; TargetIOError."""
+        """A connection, new or reused; raises TargetIOError."""
         target = self._kept.get((host, port))
         if target is not None:
             target.used_at = time.monotonic()
@@ -112,7 +112,7 @@ class MigrationTargets(Capability):
         self._kept.pop(target.address, None)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for target in list(self._kept.values()):
             self.drop(target)
         if self._timer is not None:

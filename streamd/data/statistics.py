@@ -1,4 +1,4 @@
-"""KeyStatistics: how many keys there are, how many were asked for and found, and how long strings are, for INFO."""
+"""KeyStatistics: numbers of keys, of key lookups with and without a hit, and the lengths of strings, for INFO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KeyStatistics"]
 
 
 class KeyStatistics(Capability):
-    """What is counted by the databases of a server."""
+    """The counters of a server's databases."""
 
     info = {
         "stats": (
@@ -37,7 +37,7 @@ class KeyStatistics(Capability):
                 yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
 
     def size_lines(self) -> Iterator[str]:
-        """How many strings there are of which length, up to the next power of two; Redis has no line for streams either."""
+        """Numbers of strings by length, rounded up to a power of two; like Redis, no line for streams."""
         for db in self.databases:
             if sizes := db.string_sizes:
                 counts = ",".join(f"{short(size)}={count}" for size, count in sizes)
@@ -45,6 +45,6 @@ class KeyStatistics(Capability):
 
 
 def short(power: int) -> str:
-    """A power of two for people, without decimals: `512`, `1K`, `2G`; and 0."""
+    """A power of two in human-readable form, without decimals: `512`, `1K`, `2G`; also 0."""
     thousands = max(0, power.bit_length() - 1) // 10
     return f"{power >> 10 * thousands}{' KMGTP'[thousands].strip()}"

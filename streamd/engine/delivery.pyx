@@ -1,23 +1,24 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Delivery: how entries of a stream reach the consumers of its groups, and change hands while they are pending.
+"""Delivery: how entries of a stream reach the consumers of its groups, and change owners while they are pending.
 
-Here are the rules for one entry, for compiled callers that walk a stream and write replies (data/streams/xread,
-xclaim), and the same as functions for Python, which return lists.
+The rules for one entry are here. Compiled callers that walk a stream and write replies use them directly
+(data/streams/xread, xclaim); the Python functions apply the same rules and return lists.
 
-How far a group has read is known in two ways: by its last-delivered ID, and by `entries_read`, a position counted from
-the first entry that the stream ever had. The second makes the lag a subtraction, but it can be lost: an entry deleted
-from the middle leaves no trace of its position. Then it is unknown (-1), until the group comes to an entry whose
-position can be derived from an end of the stream:
+The engine tracks how far a group has read in two ways: its last-delivered ID, and `entries_read`, a position counted
+from the first entry the stream ever had. With the second the lag is a subtraction, but it can be lost: an entry
+deleted from the middle leaves no trace of its position. It is then unknown (-1) until the group reaches an entry whose
+position can be derived from one end of the stream:
 
     entries_added = 9      . . 3 4 5 6 7 8 9     two were trimmed: first_id is 3, length 7
     position of an ID          3           9     the first is entries_added - length + 1, the last entries_added
 
     entries_added = 9      1 2 3 . 5 6 7 8 9     one was deleted: max_deleted_id is 4, length 8
-    position of an ID                      9     from the first, one cannot count on; and before 4, not even begin
+    position of an ID                      9     unknown for the others: counting cannot pass 4
 
-    "a tombstone ahead of X"                     the stream has entries, and X <= max_deleted_id
+    "a tombstone ahead of X"                     the stream has entries and X <= max_deleted_id
 
-Redis's rules, as seen on a running server; they estimate, and a tombstone ahead is assumed where one may be.
+These are Redis's rules, as observed on a running server. They are estimates: where a tombstone may be ahead, one is
+assumed.
 """
 
 from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
@@ -31,7 +32,7 @@ __all__ = ["claim", "lag", "read_new"]
 
 cdef enum:
     STEPS = 16
-    # Entries that are stepped over before an ID is looked up from the root: about as long as that takes.
+    # Entries to step over before looking an ID up from the root; costs about as much as the lookup.
 
 
 # --- How far a group has read ---------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ cdef inline bint has_tombstone_ahead(Stream stream, StreamID id) noexcept nogil:
 
 
 cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil:
-    """The position of `id` counted from the first entry that the stream ever had; -1 when unknown."""
+    """The position of `id` counted from the first entry the stream ever had; -1 when unknown."""
     cdef int order
     if stream.entries_added == 0:
         return 0
@@ -65,7 +66,7 @@ cdef int64_t distance_from_first(Stream stream, StreamID id) noexcept nogil:
 
 
 cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil:
-    """How many entries the group has not read yet. Negative when ENTRIESREAD was given more than it had read."""
+    """How many entries the group has not read yet. Negative when ENTRIESREAD was set too high."""
     cdef int64_t position
     if stream.entries_added == 0 or stream.length == 0:
         out[0] = 0
@@ -81,7 +82,7 @@ cdef bint lag_of(Stream stream, Group group, int64_t *out) noexcept nogil:
 
 
 cdef void advance(Stream stream, Group group, StreamID id) noexcept nogil:
-    """Note that the group has read the entry `id`, which lies after its last-delivered ID."""
+    """Note that the group has read the entry `id`, which is after its last-delivered ID."""
     if (
         group.entries_read >= 0
         and id_cmp(group.last_id, stream.first_id) >= 0
@@ -103,12 +104,12 @@ def read_new(
     Stream stream not None, Group group not None, bytes consumer not None, *,
     int64_t now_ms, count=None, bint no_ack=False,
 ):
-    """Deliver to `consumer` what no consumer of the group has got yet; a list of (id, [(field, value), ...]).
+    """Deliver new entries of the group to `consumer`; returns a list of (id, [(field, value), ...]).
 
-    consumer  its name; made when there is none
+    consumer  its name; created when missing
     now_ms    Unix time in ms, recorded as the time of delivery
-    count     at most so many entries; None: all
-    no_ack    they do not become pending
+    count     maximum number of entries; None: all
+    no_ack    the entries do not become pending
     O(count log n), n pending. Behaviour: Redis manual, XREADGROUP with the ID `>`.
     """
     cdef Consumer reader = seen_consumer(group, consumer, now_ms)
@@ -127,7 +128,7 @@ def read_new(
 
 
 cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms):
-    """The consumer of that name, made if there is none; it is seen now."""
+    """The consumer of that name, created if missing; its seen time is updated."""
     cdef Consumer consumer = group.find_consumer(name)
     if consumer is None:
         consumer = group.add_consumer(name, now_ms)
@@ -140,9 +141,9 @@ cdef Consumer seen_consumer(Group group, bytes name, int64_t now_ms):
 cdef int claim_one(
     Group group, PelRecord *record, StreamID id, bint exists, Consumer consumer, const ClaimRule *rule
 ) except -1 nogil:
-    """Hand one entry over to `consumer`, as the rule says; returns a Claim.
+    """Hand one entry over to `consumer`, according to the rule; returns a Claim.
 
-    record  the pending record of `id`, or NULL; dead afterwards when the result is CLAIM_DROPPED
+    record  the pending record of `id`, or NULL; invalid afterwards when the result is CLAIM_DROPPED
     exists  whether the stream still has the entry
     """
     if not exists:
@@ -153,7 +154,7 @@ cdef int claim_one(
     if record is NULL:
         if not rule.force:
             return CLAIM_LEFT
-        # Redis counts this record's making as a delivery, and the claim as another one.
+        # Redis counts the creation of this record as one delivery and the claim as another.
         record = pel_insert(&group.pel, id, consumer.number, rule.delivery_ms, 1)
     elif rule.min_idle_ms > 0 and record.owner != NO_OWNER and idle_of(record, rule.now_ms) < rule.min_idle_ms:
         return CLAIM_LEFT
@@ -171,13 +172,13 @@ def claim(
     Stream stream not None, Group group not None, bytes consumer not None, ids, *,
     int64_t min_idle_ms, int64_t now_ms, bint force=False,
 ):
-    """Hand pending entries over to `consumer`; return the IDs that moved, in the order asked.
+    """Hand pending entries over to `consumer`; return the IDs that moved, in the order given.
 
-    consumer     its name; made when there is none
+    consumer     its name; created when missing
     ids          those not pending are skipped, unless `force` makes them pending
-    min_idle_ms  entries delivered more recently than this stay where they are; those without an owner do not
+    min_idle_ms  entries delivered more recently than this are left alone, unless they have no owner
     now_ms       Unix time in ms, recorded as the new time of delivery
-    Entries deleted from the stream stop being pending on the way. O(len(ids) log n), n pending.
+    Entries deleted from the stream stop being pending along the way. O(len(ids) log n), n pending.
     Behaviour: Redis manual, XCLAIM.
     """
     cdef Consumer claimer = seen_consumer(group, consumer, now_ms)
@@ -196,11 +197,11 @@ def claim(
     return moved
 
 
-# --- Finding entries one after the other ------------------------------------------------------------------------------
+# --- Finding entries one after another --------------------------------------------------------------------------------
 
 cdef bint find_entry(Finder *finder, Stream stream, StreamID id) noexcept nogil:
     cdef int order, _
-    # The same ID again is looked up again: the cursor has been read.
+    # The same ID is looked up again: the cursor has already been read from.
     if finder.started and id_cmp(id, finder.asked) > 0:
         finder.asked = id
         for _ in range(STEPS):

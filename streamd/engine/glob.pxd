@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Glob patterns as KEYS, SCAN and PSUBSCRIBE have them. See glob.pyx."""
+"""Glob patterns as used by KEYS, SCAN and PSUBSCRIBE. See glob.pyx."""
 
 cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *text, Py_ssize_t text_len,
                      bint nocase) noexcept nogil

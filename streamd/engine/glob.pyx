@@ -1,21 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Glob patterns, by Redis's rules: those of KEYS, SCAN MATCH, CONFIG GET, COMMAND LIST, PSUBSCRIBE, ACL keys.
+"""Glob patterns by Redis's rules, for KEYS, SCAN MATCH, CONFIG GET, COMMAND LIST, PSUBSCRIBE and ACL keys.
 
     ?          any one byte
-    *          any bytes, also none
-    [ab-d]     one byte of the set; [^ab-d]: one that is not; [d-b] is [b-d]
-    \\x         x itself, in a set too; anything else stands for itself
+    *          any number of bytes, including none
+    [ab-d]     one byte of the set; [^ab-d]: one byte not in it; [d-b] is [b-d]
+    \\x         x itself, also in a set; anything else matches itself
 
-What looks like a mistake below and is Redis's behaviour (8.6, as seen on a running server):
-  - the empty text matches the empty pattern only, not `*` (KEYS and SCAN do not ask when the pattern is a bare `*`);
+What looks like a mistake below but is Redis's behaviour (8.6, as observed on a running server):
+  - empty text matches only the empty pattern, not `*` (KEYS and SCAN skip the match when the pattern is a bare `*`);
   - a set without its `]` ends with the pattern: `[a` matches `a`; `[^` matches any byte; `[]` matches none, `[^]` any;
   - bytes in ranges compare as signed numbers: [\\x01-\\xff] holds 01, 00 and ff only;
   - without regard to case, `[\\G]` still wants a capital G, and a range is put in order before its ends become lower
     case;
   - a pattern with more than a thousand stars, not counting one at its end, matches nothing.
 
-Every element but the star consumes one byte, so when a later star has been reached, what an earlier one took never
-needs to change: one position to return to is enough, and there is no recursion. A match costs at most len(pattern) *
+Every element but the star consumes one byte, so once a later star has been reached, what an earlier one consumed never
+needs to change: one position to return to is enough, and there is no recursion. A match takes at most len(pattern) *
 len(text) steps, whatever the pattern.
 """
 
@@ -32,7 +32,7 @@ cdef inline int lower(int c) noexcept nogil:
 
 
 cdef bint set_holds(const char **pattern, const char *end, int c, bint nocase) noexcept nogil:
-    """Whether the byte c is in the set whose `[` is at `pattern`; steps `pattern` over the set."""
+    """Whether the byte c is in the set whose `[` is at `pattern`; advances `pattern` past the set."""
     cdef const char *p = pattern[0] + 1
     cdef bint negated = p < end and p[0] == c'^'
     cdef bint found = False
@@ -64,13 +64,13 @@ cdef bint set_holds(const char **pattern, const char *end, int c, bint nocase) n
 
 cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *text, Py_ssize_t text_len,
                      bint nocase) noexcept nogil:
-    """Whether the whole of `text` matches `pattern`; `nocase`: without regard to ASCII case."""
+    """Whether the whole of `text` matches `pattern`; `nocase`: ignoring ASCII case."""
     cdef const char *p = pattern
     cdef const char *pattern_end = pattern + pattern_len
     cdef const char *t = text
     cdef const char *text_end = text + text_len
-    cdef const char *after_star = NULL      # the pattern behind the last star met,
-    cdef const char *star_text = NULL       # and the text that is tried there
+    cdef const char *after_star = NULL      # the pattern after the last star seen,
+    cdef const char *star_text = NULL       # and the text position to try there
     cdef int stars = 0
     cdef int c
     cdef bint same
@@ -104,11 +104,11 @@ cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *te
         elif after_star is NULL:
             return False
         else:
-            # The last star takes one byte more.
+            # The last star consumes one more byte.
             star_text += 1
             t = star_text
             p = after_star
-    # The text is used up. Were a byte of the pattern left, a star that takes more would only leave less for it.
+    # The text is used up. If pattern bytes are left, letting a star consume more would only leave less text for them.
     if text_len:
         while p < pattern_end and p[0] == c'*':
             p += 1
@@ -116,6 +116,6 @@ cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *te
 
 
 def match(bytes pattern not None, bytes text not None, bint nocase=False):
-    """Whether the whole of `text` matches `pattern`; `nocase`: without regard to ASCII case."""
+    """Whether the whole of `text` matches `pattern`; `nocase`: ignoring ASCII case."""
     return glob_match(PyBytes_AS_STRING(pattern), PyBytes_GET_SIZE(pattern), PyBytes_AS_STRING(text),
                       PyBytes_GET_SIZE(text), nocase)

@@ -14,7 +14,7 @@ cdef class Consumer:
     cdef readonly bytes name
     cdef public int64_t seen_ms      # Unix time of the last attempt to read or claim
     cdef public int64_t active_ms    # Unix time of the last success; -1: never
-    cdef uint32_t number             # in the group's Pel
+    cdef uint32_t number             # number in the group's Pel
 
 
 @cython.final
@@ -25,23 +25,23 @@ cdef class Group:
     cdef public int64_t entries_read  # -1: unknown
     cdef readonly dict consumers     # name -> Consumer
     cdef Pel pel                     # owned
-    cdef list by_number              # a consumer's number in the Pel -> Consumer; None where a number is not in use
-    cdef list ordered                # consumers by name; None: to be sorted again
+    cdef list by_number              # number in the Pel -> Consumer; None for a number not in use
+    cdef list ordered                # consumers by name; None: needs sorting
 
     cdef bint has_pending(self, StreamID id) noexcept nogil
-    cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none there
+    cdef bint forget(self, StreamID id) noexcept nogil          # drop the pending record of id; False: none
     cdef Consumer consumer_by_number(self, uint32_t number)
-    cdef bytes owner_name(self, const PelRecord *record)        # of the consumer; empty for an entry without an owner
+    cdef bytes owner_name(self, const PelRecord *record)        # empty for an entry without an owner
     cdef Consumer find_consumer(self, bytes name)               # None: no such consumer
     cdef Consumer add_consumer(self, bytes name, int64_t seen_ms)      # the name must be new
     cdef int64_t drop_consumer(self, bytes name) except -2
-        # Its pending entries go too: how many they were; -1: no such consumer.
+        # Also removes its pending entries; returns how many there were, or -1: no such consumer.
     cdef uint64_t pending_of(self, Consumer consumer) noexcept nogil
-    cdef bytes free_name(self)                                  # of no consumer: empty, or NUL bytes
-    cdef list consumers_by_name(self)                           # not to be changed
+    cdef bytes free_name(self)                                  # not used by any consumer: empty, or NUL bytes
+    cdef list consumers_by_name(self)                           # must not be changed
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil
     cdef int give_back(self, StreamID id, uint64_t delivery_count) except -1 nogil
-        # Make it pending without an owner, after those returned before.
+        # Make it pending without an owner, after those returned earlier.
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil
 
 
@@ -51,5 +51,5 @@ cdef Group new_group(bytes name, StreamID last_id, int64_t entries_read)
 @cython.final
 @cython.no_gc
 cdef class GroupRemains:
-    # The pending entries of a group that is gone, to be freed.
+    # The pending entries of a deleted group, to be freed.
     cdef Pel pel                     # owned

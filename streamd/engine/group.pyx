@@ -1,19 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Consumer groups: how far a group has read, its consumers, and what was delivered to them and not acknowledged.
+"""Consumer groups: how far a group has read, its consumers, and what was delivered to them but not acknowledged.
 
     Group ── last_id, entries_read         how far it has read; see delivery.pyx for what moves them
       ├── consumers: name -> Consumer      seen and active times
       └── pel: Pel                         one record per pending entry: its consumer, time and number of deliveries
 
-A consumer is known to the Pel by a small number; `by_number` leads back from a pending record to its consumer.
+A consumer is identified in the Pel by a small number; `by_number` maps a pending record's owner back to its consumer.
 
-An entry that was returned by XNACK stays pending without a consumer, before all others, until it is claimed.
+An entry returned with XNACK stays pending without a consumer, before all others, until it is claimed.
 
-What must hold (check_invariants): every consumer is in `consumers` under its name and in `by_number` under its number,
-and in neither otherwise; every pending record's owner is such a number, or NO_OWNER; the consumers' pending counts
-and the number of entries without an owner add up to the group's.
+Invariants (check_invariants): every existing consumer is in `consumers` under its name and in `by_number` under its
+number, and no other is; every pending record's owner is such a number, or NO_OWNER; the consumers' pending counts and
+the number of entries without an owner add up to the group's total.
 
-A group knows nothing of its stream: an entry may be pending though it has been deleted from the stream. Whatever needs
+A group does not know its stream: an entry may be pending although it has been deleted from the stream. Whatever needs
 both (reading, claiming, lag) is in delivery.pyx. Time is an argument, Unix milliseconds.
 """
 
@@ -32,13 +32,13 @@ from streamd.heap cimport count_object
 __all__ = ["UNOWNED_MARK", "Consumer", "Group", "GroupRemains"]
 
 UNOWNED_MARK = b"-1"
-"""What a file says for readers that know of no pending entry without a consumer: such an entry is claimed by one who
-is a placeholder (Group.free_name), with this min-idle-time. For Redis it equals 0, and Redis never writes it."""
+"""What a file says for readers that do not support pending entries without a consumer: such an entry is claimed by a
+placeholder consumer (Group.free_name) with this min-idle-time. Redis treats it as 0 and never writes it itself."""
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
 cdef enum:
-    # About what the interpreter takes for an object with its name and its places in dictionaries and lists, in bytes.
+    # Approximate bytes for a Python object with its name and its entries in dictionaries and lists.
     GROUP_BYTES = 600
     CONSUMER_BYTES = 350
 
@@ -52,7 +52,7 @@ cdef inline StreamID as_id(object pair):
 @cython.final
 @cython.no_gc
 cdef class Consumer:
-    """One consumer of a group. Made by its group."""
+    """One consumer of a group. Created by its group."""
 
     def __cinit__(self):
         count_object(CONSUMER_BYTES)
@@ -79,7 +79,7 @@ cdef class Group:
 
     name          its name, any bytes
     last_id       the last-delivered ID, (ms, seq)
-    entries_read  how many entries it has read, counted from the first that the stream ever had; -1: unknown
+    entries_read  how many entries it has read, counted from the first entry the stream ever had; -1: unknown
     """
 
     def __cinit__(self):
@@ -142,7 +142,7 @@ cdef class Group:
         return pel_owner_size(&self.pel, consumer.number)
 
     cdef bytes free_name(self):
-        """A name that no consumer has: for a placeholder consumer where entries must have an owner."""
+        """A name not used by any consumer, for a placeholder consumer where entries must have an owner."""
         cdef bytes name = b""
         while name in self.consumers:
             name += b"\0"
@@ -155,7 +155,7 @@ cdef class Group:
         return self.ordered
 
     def create_consumer(self, bytes name not None, *, int64_t now_ms):
-        """Add a consumer, seen at `now_ms` and never active; False, and unchanged, when there is one of that name."""
+        """Add a consumer, seen at `now_ms` and never active; False, with no change, when that name exists."""
         if name in self.consumers:
             return False
         self.add_consumer(name, now_ms)
@@ -179,10 +179,10 @@ cdef class Group:
         return True
 
     cdef int deliver(self, StreamID id, Consumer consumer, int64_t now_ms) except -1 nogil:
-        """Note a first delivery of `id` to `consumer`.
+        """Record a first delivery of `id` to `consumer`.
 
-        An entry may be pending already, when the group's last-delivered ID was set back: it is the consumer's from now
-        on, and counting starts again.
+        An entry may already be pending if the group's last-delivered ID was set back: it now belongs to this consumer,
+        and its delivery count starts again.
         """
         cdef PelRecord *record
         if self.pel.by_id.count == 0 or id_cmp(id, pel_last(&self.pel).id) > 0:
@@ -197,7 +197,7 @@ cdef class Group:
         return 0
 
     cdef int hand_over(self, PelRecord *record, Consumer consumer, int64_t delivery_ms) except -1 nogil:
-        """Make a pending entry the consumer's, delivered at `delivery_ms`. Its delivery count is left to the caller."""
+        """Assign a pending entry to a consumer, delivered at `delivery_ms`. The caller sets the delivery count."""
         if record.owner != consumer.number:
             if record.owner == NO_OWNER:
                 return pel_adopt(&self.pel, record, consumer.number, delivery_ms)
@@ -214,13 +214,13 @@ cdef class Group:
         return self.pending_of(<Consumer>self.consumers[consumer])
 
     def is_pending(self, id):
-        """Whether the entry of this ID waits to be acknowledged."""
+        """Whether the entry with this ID is pending."""
         return self.has_pending(as_id(id))
 
     def pending(self, first=(0, 0), last=MAX_ID, *, consumer=None):
         """The pending entries from ID `first` to `last`: a list of (id, consumer, delivery_ms, delivery_count) by ID.
 
-        consumer  the name of a consumer, for its own only; KeyError when there is no such consumer
+        consumer  restricts the list to this consumer's entries; KeyError when there is no such consumer
         Entries that were returned have the consumer None and the time 0.
         """
         cdef PelCursor cursor
@@ -239,7 +239,7 @@ cdef class Group:
             found.append(((record.id.ms, record.id.seq), name, delivered_ms(record), record.delivery_count))
 
     def acknowledge(self, ids):
-        """Drop the pending records of these IDs; how many there were. O(len(ids) log n), n pending."""
+        """Drop the pending records of these IDs; returns how many there were. O(len(ids) log n), n pending."""
         cdef uint64_t found = 0
         for id in ids:
             found += self.forget(as_id(id))
@@ -260,7 +260,7 @@ cdef class Group:
         return self.pel.unowned
 
     def unowned(self):
-        """The IDs of those entries in the order in which they are handed out again."""
+        """The IDs of those entries in the order in which they will be delivered again."""
         cdef PelCursor cursor
         cdef PelRecord *record
         found = []
@@ -272,14 +272,14 @@ cdef class Group:
         return found
 
     def disown(self, id, uint64_t delivery_count):
-        """Make an entry pending without a consumer, after those disowned before, whoever owned it."""
+        """Make an entry pending without a consumer, after those disowned earlier, whoever owned it."""
         self.give_back(as_id(id), delivery_count)
 
     def restore_pending(self, id, bytes consumer not None, *, int64_t delivery_ms, uint64_t delivery_count):
         """Make an entry pending as it was when it was saved; `consumer` must exist.
 
-        It comes behind the entries of that delivery time restored before.
-        Raises ValueError when it is pending already or the time is negative, KeyError when there is no such consumer.
+        It comes after the entries with that delivery time restored earlier.
+        Raises ValueError when it is already pending or the time is negative, KeyError when there is no such consumer.
         """
         cdef StreamID entry = as_id(id)
         cdef Consumer owner = <Consumer>self.consumers[consumer]
@@ -297,17 +297,17 @@ cdef class Group:
         return self.last_id.ms, self.last_id.seq
 
     def set_id(self, id, int64_t entries_read=-1):
-        """Go on reading after `id`. What is pending stays pending."""
+        """Continue reading after `id`. Pending entries stay pending."""
         self.last_id = as_id(id)
         self.entries_read = entries_read
 
     # --- The whole group --------------------------------------------------------------------------------------------
 
     def copy(self):
-        """A group of the same name and contents that shares nothing with this one. O(n log n), n pending.
+        """A group with the same name and contents that shares nothing with this one. O(n log n), n pending.
 
-        Only the order of entries of one delivery time is not kept: in the copy it is by ID, as in Redis. That of
-        entries without an owner is.
+        Entries with the same delivery time are ordered by ID in the copy, as in Redis. The order of entries without an
+        owner is kept.
         """
         cdef Group twin = new_group(self.name, self.last_id, self.entries_read)
         cdef Consumer consumer, other
@@ -333,7 +333,7 @@ cdef class Group:
 
     @property
     def memory_bytes(self):
-        """About how many bytes the group takes: exact for the pending entries, estimated for the consumers."""
+        """About how many bytes the group uses: exact for the pending entries, estimated for the consumers."""
         cdef Consumer consumer
         cdef uint64_t total = pel_memory(&self.pel) + <uint64_t>self.__sizeof__() + <uint64_t>self.name.__sizeof__()
         total += <uint64_t>(self.consumers.__sizeof__() + self.by_number.__sizeof__())
@@ -346,7 +346,7 @@ cdef class Group:
         return self.pel.by_id.count // 64 + <size_t>len(self.consumers)
 
     def detach(self):
-        """Give the pending entries away, to be freed elsewhere; the group is without consumers from then on. O(1)."""
+        """Give up the pending entries, to be freed elsewhere; the group has no consumers from then on. O(1)."""
         cdef GroupRemains remains = GroupRemains.__new__(GroupRemains)
         remains.pel, self.pel = self.pel, remains.pel
         self.consumers = {}
@@ -355,7 +355,7 @@ cdef class Group:
         return remains
 
     def check_invariants(self):
-        """Walk everything and raise AssertionError where the group contradicts itself. O(n log n), n pending."""
+        """Walk everything and raise AssertionError where the group is inconsistent. O(n log n), n pending."""
         cdef Consumer consumer
         cdef PelCursor cursor
         cdef PelRecord *record

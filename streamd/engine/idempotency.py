@@ -1,16 +1,16 @@
-"""Idempotent producers: which entries a stream got from whom, so that an entry that is sent again is not added again.
+"""Idempotent producers: which entries a stream received from which producer, so that a resent entry is not added twice.
 
-A producer has an ID (pid) and marks each entry with an idempotent ID (iid). Per stream, `Idempotency` keeps pid -> iid -> the
-ID that the entry got, in the order in which they came, at most `max_size` for each producer. An IID is forgotten `duration_s`
+A producer has an ID (pid) and marks each entry with an idempotent ID (iid). Per stream, `Idempotency` keeps pid -> iid
+-> the ID the entry got, in order of arrival, at most `max_size` for each producer. An IID is forgotten `duration_s`
 after its entry's time, but only when `expire` is called: the server does that once a second, for all streams at once,
 through an `IdempotencyRegistry`.
 
-What must hold (check_invariants): no producer is without IIDs; each has one element in the heap of deadlines, which is not
-above the milliseconds of its oldest IID. (An IID dropped for want of room leaves the element as it is; it is set right
-when it comes up.) So `expire` looks only at producers that had something to expire, or may have had.
+Invariants (check_invariants): every producer has IIDs; each has one element in the heap of deadlines, which is not
+above the milliseconds of its oldest IID. (Evicting an IID for lack of room leaves the element unchanged; it is
+corrected when it comes up.) So `expire` only looks at producers that have, or may have, something to expire.
 """
 
-# ruff: noqa: S101 (check_invariants is made of assertions)
+# ruff: noqa: S101 (check_invariants consists of assertions)
 from __future__ import annotations
 
 import weakref
@@ -27,7 +27,7 @@ _LOW = 2**64 - 1
 
 
 class IdempotencyRegistry:
-    """All that is tracked in one server. Holds no stream alive."""
+    """All that is tracked in one server. Does not keep streams alive."""
 
     def __init__(self) -> None:
         self._tracked: weakref.WeakSet[Idempotency] = weakref.WeakSet()
@@ -39,16 +39,16 @@ class IdempotencyRegistry:
         self._tracked.add(tracked)
 
     def expire(self, now_ms: int) -> int:
-        """Forget every IID whose time is over; how many. O(streams with IIDs + producers concerned)."""
+        """Forget every expired IID; returns how many. O(streams with IIDs + producers concerned)."""
         return sum(tracked.expire(now_ms) for tracked in list(self._tracked))
 
 
 class Idempotency:
     """What one stream remembers of its idempotent producers.
 
-    registry    where it is to be found for expiry
+    registry    where it is registered for expiry
     duration_s  how long an IID is remembered, in seconds after the time of its entry's ID
-    max_size    IIDs per producer; the oldest makes room
+    max_size    IIDs per producer; the oldest is evicted
     """
 
     __slots__ = ("__weakref__", "_deadlines", "_producers", "_registry", "duration_s", "max_size")
@@ -71,12 +71,12 @@ class Idempotency:
         return sum(map(len, self._producers.values()))
 
     def find(self, pid: bytes, iid: bytes) -> EntryID | None:
-        """The ID of the entry that `pid` sent as `iid`, or None when that is not remembered."""
+        """The ID of the entry that `pid` sent as `iid`, or None when it is not remembered."""
         iids = self._producers.get(pid)
         return None if iids is None else iids.get(iid)
 
     def record(self, pid: bytes, iid: bytes, entry_id: EntryID) -> None:
-        """Remember an IID, of which nothing else is remembered then; the oldest of more than max_size is forgotten."""
+        """Remember an IID, replacing any earlier record of it; beyond max_size the oldest one is evicted."""
         iids = self._producers.get(pid)
         if iids is None:
             iids = self._producers[pid] = {}
@@ -88,7 +88,7 @@ class Idempotency:
             del iids[next(iter(iids))]
 
     def expire(self, now_ms: int) -> int:
-        """Forget the IIDs whose entries are at least duration_s old at `now_ms`; how many."""
+        """Forget the IIDs whose entries are at least duration_s old at `now_ms`; returns how many."""
         newest = now_ms - self.duration_s * 1000
         deadlines = self._deadlines
         expired = 0
@@ -115,7 +115,7 @@ class Idempotency:
             yield pid, list(self._producers[pid].items())
 
     def copy(self) -> Idempotency:
-        """The same, of another stream."""
+        """A copy, for another stream."""
         twin = Idempotency(self._registry, self.duration_s, self.max_size)
         twin._producers = {pid: iids.copy() for pid, iids in self._producers.items()}
         twin._deadlines = [(next(iter(iids.values()))[0], pid) for pid, iids in twin._producers.items()]
@@ -123,7 +123,7 @@ class Idempotency:
         return twin
 
     def check_invariants(self) -> None:
-        """Raise AssertionError where it contradicts itself. O(n)."""
+        """Raise AssertionError if the state is inconsistent. O(n)."""
         deadlines = {pid: ms for ms, pid in self._deadlines}
         assert len(deadlines) == len(self._deadlines), "a producer has two deadlines"
         assert deadlines.keys() == self._producers.keys(), "deadlines and producers"
@@ -134,10 +134,10 @@ class Idempotency:
 
 
 def automatic_iid(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The IID that IDMPAUTO makes of an entry: 16 bytes that depend on its pairs, and not on their order.
+    """The IID that IDMPAUTO derives from an entry: 16 bytes that depend on its pairs but not on their order.
 
-    Each pair is hashed (XXH3, 128 bits) as field, length of the field, value; the halves are added up and xor-ed over all
-    pairs, and each half of the result mixes one's sum with the other's xor. Behaviour: Redis 8.6, as seen in a DUMP.
+    Each pair is hashed (XXH3, 128 bits) as field, length of the field, value; the halves are added and xor-ed over all
+    pairs, and each half of the result mixes one sum with the other xor. Behaviour: Redis 8.6, as seen in a DUMP.
     """
     low_sum = low_xor = high_sum = high_xor = 0
     for field, value in fields:

@@ -6,7 +6,7 @@ from libc.stdint cimport UINT64_MAX, uint64_t
 from streamd.numbers cimport INT64_ROOM, put_uint64
 
 cdef enum:
-    ID_ROOM = 2 * INT64_ROOM + 1       # characters of any ID at most
+    ID_ROOM = 2 * INT64_ROOM + 1       # maximum number of characters of an ID
 
 
 cdef struct StreamID:
@@ -15,7 +15,7 @@ cdef struct StreamID:
 
 
 cdef inline int id_cmp(StreamID a, StreamID b) noexcept nogil:
-    """Negative, zero or positive as a is below, equal to or above b."""
+    """Negative, zero or positive when a is below, equal to or above b."""
     if a.ms != b.ms:
         return -1 if a.ms < b.ms else 1
     if a.seq != b.seq:
@@ -35,7 +35,7 @@ cdef inline bint id_is_zero(StreamID id) noexcept nogil:
 
 
 cdef inline bint id_increment(StreamID *id) noexcept nogil:
-    """Step to the next ID; False, and unchanged, at the greatest one."""
+    """Step to the next ID; False, with no change, at the greatest one."""
     if id.seq != UINT64_MAX:
         id.seq += 1
     elif id.ms != UINT64_MAX:
@@ -47,7 +47,7 @@ cdef inline bint id_increment(StreamID *id) noexcept nogil:
 
 
 cdef inline bint id_decrement(StreamID *id) noexcept nogil:
-    """Step to the previous ID; False, and unchanged, at 0-0."""
+    """Step to the previous ID; False, with no change, at 0-0."""
     if id.seq != 0:
         id.seq -= 1
     elif id.ms != 0:

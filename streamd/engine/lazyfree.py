@@ -1,12 +1,12 @@
-"""Freeing what takes long to free, without anybody waiting for it.
+"""Freeing large values without making anyone wait for it.
 
 Two kinds of work, depending on whether the interpreter's lock is needed:
 
-- The C memory of a large value (a stream of many nodes) is freed by a thread of our own, which needs the lock only to
+- The C memory of a large value (a stream of many nodes) is freed by a background thread, which needs the lock only to
   fetch the next piece. `release` decides by the value's own estimate, `free_effort`; small values are freed at once.
-- The Python objects of a flushed database (keys, slots, dictionaries), and of who had read its keys, can only be freed
-  under the lock, so a thread would stop the loop all the same. They are released in slices: `step(budget)` is called by
-  the server, from a timer while `has_slices` is true, and gives back after about `budget` objects.
+- The Python objects of a flushed database (keys, slots, dictionaries), and the records of which clients read its keys,
+  can only be freed under the lock, so a thread would block the loop all the same. They are released in slices: the
+  server calls `step(budget)` from a timer while `has_slices` is true, and it returns after about `budget` objects.
 
 One LazyFree serves all databases of a process. Everything but `_run` is called from the thread of the loop.
 """
@@ -23,22 +23,22 @@ from streamd.heap import trim, trim_freed
 __all__ = ["THRESHOLD", "Detachable", "LazyFree", "Sliced"]
 
 THRESHOLD = 64
-"""Values whose effort is at most this are freed at once: the hand-over would cost more."""
+"""Values whose effort is at most this are freed immediately: handing them over would cost more."""
 
 
 WORTH_TRIMMING = 20_000
-"""Objects of flushed databases after which it is worth while to give memory back to the system: some megabytes."""
+"""Number of freed objects after which returning memory to the system is worthwhile: a few megabytes."""
 
 
 class Remains(Protocol):
     """The memory of a value, apart from the value."""
 
     def free(self) -> None:
-        """Free it all, without the interpreter's lock for all that takes long."""
+        """Free all of it; the slow part runs without the interpreter's lock."""
 
 
 class Detachable(Protocol):
-    """A value that may be work to free."""
+    """A value that may be slow to free."""
 
     def free_effort(self) -> int:
         """About how many blocks of memory there are to free. O(1)."""
@@ -48,51 +48,51 @@ class Detachable(Protocol):
 
 
 class Sliced(Protocol):
-    """Many Python objects that are given up a few at a time."""
+    """Many Python objects that are released a few at a time."""
 
     @property
     def count(self) -> int:
-        """Objects that are still there."""
+        """Number of objects left."""
 
     def release_some(self, budget: int, trash: LazyFree) -> int:
-        """Give up at most `budget` objects; how many they were."""
+        """Release at most `budget` objects; returns how many."""
 
 
 class Trim:
-    """Stands for all free memory, on its way to the system."""
+    """Represents all free memory, to be returned to the system."""
 
     def free(self) -> None:
         trim()
 
 
 class LazyFree:
-    """What is unlinked and waits to be freed.
+    """Values that are unlinked and waiting to be freed.
 
-    freed_objects    values and keys freed out of line since the start, or since it was set to 0
+    freed_objects    values and keys freed in the background since the start or the last reset
     """
 
     def __init__(self) -> None:
         self._slices: deque[Sliced] = deque()
         self._queue: SimpleQueue[tuple[Remains, int]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._handed_over = 0  # objects given to the thread; written by the loop's thread only
-        self._done = 0  # objects that the thread has freed; written by the thread only
+        self._handed_over = 0  # objects given to the thread; written only by the loop's thread
+        self._done = 0  # objects that the thread has freed; written only by the thread
         self._done_at_reset = 0
         self._sliced = 0
-        self._untrimmed = 0  # objects released in slices whose memory has not been returned to the system
+        self._untrimmed = 0  # objects released in slices whose memory has not yet been returned to the system
 
     # --- For the databases ---------------------------------------------------------------------------------------
 
     def release(self, value: Detachable, objects: int = 1) -> None:
         """Free an unreachable value: immediately when it is small, otherwise on the thread.
 
-        objects  how many it counts for
+        objects  how many objects it counts as
         """
         if value.free_effort() > THRESHOLD:
             self._hand_over(value.detach(), objects)
 
     def trim_later(self) -> None:
-        """Have the thread give free memory back to the system, when it has freed what it has been given."""
+        """Have the thread return free memory to the system once it has freed its queue."""
         self._hand_over(Trim(), 0)
 
     def _hand_over(self, piece: Remains, objects: int) -> None:
@@ -103,7 +103,7 @@ class LazyFree:
             self._thread.start()
 
     def add(self, remains: Sliced) -> None:
-        """Take what is to be released in slices."""
+        """Add objects to be released in slices."""
         if remains.count:
             self._slices.append(remains)
 
@@ -111,11 +111,11 @@ class LazyFree:
 
     @property
     def has_slices(self) -> bool:
-        """Whether `step` has something to do."""
+        """Whether `step` has work to do."""
         return bool(self._slices)
 
     def step(self, budget: int) -> int:
-        """Release at most `budget` objects of flushed databases; how many they were. About 0.3 us each."""
+        """Release at most `budget` objects of flushed databases; returns how many. About 0.3 us each."""
         released = 0
         handed_over = self._handed_over
         while self._slices and released < budget:
@@ -139,7 +139,7 @@ class LazyFree:
         return self._done - self._done_at_reset + self._sliced
 
     def reset_statistics(self) -> None:
-        """CONFIG RESETSTAT: count what is freed from here on."""
+        """CONFIG RESETSTAT: start counting freed objects from 0."""
         self._done_at_reset = self._done
         self._sliced = 0
 

@@ -6,11 +6,11 @@ so a row of the table is kept as bits: bit j - 1 of row i is 0 where L(i, j) = L
 equal. A row follows from the one above it with one addition over its whole width:
 
     u = row & where[a[i]]               where[c]: the positions of the byte c in b
-    next row = (row + u) | (row - u)    carries of the addition go on to the next word; u is part of row: no borrows
+    next row = (row + u) | (row - u)    carries continue into the next word; u is a subset of row: no borrows
 
-The way back goes from the ends of both strings: equal bytes belong to the subsequence; else, where bit j - 1 is 0, the
-row above reaches the same length with the same b, and otherwise the last byte of b is not needed. Among subsequences of
-the same length it finds the one that Redis finds.
+The walk back starts at the ends of both strings: equal bytes belong to the subsequence; otherwise, where bit j - 1 is
+0, the row above reaches the same length with the same b, and where it is 1, the last byte of b is not needed. Among
+subsequences of the same length it finds the same one as Redis.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -30,15 +30,15 @@ cdef extern from *:
 
 cdef struct Table:
     size_t words            # in a row
-    Py_ssize_t kept         # rows that are kept: all of them, or two that take turns
+    Py_ssize_t kept         # rows kept: all of them, or two used alternately
     uint64_t *rows          # owned
     uint64_t *where         # rows of positions, one for each byte value of `a`; owned
-    int row_of[256]         # which of them belongs to a byte value; -1: it is not in `a`
+    int row_of[256]         # index of a byte value's row in `where`; -1: not in `a`
 
 
 cdef int prepare(Table *table, const uint8_t *a, Py_ssize_t a_size, const uint8_t *b, Py_ssize_t b_size,
                  Py_ssize_t kept) except -1:
-    """Allocate a table of `kept` rows, the first of which is row 0; MemoryError. `release` it in any case."""
+    """Allocate a table of `kept` rows, the first of which is row 0; raises MemoryError. Always `release` it."""
     cdef Py_ssize_t i
     cdef int values = 0
     cdef int row
@@ -96,7 +96,7 @@ cdef bint grows_at(const uint64_t *row, Py_ssize_t at) noexcept nogil:
 
 
 def common_length(bytes a not None, bytes b not None):
-    """The length of the longest common subsequence. O(len(a) * len(b) / 64) time; MemoryError."""
+    """The length of the longest common subsequence. O(len(a) * len(b) / 64) time; raises MemoryError."""
     cdef const uint8_t *text = <const uint8_t *>PyBytes_AS_STRING(a)
     cdef Py_ssize_t a_size = PyBytes_GET_SIZE(a), b_size = PyBytes_GET_SIZE(b)
     cdef Py_ssize_t length = 0
@@ -110,7 +110,7 @@ def common_length(bytes a not None, bytes b not None):
         prepare(&table, text, a_size, <const uint8_t *>PyBytes_AS_STRING(b), b_size, 2)
         fill(&table, text, a_size)
         last = row_at(&table, a_size)
-        # Positions behind the end of b are in no `where`: their bits stay 1.
+        # Positions past the end of b are not in any `where`: their bits stay 1.
         for w in range(table.words):
             length += count_ones(~last[w])
     finally:
@@ -119,7 +119,7 @@ def common_length(bytes a not None, bytes b not None):
 
 
 def common_runs(bytes a not None, bytes b not None):
-    """The longest common subsequence as runs that stand together in both strings, from the last to the first.
+    """The longest common subsequence as runs contiguous in both strings, last to first.
 
     Returns tuples (start in a, start in b, length). O(len(a) * len(b) / 64) time, one bit for each pair of positions.
     Raises MemoryError.

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Listpacks: Redis's packed list of strings and integers, byte for byte. See listpack.pyx.
 
-The readers trust the bytes that they walk: bytes from outside go through lp_validate first.
+The readers trust the bytes they walk: bytes from outside go through lp_validate first.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -13,13 +13,13 @@ from streamd.numbers cimport read_int64
 cdef enum:
     LP_HEADER = 6              # bytes before the first element
     LP_END = 0xFF              # the byte after the last element
-    LP_COUNT_UNKNOWN = 65535   # in the header: the elements have to be counted
+    LP_COUNT_UNKNOWN = 65535   # in the header: the elements must be counted
     LP_SHORTEST_CONVERTED = 16384      # bytes of the shortest listpack that lp_convert may change
-    LP_ROOM = 10               # an element takes at most this many bytes more than its string; 10 in all for an integer
+    LP_ROOM = 10               # maximum overhead of an element over its string; 10 bytes in all for an integer
 
 
 cdef struct LpValue:
-    # One element, as it stands.
+    # One element, as stored.
     const uint8_t *data        # bytes of a string, borrowed from the listpack; NULL: it is an integer
     uint64_t length            # of a string, in bytes
     int64_t number             # the integer
@@ -27,25 +27,25 @@ cdef struct LpValue:
 
 # --- Writing: no function checks for room -----------------------------------------------------------------------------
 
-cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil                 # returns the end of what was written
-cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil  # as a string, always
-cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil        # as an integer when it reads as one
+cdef uint8_t *lp_put_int(uint8_t *p, int64_t value) noexcept nogil                 # returns the end
+cdef uint8_t *lp_put_string(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil  # always as a string
+cdef uint8_t *lp_put(uint8_t *p, const uint8_t *s, size_t n) noexcept nogil        # as an integer if it is one
 cdef size_t lp_int_size(int64_t value) noexcept nogil                              # bytes that lp_put_int writes
 cdef void lp_set_header(uint8_t *lp, size_t total, uint64_t count) noexcept nogil
 cdef uint8_t *lp_end_at(uint8_t *lp, uint8_t *end, uint64_t added) noexcept nogil
-    # Close the listpack with the end byte at `end`, after `added` more elements; returns `end`.
+    # Terminate the listpack with the end byte at `end`, after adding `added` elements; returns `end`.
 cdef int64_t lp_replace_int(uint8_t *lp, uint8_t *at, int64_t value) noexcept nogil
-    # Put another integer at `at`; what follows moves by the result (-8 .. 8 bytes).
+    # Replace the integer at `at`; what follows moves by the returned number of bytes (-8 .. 8).
 
-# --- Looking at untrusted bytes -----------------------------------------------------------------------------------
+# --- Checking untrusted bytes -------------------------------------------------------------------------------------
 
 cdef const char *lp_validate(const uint8_t *lp, size_t size, size_t *offset) noexcept nogil
-    # NULL when the bytes are a listpack; else what is wrong at `offset`.
+    # NULL when the bytes are a valid listpack; otherwise what is wrong at `offset`.
 
 cdef int lp_convert(
     const uint8_t *lp, size_t size, bint narrow, uint8_t **converted, size_t *converted_size) noexcept nogil
-    # Back-lengths as Redis 8.8 writes them (narrow), or as older releases do. 1: a malloc'ed copy; 0: there was nothing
-    # to change, or the bytes are not a listpack; -1: no memory.
+    # Back-lengths as Redis 8.8 writes them (narrow), or as older releases do. 1: a malloc'ed copy; 0: nothing to
+    # change, or the bytes are not a listpack; -1: out of memory.
 
 # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -64,13 +64,13 @@ cdef inline size_t lp_bytes(const uint8_t *lp) noexcept nogil:
 
 
 cdef inline uint32_t lp_header_count(const uint8_t *lp) noexcept nogil:
-    """Elements, or LP_COUNT_UNKNOWN."""
+    """Number of elements, or LP_COUNT_UNKNOWN."""
     return lp[4] | <uint32_t>lp[5] << 8
 
 
 cdef inline unsigned int lp_backlen_size(uint64_t n) noexcept nogil:
-    """Bytes of the back-length of an element of `n` encoded bytes, 1 to 5."""
-    # The bounds above 127 are exclusive in Redis: 16383 is written 00 ff ff though 7f ff would do. A file must match
+    """Size of the back-length of an element of `n` encoded bytes: 1 to 5."""
+    # The bounds above 127 are exclusive in Redis: 16383 is written 00 ff ff although 7f ff would do. A file must match
     # byte for byte, so keep the '<'.
     if n <= 127:
         return 1
@@ -84,7 +84,7 @@ cdef inline unsigned int lp_backlen_size(uint64_t n) noexcept nogil:
 
 
 cdef inline uint64_t lp_encoded_size(const uint8_t *p) noexcept nogil:
-    """Bytes of the element at `p` without its back-length."""
+    """Size of the element at `p` without its back-length."""
     cdef uint8_t b = p[0]
     if b < 0x80:
         return 1
@@ -126,7 +126,7 @@ cdef inline const uint8_t *lp_skip(const uint8_t *p) noexcept nogil:
 
 
 cdef inline const uint8_t *lp_previous(const uint8_t *p) noexcept nogil:
-    """The element before `p`: an element that is not the first, or the end byte of a listpack with elements."""
+    """The element before `p`: an element other than the first, or the end byte of a non-empty listpack."""
     cdef uint64_t n = 0
     cdef unsigned int shift = 0
     p -= 1

@@ -2,13 +2,13 @@
 """Listpacks: Redis's packed list of strings and integers, byte for byte.
 
     +-------------+-----------+---------+---------+-----+------+
-    | total bytes |  number   | element | element | ... |  ff  |     numbers are little endian; a number of elements of
-    |   4 bytes   |  2 bytes  |         |         |     |      |     65535 says that they have to be counted
+    | total bytes |  number   | element | element | ... |  ff  |     numbers are little endian; an element count of
+    |   4 bytes   |  2 bytes  |         |         |     |      |     65535 means that they must be counted
     +-------------+-----------+---------+---------+-----+------+
 
     |<------------- n bytes ------------>|<- 1 to 5 bytes ->|      "a"  ->  81 61 02
     +---------------+--------------------+------------------+      100  ->  64 01
-    | encoding byte | integer, or length |  back-length: n  |      n is cut in groups of seven bits, highest group
+    | encoding byte | integer, or length |  back-length: n  |      n is split into groups of seven bits, highest group
     |               | and string bytes   |                  |      first; all bytes but the first carry bit 128, so
     +---------------+--------------------+------------------+      that a reader from the right knows when to stop
 
@@ -18,11 +18,11 @@
     110vvvvv vvvvvvvv              integer -4096 .. 4095, two's complement, high bits first
     1110nnnn nnnnnnnn              string of n bytes, 64 .. 4095, high bits first
     f0 and 4 bytes                 string of n bytes, from 4096
-    f1, f2, f3, f4 and 2, 3, 4, 8  integer of so many bytes
+    f1, f2, f3, f4 and 2, 3, 4, 8  integer of that many bytes
 
-Writers use the shortest encoding, and write a string as an integer exactly when it is the canonical decimal form of an
-int64; readers take any. The readers are in listpack.pxd, to be compiled into the loops that use them. Who calls this:
-stream.pyx for everything; Python only for tests, through `encode`, `decode` and `validate`.
+Writers use the shortest encoding, and store a string as an integer exactly when it is the canonical decimal form of an
+int64; readers take any. The readers are in listpack.pxd, so that they are compiled into the loops that use them.
+Callers: stream.pyx for everything; Python only for tests, through `encode`, `decode` and `validate`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -46,7 +46,7 @@ cdef inline uint8_t *put_backlen(uint8_t *p, uint64_t n) noexcept nogil:
 
 
 cdef inline uint8_t *put_backlen_in(uint8_t *p, uint64_t n, unsigned int size) noexcept nogil:
-    """The same in `size` bytes, which are enough."""
+    """As above, in `size` bytes, which must suffice."""
     cdef unsigned int i
     for i in range(size):
         p[size - 1 - i] = <uint8_t>((n >> (7 * i)) & 127) | 128
@@ -136,7 +136,7 @@ cdef void lp_set_header(uint8_t *lp, size_t total, uint64_t count) noexcept nogi
 
 cdef uint8_t *lp_end_at(uint8_t *lp, uint8_t *end, uint64_t added) noexcept nogil:
     end[0] = LP_END
-    # A number that was unknown stays so: it only grows.
+    # An unknown count stays unknown: it only grows.
     lp_set_header(lp, end - lp + 1, lp_header_count(lp) + added)
     return end
 
@@ -152,11 +152,11 @@ cdef int64_t lp_replace_int(uint8_t *lp, uint8_t *at, int64_t value) noexcept no
     return moved
 
 
-# --- Looking at untrusted bytes -----------------------------------------------------------------------------------
+# --- Checking untrusted bytes -------------------------------------------------------------------------------------
 
 
 cdef const char *lp_validate(const uint8_t *lp, size_t size, size_t *offset) noexcept nogil:
-    """Walk all elements: lengths inside the bytes, back-lengths right, their number as the header says."""
+    """Walk all elements: lengths within bounds, back-lengths correct, their count as in the header."""
     cdef const uint8_t *p = lp + LP_HEADER
     cdef const uint8_t *last = lp + size - 1
     cdef uint64_t n, left, number = 0
@@ -205,13 +205,13 @@ cdef bint backlen_is(const uint8_t *p, unsigned int size, uint64_t n) noexcept n
 
 # --- Back-lengths of Redis 8.8 ------------------------------------------------------------------------------------
 
-# Redis 8.8, and Valkey 9.1, write three back-lengths in one byte less, which is enough for them, and read no others:
+# Redis 8.8 and Valkey 9.1 write three back-lengths in one byte less, which is enough, and accept no other form:
 #
 #     element of 16383 bytes     00 ff ff  ->  7f ff             a string of 16378 bytes
 #     2097151                 00 ff ff ff  ->  7f ff ff                     2097146
 #     268435455            00 ff ff ff ff  ->  7f ff ff ff                  268435450
 #
-# In memory all are wide. The first byte tells which it is.
+# In memory all are wide. The first byte tells which form it is.
 
 
 cdef inline bint has_two_widths(uint64_t n) noexcept nogil:
@@ -221,7 +221,7 @@ cdef inline bint has_two_widths(uint64_t n) noexcept nogil:
 cdef int lp_convert(
     const uint8_t *lp, size_t size, bint narrow, uint8_t **converted, size_t *converted_size
 ) noexcept nogil:
-    """Write back-lengths that have two widths in one of them. The bytes need not be a listpack."""
+    """Write back-lengths that have two forms in one of them. The bytes need not be a listpack."""
     cdef const uint8_t *p = lp + LP_HEADER
     cdef const uint8_t *last = lp + size - 1
     cdef const uint8_t *copied = lp
@@ -230,7 +230,7 @@ cdef int lp_convert(
     cdef size_t changed = 0
     cdef unsigned int wide
     cdef int times
-    for times in range(2):       # first count, then write
+    for times in range(2):       # count first, then write
         p = lp + LP_HEADER
         while p < last:
             left = <uint64_t>(last - p)
@@ -297,7 +297,7 @@ def encode(list values not None):
 
 
 def decode(bytes listpack not None):
-    """The elements of a listpack as bytes, integers in decimal; raises ValueError when the bytes are not a listpack."""
+    """The elements of a listpack as bytes, integers as decimal; raises ValueError when the bytes are not a listpack."""
     cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
     cdef const uint8_t *p = lp + LP_HEADER
     cdef size_t offset = 0
@@ -313,7 +313,7 @@ def decode(bytes listpack not None):
 
 
 def decode_backwards(bytes listpack not None):
-    """As `decode`, walked from the right; the last element comes first."""
+    """Like `decode`, but walked from the right; the last element comes first."""
     cdef const uint8_t *lp = <const uint8_t *>PyBytes_AS_STRING(listpack)
     cdef const uint8_t *p
     cdef LpValue value
@@ -355,7 +355,7 @@ def replace_int(bytes listpack not None, Py_ssize_t index, int64_t value):
 def convert(bytes listpack not None, *, bint narrow):
     """The listpack with back-lengths as Redis 8.8 writes them (narrow), or as older releases do. O(bytes).
 
-    What need not change, or is not a listpack, is returned unchanged.
+    Input that needs no change, or is not a listpack, is returned unchanged.
     """
     cdef size_t size
     cdef uint8_t *converted
@@ -374,7 +374,7 @@ def convert(bytes listpack not None, *, bint narrow):
 
 
 def validate(bytes listpack not None):
-    """None when the bytes are a listpack, else (offset, reason) of the first fault. O(bytes)."""
+    """None when the bytes are a listpack, otherwise (offset, reason) of the first fault. O(bytes)."""
     cdef size_t offset = 0
     cdef const char *reason = lp_validate(
         <const uint8_t *>PyBytes_AS_STRING(listpack), <size_t>PyBytes_GET_SIZE(listpack), &offset)

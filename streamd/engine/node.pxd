@@ -1,23 +1,22 @@
 # cython: language_level=3
 """A node of a stream: one listpack of many entries, and how it is read.
 
-A node is one listpack of many entries. It starts with the master entry, which has the field names of the node's first
-entry; the node's master ID, the key of the tree, is that entry's ID. Byte for byte, this is also how Redis keeps a node
-and how it stands in an RDB file.
+It starts with the master entry, which holds the field names of the node's first entry. The node's master ID, its key
+in the tree, is that entry's ID. Redis keeps a node in the same form, byte for byte, and an RDB file stores it so.
 
     master entry      | live | deleted | names | name 1 | ... | name N | 0 |
     same names        | flags | ms | seq |         value 1 | ... | value N        | elements |
     other names       | flags | ms | seq | pairs | name 1 | value 1 | ... value N | elements |
 
-    live, deleted   entries of the node that are there, and that are tombstones
+    live, deleted   number of live entries, and of tombstones
     flags           1: a tombstone; 2: the names are those of the master entry, in the same order
-    ms, seq         the ID less the master ID, half by half (seq may be negative)
-    elements        how many elements the entry has before this one: the way back. The master entry's 0 stops it.
+    ms, seq         the ID minus the master ID, half by half (seq may be negative)
+    elements        how many elements the entry has before this one, for walking back. The master entry's 0 stops it.
 
     1-1 {a: x}, 1-2 {a: 5}:    2 0 1 "a" 0 | 2 0 0 "x" 4 | 2 0 1 5 4 |         as elements
 
-The readers here trust the bytes that they walk: bytes from outside go through node_check first. For stream.pyx, whose
-inner loops they are, so all of them are inline.
+The readers here trust the bytes they walk: bytes from outside go through node_check first. They are the inner loops of
+stream.pyx, so all of them are inline.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -36,16 +35,16 @@ cdef struct StreamNode:
 
 
 cdef struct StreamCursor:
-    # A walk over live entries in either direction. Dead after any change of the stream's entries.
-    StreamID id                # the entry that cursor_next came to
+    # A walk over live entries in either direction. Invalid after any change to the stream's entries.
+    StreamID id                # the entry that cursor_next reached
     uint64_t pairs             # its field-value pairs
     uint64_t pairs_left        # those not yet read
-    # Inside
+    # Internal
     const uint8_t *at          # the next element of the entry
     const uint8_t *name        # the next field name in the master entry; NULL: the entry has its own names
     const uint8_t *start       # the entry's first element
-    const uint8_t *names       # the node's first field name
-    uint64_t name_count        # field names of the node
+    const uint8_t *names       # the first field name of the node
+    uint64_t name_count        # number of field names of the node
     StreamID master            # master ID of the node
     const Rax *nodes
     StreamNode *node           # NULL: at the end
@@ -57,7 +56,7 @@ cdef struct StreamCursor:
 cdef enum:
     FLAG_DELETED = 1
     FLAG_SAME_NAMES = 2
-    MASTER_ELEMENTS = 4        # of a master entry besides the names: live, deleted, names, 0
+    MASTER_ELEMENTS = 4        # elements of a master entry besides the names: live, deleted, names, 0
 
 
 cdef inline void make_key(uint8_t *key, StreamID id) noexcept nogil:
@@ -122,7 +121,7 @@ cdef inline const uint8_t *read_head(
 
 
 cdef inline bint open_entry(StreamCursor *cursor, const uint8_t *p) noexcept nogil:
-    """Make the entry at `p` the current one; False when it is a tombstone."""
+    """Make the entry at `p` current; False when it is a tombstone."""
     cdef int64_t flags, pairs
     p = read_head(cursor, p, &flags, &cursor.id)
     if flags & FLAG_SAME_NAMES:
@@ -146,7 +145,7 @@ cdef inline const uint8_t *entry_end(const StreamCursor *cursor) noexcept nogil:
 
 
 cdef inline const uint8_t *skip_body(const StreamCursor *cursor, const uint8_t *p, int64_t flags) noexcept nogil:
-    """The end of an entry from what follows its ID on."""
+    """The end of an entry; `p` is what follows its ID."""
     cdef int64_t pairs
     if flags & FLAG_SAME_NAMES:
         return skip_many(p, cursor.name_count + 1)
@@ -184,7 +183,7 @@ cdef inline StreamID id_at(const StreamCursor *cursor, const uint8_t *p) noexcep
 cdef inline const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_t *first, StreamID id) noexcept nogil:
     """The first entry of the node with at least this ID, tombstone or not, or the end byte.
 
-    Entries can only be walked one by one; it is done from the end that is likely to be nearer.
+    Entries can only be walked one by one; the walk starts from the end likely to be nearer.
     """
     cdef const uint8_t *end = end_of(cursor.node.lp)
     cdef const uint8_t *p
@@ -217,14 +216,14 @@ cdef inline const uint8_t *seek_in_node(const StreamCursor *cursor, const uint8_
 
 
 cdef inline StreamID last_of(const StreamNode *node) noexcept nogil:
-    """The greatest ID in the node, tombstones too."""
+    """The greatest ID in the node, including tombstones."""
     cdef StreamCursor cursor
     cursor.master = master_id(node)
     return id_at(&cursor, entry_before(end_of(node.lp)))
 
 
 cdef inline void cursor_pair(StreamCursor *cursor, LpValue *field, LpValue *value) noexcept nogil:
-    """Read the next pair; only while pairs_left."""
+    """Read the next pair; only while pairs_left is not 0."""
     if cursor.name is NULL:
         cursor.at = lp_get(cursor.at, field)
     else:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Nodes of streams whose bytes come from outside. See node_check.pyx."""
+"""Validation of stream nodes whose bytes come from outside. See node_check.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -11,9 +11,9 @@ cdef struct NodeCensus:
     int64_t deleted
     StreamID first_live        # 0-0: none
     StreamID last_live
-    StreamID last              # greatest ID, tombstones too
+    StreamID last              # greatest ID, including tombstones
 
 
 cdef const char *node_fault(
     const uint8_t *lp, size_t size, StreamID master, NodeCensus *census, size_t *offset) noexcept nogil
-    # What is wrong with a node, at which offset; NULL, and the census is taken, when nothing is.
+    # What is wrong with a node, and at which offset; NULL, with the census taken, when it is valid.

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Whether bytes that come from outside are a node of a stream, and if not, what is wrong where.
+"""Whether bytes from outside are a valid stream node, and if not, what is wrong and where.
 
-All that the readers of node.pxd rely on is looked at, in one pass: that elements are whole and within the bytes, that
-their back-lengths lead back, what the master entry promises, and that IDs ascend. Loading goes through here with each
-node, so the pass takes as little as it can; only when it has found a fault are the bytes looked at as a listpack, since
-a fault of the listpack is the better answer: what follows it is read from the wrong places.
+Everything that the readers of node.pxd rely on is checked in one pass: elements are whole and within the bytes, their
+back-lengths lead back, the master entry's counts hold, and IDs ascend. Loading checks every node, so the pass does as
+little as possible. Only after finding a fault does it check the bytes as a listpack: a fault there is the better
+answer, because everything after it was read from the wrong place.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -24,7 +24,7 @@ __all__ = ["validate_node"]
 
 
 cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) noexcept nogil:
-    """The element after the one at `p`, when that is whole, has its back-length and ends at `last` at the latest."""
+    """The element after the one at `p`, if that is whole, has its back-length and ends no later than `last`."""
     cdef uint64_t n = LP_SIZES[p[0]], left = <uint64_t>(last - p)
     cdef unsigned int size, i
     if n:
@@ -45,7 +45,7 @@ cdef inline const uint8_t *sound_element(const uint8_t *p, const uint8_t *last) 
 
 
 cdef const uint8_t *sound_long_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
-    """As sound_int, of one that does not fit into seven bits."""
+    """Like sound_int, for one that does not fit into seven bits."""
     cdef uint8_t b = p[0]
     if b & 0xE0 == 0xC0:
         if last - p < 3 or p[2] != 2:
@@ -58,7 +58,7 @@ cdef const uint8_t *sound_long_int(const uint8_t *p, const uint8_t *last, int64_
 
 
 cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int64_t *out) noexcept nogil:
-    """As sound_element, of an integer, which is read."""
+    """Like sound_element, for an integer, which it reads."""
     if p[0] < 0x80:
         out[0] = p[0]
         return p + 2 if p[1] == 1 else NULL     # neither byte is the one at `last`, which is LP_END
@@ -71,7 +71,7 @@ cdef inline const uint8_t *sound_int(const uint8_t *p, const uint8_t *last, int6
 cdef const char *walk_node(
     const uint8_t *lp, size_t size, StreamID master, NodeCensus *census, const uint8_t **at
 ) noexcept nogil:
-    """Walk a node and take its census; what is wrong, with `at` where it is looked for, or NULL."""
+    """Walk a node and take its census; returns what is wrong, with its position in `at`, or NULL."""
     cdef const uint8_t *p = lp + LP_HEADER
     cdef const uint8_t *last = lp + size - 1
     cdef int64_t live, deleted, names, flags, ms, seq, pairs, elements
@@ -162,7 +162,7 @@ cdef const char *walk_node(
 cdef const char *node_fault(
     const uint8_t *lp, size_t size, StreamID master, NodeCensus *census, size_t *offset
 ) noexcept nogil:
-    """What is wrong with a node, at which offset; NULL, and the census is taken, when nothing is. O(size)."""
+    """What is wrong with a node, and at which offset; NULL, with the census taken, when it is valid. O(size)."""
     cdef const uint8_t *at = lp
     cdef const char *reason = walk_node(lp, size, master, census, &at)
     cdef const char *deeper
@@ -176,7 +176,7 @@ cdef const char *node_fault(
 
 
 def validate_node(master, bytes listpack not None):
-    """Look at the bytes of a node that come from outside: None, or (offset, reason) of the first fault. O(bytes).
+    """Check the bytes of a node from outside: returns None, or (offset, reason) of the first fault. O(bytes).
 
     master  the node's master ID, (ms, seq)
     """

@@ -1,28 +1,28 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The pending entries list (PEL) of a consumer group: who got which entry, when, how often.
+"""The pending entries list (PEL) of a consumer group: which consumer got which entry, when, and how often.
 
-A pending entry is one PelRecord of 44 bytes. It is found in three orders: by entry ID in the group, by entry ID at its
-consumer, by delivery time in the group.
+A pending entry is one PelRecord of 44 bytes. It is indexed in three orders: by entry ID in the group, by entry ID for
+its consumer, by delivery time in the group.
 
-    pel_slab.pxd    where the records lie, and how they are named
+    pel_slab.pxd    where the records are stored, and how they are named
     pel_index.pxd   the three orders: handles of records in chunks
     pel.pxd         what consumer groups use: records, consumers, the NACK zone, walks (here)
-    pel_check.pyx   what must hold, checked
+    pel_check.pyx   the invariants
     pel_probe.pyx   the same for tests and the shell
 
-Turns. Records of one delivery time are ordered as they got it, which is the order in which Redis hands them out. So
-every setting of a time takes a number, the turn, from a counter of 32 bits. When that wraps around, records whose turns
-are from before and after may be in the wrong order, and two may have the same; the ID still tells them apart, so no two
-records are ever equal.
+Turns. Records with one delivery time are ordered by when they were assigned it, which is the order in which Redis
+delivers them. So every setting of a time takes a number, the turn, from a 32-bit counter. When that wraps around,
+records with turns from before and after may be in the wrong order, and two may have the same turn; the ID still tells
+them apart, so no two records are ever equal.
 
-The NACK zone. A record may have no owner: its entry was returned and waits for any consumer. Such records come before
-all others in the order by time, in the order in which they came. Their delivery times are not needed, so that field has
-the place in the zone instead, which is negative; those of owned records are not. The zone is an interval of the order
-by time and needs no index of its own.
+The NACK zone. A record may have no owner: its entry was returned and is waiting for any consumer. Such records come
+before all others in the order by time, in the order in which they came. Their delivery times are not needed, so that
+field holds the place in the zone instead, which is negative; times of owned records are not. The zone is an interval of
+the order by time and needs no index of its own.
 
-Failure. An insertion without memory changes nothing; removals need none.
+Failure. An insertion that runs out of memory changes nothing; removals need no memory.
 
-What must hold: see pel_check.pyx.
+Invariants: see pel_check.pyx.
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
@@ -48,7 +48,7 @@ cdef int no_memory() except -1 with gil:
 
 
 cdef int pel_init(Pel *pel) except -1 nogil:
-    """An empty PEL without consumers. It has no memory of its own until something is in it."""
+    """An empty PEL without consumers. It allocates nothing until the first insertion."""
     memset(pel, 0, sizeof(Pel))
     pel.slab.free_index = NO_HANDLE
     index_init(&pel.by_id, ID_KEY)
@@ -75,7 +75,7 @@ cdef void pel_clear(Pel *pel) noexcept nogil:
 
 
 cdef size_t pel_memory(const Pel *pel) noexcept nogil:
-    """Bytes malloc'ed for all of it, without the struct itself. O(consumers)."""
+    """Bytes malloc'ed for all of it, excluding the struct itself. O(consumers)."""
     cdef size_t total = pel.slab.memory + pel.by_id.chunks.memory + pel.by_time.chunks.memory
     cdef uint32_t i
     for i in range(pel.owner_count):
@@ -85,7 +85,7 @@ cdef size_t pel_memory(const Pel *pel) noexcept nogil:
 
 
 cdef int64_t pel_add_owner(Pel *pel) except -1 nogil:
-    """Make room for one more consumer and return its number; numbers of dropped ones come again."""
+    """Make room for one more consumer and return its number; numbers of dropped consumers are reused."""
     cdef PelIndex **owners
     cdef uint32_t *free_owners
     cdef PelIndex *index
@@ -120,13 +120,13 @@ cdef int64_t pel_add_owner(Pel *pel) except -1 nogil:
 
 
 cdef inline void drop_record(Pel *pel, PelRecord *record) noexcept nogil:
-    """Free a record that is in no index any more, and the slab with the last one."""
+    """Free a record that is no longer in any index; with the last record, free the slab."""
     if free_record(&pel.slab, record) and pel.by_id.count == 0:
         free_slab(&pel.slab)
 
 
 cdef void pel_drop_owner(Pel *pel, uint32_t owner) noexcept nogil:
-    """Remove a consumer and all of its records. Nothing happens for a number not in use. O(k log n), k records."""
+    """Remove a consumer and all of its records. Does nothing for a number not in use. O(k log n), k records."""
     cdef PelIndex *index
     cdef PelRecord *record
     cdef Chunk *chunk
@@ -201,7 +201,7 @@ cdef PelRecord *pel_insert(
 
 
 cdef void pel_remove(Pel *pel, PelRecord *record) noexcept nogil:
-    """Take a record out and free it. O(log n)."""
+    """Remove a record and free it. O(log n)."""
     index_remove(&pel.slab, &pel.by_id, record)
     index_remove(&pel.slab, &pel.by_time, record)
     if record.owner == NO_OWNER:
@@ -224,14 +224,14 @@ cdef int pel_assign(Pel *pel, PelRecord *record, uint32_t owner) except -1 nogil
 
 
 cdef inline bint move_in_time(Pel *pel, PelRecord *record, int64_t delivery_ms, uint32_t turn) noexcept nogil:
-    """Move a record to another place in the order by time; False, and no change, without memory."""
+    """Move a record to another place in the order by time; False, with no change, when out of memory."""
     cdef Place old = place_of(record)
     cdef Place new = old
     cdef bint added
     new.delivery_ms = delivery_ms
     new.turn = turn
-    # The old chunk is left unchanged, maybe empty, until the new place is found: so there is room to return to. By then
-    # it may have moved, but it is still the one where the old place belongs.
+    # The old chunk is left unchanged, maybe empty, until the new place is found, so there is room to move back. The
+    # chunk may have moved by then, but the old place still belongs in it.
     index_take(&pel.by_time, &old, record.handle)
     added = index_add(&pel.slab, &pel.by_time, &new, record.handle)
     if added:
@@ -244,7 +244,7 @@ cdef inline bint move_in_time(Pel *pel, PelRecord *record, int64_t delivery_ms, 
 
 
 cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -1 nogil:
-    """Set the delivery time of an owned record, and put it behind all that have that time. O(log n)."""
+    """Set the delivery time of an owned record, and put it after all records with that time. O(log n)."""
     return 0 if move_in_time(pel, record, delivery_ms, next_turn(pel)) else no_memory()
 
 
@@ -252,7 +252,7 @@ cdef int pel_set_time(Pel *pel, PelRecord *record, int64_t delivery_ms) except -
 
 
 cdef inline void leave_zone(Pel *pel) noexcept nogil:
-    """Note that the zone has a record less."""
+    """Note that the zone has one record fewer."""
     pel.unowned -= 1
     if pel.unowned == 0:
         pel.zone_next = 0
@@ -295,7 +295,7 @@ cdef int pel_disown(Pel *pel, PelRecord *record) except -1 nogil:
 
 
 cdef int pel_adopt(Pel *pel, PelRecord *record, uint32_t owner, int64_t delivery_ms) except -1 nogil:
-    """Give a record of the zone to a consumer, which must be in use, as delivered at `delivery_ms`. O(log n)."""
+    """Give a record in the zone to a consumer, which must be in use, as delivered at `delivery_ms`. O(log n)."""
     cdef Place place = place_of(record)
     if not index_add(&pel.slab, pel.owners[owner], &place, record.handle):
         return no_memory()
@@ -322,7 +322,7 @@ cdef PelRecord *pel_last(Pel *pel) noexcept nogil:
 cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
     """The first record of the NACK zone, else the one delivered longest ago, or NULL.
 
-    Of several of one time it is the one that got its time first.
+    Of several with the same time it is the one that was assigned it first.
     """
     cdef Chunk *chunk = <Chunk *>rax_first(&pel.by_time.chunks)
     return NULL if chunk is NULL else record_of(&pel.slab, handles_of(chunk)[0])
@@ -332,7 +332,7 @@ cdef PelRecord *pel_oldest(Pel *pel) noexcept nogil:
 
 
 cdef void settle(PelCursor *cursor) noexcept nogil:
-    """Find the cursor's place in the index as it is now."""
+    """Find the cursor's place in the index in its current state."""
     cdef PelIndex *index = cursor.index
     cdef bint by_time = is_by_time(index)
     cdef Chunk *chunk
@@ -368,7 +368,7 @@ cdef void seek(PelCursor *cursor, Pel *pel, PelIndex *index, int64_t delivery_ms
 
 
 cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) noexcept nogil:
-    """Begin a walk by ID, at `first` or what follows it, over the records of `owner` (negative: over all)."""
+    """Start a walk by ID, at `first` or the next record, over the records of `owner` (negative: over all)."""
     if owner < 0:
         seek(cursor, pel, &pel.by_id, 0, first)
     elif owner >= pel.owner_count:
@@ -378,12 +378,12 @@ cdef void pel_seek(Pel *pel, PelCursor *cursor, int64_t owner, StreamID first) n
 
 
 cdef void pel_seek_oldest(Pel *pel, PelCursor *cursor) noexcept nogil:
-    """Begin a walk over all records by delivery time, oldest first; those of one time in the order they got it."""
+    """Start a walk over all records by delivery time, oldest first; those with one time in order of assignment."""
     seek(cursor, pel, &pel.by_time, INT64_MIN, make_id(0, 0))
 
 
 cdef PelRecord *pel_next(PelCursor *cursor) noexcept nogil:
-    """The next record of a walk, or NULL at the end. O(1), and O(log n) after a change of what is walked."""
+    """The next record of a walk, or NULL at the end. O(1), and O(log n) after a change to the walked index."""
     cdef PelRecord *record
     cdef Chunk *chunk
     if cursor.index is NULL:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What must hold of a PEL. See pel_check.pyx."""
+"""The invariants of a PEL. See pel_check.pyx."""
 
 from streamd.engine.pel cimport Pel
 

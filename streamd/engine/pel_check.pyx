@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What must hold of a PEL: of its slab, of each index, of the NACK zone, and of all together.
+"""The invariants of a PEL: of its slab, of each index, of the NACK zone, and across them.
 
 For tests and DEBUG, through `Group.check_invariants`. Everything is walked: O(n).
 """

@@ -1,21 +1,21 @@
 # cython: language_level=3
 """An index of a PEL: handles of its records in one order, by entry ID or by delivery time.
 
-A sorted sequence of handles, cut into chunks of up to 126, which hang in a radix tree. Handles cost four bytes where
-pointers or IDs would cost 8 to 24, which is how a pending entry costs little more than its record.
+A sorted sequence of handles, cut into chunks of up to 126, which are kept in a radix tree. Handles cost four bytes
+where pointers or IDs would cost 8 to 24, so a pending entry costs little more than its record.
 
     tree: key, big-endian     chunk: key | count | capacity | handle handle handle ...   -> records, ascending
 
-A chunk's key is a lower bound: not above its first record, and above the last record of the chunk before. So the chunk
-where a record is, or belongs, is the floor of the record's key. Keys are (ms, seq) of the ID in the two orders by ID,
-and (delivery time, turn, ms, seq) in the order by time.
+A chunk's key is a lower bound: not above its first record, but above the last record of the previous chunk. So the
+chunk that holds a record, or where it belongs, is the floor of the record's key. Keys are (ms, seq) of the ID in the
+two orders by ID, and (delivery time, turn, ms, seq) in the order by time.
 
 Growing and shrinking. Insertion at the end, the common case, fills the last chunk and then starts a new one, so chunks
-are full. In the middle a full chunk is split. A chunk down to a quarter of its capacity is joined with a neighbour if
-the two leave room to spare, else it shrinks to half. Capacities are 2^n - 2: with its head a chunk then fills the
-sizes that malloc hands out. Nothing here is O(n), whatever the order of IDs, times and removals.
+are full. In the middle a full chunk is split. A chunk that is down to a quarter of its capacity is merged with a
+neighbour if that leaves room to spare, else it shrinks to half. Capacities are 2^n - 2: with its head a chunk then
+fills the sizes that malloc hands out. Nothing here is O(n), whatever the order of IDs, times and removals.
 
-For pel.pyx; inline, as pel_slab.pxd says.
+For pel.pyx; inline, for the reason given in pel_slab.pxd.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -34,27 +34,27 @@ cdef enum:
     ID_KEY = 16
     TIME_KEY = 28
     MIN_CAPACITY = 2
-    NEXT_CAPACITY = 30          # of a chunk behind a full one: more will follow
+    NEXT_CAPACITY = 30          # of a chunk after a full one: more will follow
     MAX_CAPACITY = 126
-    MERGED_MOST = 95            # two chunks are joined when no more than this many handles come together
+    MERGED_MOST = 95            # two chunks are merged when they have no more than this many handles together
 
 
 cdef struct PelIndex:
-    # Handles of records in one order, in sorted chunks; the chunks hang in a radix tree by their first key.
+    # Handles of records in one order, in sorted chunks; the chunks are in a radix tree by their key.
     Rax chunks                 # the chunks belong to the index
     size_t count               # records
-    uint32_t version           # goes up with every change: how a cursor sees that its place may have moved
+    uint32_t version           # increases with every change: tells a cursor that its place may have moved
 
 
 cdef struct Chunk:
     # Head of a chunk; its handles follow.
     uint8_t key[TIME_KEY]  # of the radix tree: ID_KEY or TIME_KEY bytes
-    uint16_t count        # handles, 1 or more
+    uint16_t count        # number of handles, 1 or more
     uint16_t capacity
 
 
 cdef struct Place:
-    # Where a record is, or belongs, in an index. In the orders by ID time and turn mean nothing.
+    # Where a record is, or belongs, in an index. In the orders by ID, time and turn are ignored.
     int64_t delivery_ms
     uint32_t turn
     StreamID id
@@ -76,7 +76,7 @@ cdef inline bint is_by_time(const PelIndex *index) noexcept nogil:
 
 
 cdef inline int compare(const PelRecord *record, const Place *place, bint by_time) noexcept nogil:
-    """Negative, zero or positive as the record comes before the place, is there, or comes behind it."""
+    """Negative, zero or positive when the record comes before the place, is there, or comes after it."""
     if by_time:
         if record.delivery_ms != place.delivery_ms:
             return -1 if record.delivery_ms < place.delivery_ms else 1
@@ -92,9 +92,9 @@ cdef inline void store_be32(uint8_t *p, uint32_t v) noexcept nogil:
 
 
 cdef inline void write_key(uint8_t *key, const Place *place, bint by_time) noexcept nogil:
-    """The key of a place, ID_KEY or TIME_KEY bytes, which compare as places do."""
+    """The key of a place, ID_KEY or TIME_KEY bytes, comparing in the order of places."""
     if by_time:
-        # Times are signed: with the sign bit turned over they ascend as unsigned numbers.
+        # Times are signed: with the sign bit flipped they ascend as unsigned numbers.
         store_be64(key, <uint64_t>place.delivery_ms ^ (<uint64_t>1 << 63))
         store_be32(key + 8, place.turn)
         key += 12
@@ -114,7 +114,7 @@ cdef inline size_t chunk_size(uint32_t capacity) noexcept nogil:
 
 
 cdef inline Chunk *new_chunk(Slab *slab, uint32_t capacity) noexcept nogil:
-    """A chunk without key and handles, or NULL."""
+    """A chunk without a key or handles, or NULL."""
     cdef Chunk *chunk = <Chunk *>malloc(chunk_size(capacity))
     if chunk is NULL:
         return NULL
@@ -131,7 +131,7 @@ cdef inline void free_chunk(Slab *slab, Chunk *chunk) noexcept nogil:
 
 
 cdef inline Chunk *resize_chunk(Slab *slab, PelIndex *index, Chunk *chunk, uint32_t capacity) noexcept nogil:
-    """Move a chunk into one of another capacity; NULL, and no change, without memory."""
+    """Move a chunk into one of another capacity; NULL, with no change, when out of memory."""
     cdef Chunk *moved = new_chunk(slab, capacity)
     if moved is NULL:
         return NULL
@@ -144,7 +144,7 @@ cdef inline Chunk *resize_chunk(Slab *slab, PelIndex *index, Chunk *chunk, uint3
 
 
 cdef inline Chunk *start_chunk(Slab *slab, PelIndex *index, const Place *place, uint32_t capacity) noexcept nogil:
-    """An empty chunk whose key is that of `place`, in the tree; NULL, and no change, without memory."""
+    """An empty chunk whose key is that of `place`, in the tree; NULL, with no change, when out of memory."""
     cdef Chunk *chunk = new_chunk(slab, capacity)
     if chunk is NULL:
         return NULL
@@ -156,7 +156,7 @@ cdef inline Chunk *start_chunk(Slab *slab, PelIndex *index, const Place *place, 
 
 
 cdef inline Chunk *open_downwards(Slab *slab, PelIndex *index) noexcept nogil:
-    """Give the first chunk the smallest key there is, so that it takes whatever is below; NULL without memory."""
+    """Give the first chunk the smallest key there is, so that it takes any record below it; NULL when out of memory."""
     cdef Chunk *old = <Chunk *>rax_first(&index.chunks)
     cdef Chunk *chunk = new_chunk(slab, old.capacity)
     if chunk is NULL:
@@ -172,7 +172,7 @@ cdef inline Chunk *open_downwards(Slab *slab, PelIndex *index) noexcept nogil:
 
 
 cdef inline Chunk *split_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept nogil:
-    """Move the upper half of a chunk into a new one, which is returned; NULL, and no change, without memory."""
+    """Move the upper half of a chunk into a new one, which is returned; NULL, with no change, when out of memory."""
     cdef uint32_t stay = chunk.count // 2
     cdef Place place = place_of(record_of(slab, handles_of(chunk)[stay]))
     cdef Chunk *upper = start_chunk(slab, index, &place, MAX_CAPACITY)
@@ -185,7 +185,7 @@ cdef inline Chunk *split_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexce
 
 
 cdef inline bint join_chunks(Slab *slab, PelIndex *index, Chunk *lower, Chunk *upper) noexcept nogil:
-    """Move the handles of `upper` behind those of its neighbour `lower`; False, and no change, without memory."""
+    """Append the handles of `upper` to those of its neighbour `lower`; False, with no change, when out of memory."""
     cdef uint32_t count = lower.count + upper.count
     cdef uint32_t capacity = lower.capacity
     if count > capacity:
@@ -204,7 +204,7 @@ cdef inline bint join_chunks(Slab *slab, PelIndex *index, Chunk *lower, Chunk *u
 cdef inline uint32_t guess(const PelRecord *first, const PelRecord *last, const Place *place, bint by_time,
                            uint32_t most) noexcept nogil:
     """Where `place`, between two records `most` handles apart, would be if the records between were spread evenly."""
-    # Only a guess: differences that a double rounds to nothing give a share that is no number, and `most`.
+    # Only a guess: differences that a double rounds to 0 give a share that is not a number, and so `most`.
     cdef double share
     if by_time and first.delivery_ms != last.delivery_ms:
         share = (<double>place.delivery_ms - <double>first.delivery_ms) / (
@@ -219,14 +219,14 @@ cdef inline uint32_t guess(const PelRecord *first, const PelRecord *last, const 
 
 
 cdef inline uint32_t count_below(const Slab *slab, const Chunk *chunk, const Place *place, bint by_time) noexcept nogil:
-    """How many records of a chunk come before `place`: where it is, or belongs."""
-    # With many records each look at one is a cache miss, and halving needs seven. A guess from the ends is mostly right
-    # within a few records, and these are neighbours in memory when they came in order. From the guess on the steps
-    # double for a while, then it is halving after all: uneven IDs cost a few looks more.
+    """How many records of a chunk come before `place`, which is its position in the chunk."""
+    # With many records each access to one is a cache miss, and bisection needs seven. A guess from the ends is mostly
+    # within a few records, which are adjacent in memory if they arrived in order. From the guess on, the steps double
+    # for a while, then it bisects after all: uneven IDs cost a few more accesses.
     cdef const uint32_t *handles = handles_of(chunk)
     cdef const PelRecord *first
     cdef const PelRecord *last
-    cdef uint32_t lo = 0, hi = chunk.count      # all below `lo` come before the place, none from `hi` on does
+    cdef uint32_t lo = 0, hi = chunk.count      # all below `lo` come before the place, none from `hi` on
     cdef uint32_t mid, step = 0
     cdef int order
     if hi == 0:
@@ -258,7 +258,7 @@ cdef inline uint32_t count_below(const Slab *slab, const Chunk *chunk, const Pla
 
 
 cdef inline void tidy_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept nogil:
-    """See that a chunk from which a record has been taken is not there for too few."""
+    """Remove, merge or shrink a chunk that a removal left with too few records."""
     cdef Chunk *beside
     if chunk.count == 0:
         rax_remove(&index.chunks, chunk.key)
@@ -272,7 +272,7 @@ cdef inline void tidy_chunk(Slab *slab, PelIndex *index, Chunk *chunk) noexcept 
     beside = <Chunk *>rax_lower(&index.chunks, chunk.key)
     if beside is not NULL and beside.count + chunk.count <= MERGED_MOST and join_chunks(slab, index, beside, chunk):
         return
-    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)    # without memory it stays as it is: harmless
+    resize_chunk(slab, index, chunk, chunk.capacity // 2 - 1)    # out of memory: it stays as it is, which is harmless
 
 
 # --- Indexes --------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ cdef inline void index_clear(PelIndex *index) noexcept nogil:
 
 
 cdef inline Chunk *find_chunk(const PelIndex *index, const Place *place) noexcept nogil:
-    """The chunk where `place` is, or belongs; NULL when it lies below all chunks."""
+    """The chunk where `place` is, or belongs; NULL when it is below all chunks."""
     cdef uint8_t key[TIME_KEY]
     write_key(key, place, is_by_time(index))
     return <Chunk *>rax_floor(&index.chunks, key)
@@ -318,9 +318,9 @@ cdef inline PelRecord *index_find(const Slab *slab, const PelIndex *index, const
 
 
 cdef inline bint index_add(Slab *slab, PelIndex *index, const Place *place, uint32_t handle) noexcept nogil:
-    """Put `handle` at a place where nothing is; False, and the same handles as before, without memory.
+    """Put `handle` at an unused place; False, with the handles unchanged, when out of memory.
 
-    The record itself is not looked at. A chunk with room takes it without needing memory.
+    The record itself is not accessed. A chunk with room takes it without needing memory.
     """
     cdef Chunk *chunk = <Chunk *>index.chunks.last
     cdef bint by_time = is_by_time(index)
@@ -364,11 +364,11 @@ cdef inline bint index_add(Slab *slab, PelIndex *index, const Place *place, uint
 
 
 cdef inline Chunk *index_take(PelIndex *index, const Place *place, uint32_t handle) noexcept nogil:
-    """Take `handle`, which is at `place`, out; returns its chunk, for tidy_chunk, with one handle less."""
+    """Remove `handle`, which is at `place`; returns its chunk, with one handle fewer, for tidy_chunk."""
     cdef Chunk *chunk = find_chunk(index, place)
     cdef uint32_t *handles = handles_of(chunk)
     cdef uint32_t at = 0
-    # Handles lie side by side: to look through them costs less than to look at the records of a few.
+    # Handles are contiguous: scanning them costs less than accessing even a few of the records.
     while handles[at] != handle:
         at += 1
     chunk.count -= 1

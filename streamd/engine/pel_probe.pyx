@@ -32,7 +32,7 @@ cdef class PelProbe:
     """
 
     cdef Pel pel
-    cdef uint64_t ended         # how often something has happened that ends the life of cursors
+    cdef uint64_t ended         # counts the events that invalidate cursors
 
     def __cinit__(self):
         pel_init(&self.pel)
@@ -77,14 +77,14 @@ cdef class PelProbe:
         return pel_owner_size(&self.pel, owner)
 
     def insert(self, tuple id not None, owner, int64_t delivery_ms, uint64_t delivery_count=1):
-        """Add a record. KeyError when the entry is pending already."""
+        """Add a record. KeyError when the entry is already pending."""
         cdef StreamID entry = make_id(id[0], id[1])
         if pel_find(&self.pel, entry) is not NULL:
             raise KeyError(id)
         pel_insert(&self.pel, entry, self.in_use(owner), self.time(delivery_ms), delivery_count)
 
     def insert_unowned(self, tuple id not None, uint64_t delivery_count=0):
-        """Add a record at the end of the NACK zone. KeyError when the entry is pending already."""
+        """Add a record at the end of the NACK zone. KeyError when the entry is already pending."""
         cdef StreamID entry = make_id(id[0], id[1])
         if pel_find(&self.pel, entry) is not NULL:
             raise KeyError(id)
@@ -95,7 +95,7 @@ cdef class PelProbe:
         return as_tuple(pel_find(&self.pel, make_id(id[0], id[1])))
 
     def remove(self, tuple id not None):
-        """Take a record out. KeyError when there is none."""
+        """Remove a record. KeyError when there is none."""
         pel_remove(&self.pel, self.get(id))
 
     def assign(self, tuple id not None, owner):
@@ -107,14 +107,14 @@ cdef class PelProbe:
         pel_disown(&self.pel, self.get(id))
 
     def adopt(self, tuple id not None, owner, int64_t delivery_ms):
-        """Give a record of the NACK zone to a consumer. ValueError when it has an owner."""
+        """Give a record in the NACK zone to a consumer. ValueError when it has an owner."""
         cdef PelRecord *record = self.get(id)
         if record.owner != NO_OWNER:
             raise ValueError(f"{id} has an owner")
         pel_adopt(&self.pel, record, self.in_use(owner), self.time(delivery_ms))
 
     def set_time(self, tuple id not None, int64_t delivery_ms):
-        """Set a record's delivery time; it comes behind the others of that time. ValueError when it has no owner."""
+        """Set a record's delivery time; it comes after the others with that time. ValueError when it has no owner."""
         pel_set_time(&self.pel, self.get_owned(id), self.time(delivery_ms))
 
     def first(self):
@@ -130,7 +130,7 @@ cdef class PelProbe:
         return as_tuple(pel_oldest(&self.pel))
 
     def walk(self, owner=None, tuple first not None=(0, 0)):
-        """An iterator over the records by ID from `first` on, of one consumer or of all. It survives changes."""
+        """An iterator over the records by ID from `first` on, of one consumer or all. It stays valid after changes."""
         cdef PelWalk walk = PelWalk.__new__(PelWalk)
         walk.probe = self
         walk.ended = self.ended
@@ -138,7 +138,7 @@ cdef class PelProbe:
         return walk
 
     def walk_oldest(self):
-        """An iterator over all records, first the NACK zone, then by delivery time. It survives changes."""
+        """An iterator over all records, first the NACK zone, then by delivery time. It stays valid after changes."""
         cdef PelWalk walk = PelWalk.__new__(PelWalk)
         walk.probe = self
         walk.ended = self.ended
@@ -161,7 +161,7 @@ cdef class PelProbe:
 
     @property
     def turn(self):
-        """The turn given out last, 32 bits: the order among the records of one delivery time. It can be set."""
+        """The last turn given out, 32 bits: orders the records with one delivery time. It can be set."""
         return self.pel.turn
 
     @turn.setter
@@ -184,7 +184,7 @@ cdef class PelWalk:
 
     cdef PelProbe probe
     cdef PelCursor cursor
-    cdef uint64_t ended         # as it was in the probe when the walk began
+    cdef uint64_t ended         # its value in the probe when the walk started
 
     def __init__(self):
         raise TypeError("walks come from PelProbe.walk and PelProbe.walk_oldest")

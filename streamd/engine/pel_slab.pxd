@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""The slab of a PEL: where its records lie, and how they are named.
+"""The slab of a PEL: where its records are stored, and how they are named.
 
-Records lie in blocks that never move, so that a record keeps its address for life. A record is named by its handle,
-32 bits, which say block and place. The first blocks are small, for most groups have few pending entries:
+Records are in blocks that never move, so a record keeps its address for life. A record is named by its handle,
+32 bits that give block and place. The first blocks are small, because most groups have few pending entries:
 
     block     0       1        2         3         4          5           6           7
     handles   0..7    8..15    16..31    32..63    64..127    128..255    256..511    512..767   ... 256 each
 
 Free places of a block are chained; blocks with room are chained; a block without records is freed.
 
-For pel.pyx and pel_index.pxd. Everything is inline: a PEL is one unit of compiled code, whatever file a step stands in.
+For pel.pyx and pel_index.pxd. Everything is inline: a PEL is one unit of compiled code, whichever file a step is in.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
@@ -19,15 +19,15 @@ from streamd.heap cimport free, malloc, realloc
 
 
 cdef packed struct PelRecord:
-    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: no pointers
-    # to them, while reading and assigning them is fine.
+    # Its address stays the same until it is removed. Packed into 44 bytes, so its fields may be unaligned: take no
+    # pointers to them, but reading and assigning them is fine.
     StreamID id
-    # delivery_ms: Unix time of the last delivery, 0 or more; change it with pel_set_time only. It is negative when
-    # the record is unowned: then it is its place in the NACK zone, see zone_time.
-    # owner: change it with pel_assign, pel_disown and pel_adopt only.
+    # delivery_ms: Unix time of the last delivery, 0 or more; change it only with pel_set_time. It is negative when
+    # the record is unowned: it is then the record's place in the NACK zone, see zone_time.
+    # owner: change it only with pel_assign, pel_disown and pel_adopt.
     int64_t delivery_ms
     uint64_t delivery_count
-    uint32_t turn              # goes up from record to record of one delivery_ms, in the order in which they got it
+    uint32_t turn              # orders the records with one delivery_ms by when they were assigned it
     uint32_t owner             # number of the consumer in the group, from pel_add_owner, or NO_OWNER
     uint32_t handle            # its own place in the slab
 
@@ -37,19 +37,19 @@ cdef enum:
 
 
 cdef enum:
-    FIRST_BLOCK = 8             # records of block 0
-    FULL_BLOCK = 256            # records of block 6 and those after it
-    MAX_BLOCKS = (1 << 24) + 5  # as many as handles of 32 bits can name
+    FIRST_BLOCK = 8             # records in block 0
+    FULL_BLOCK = 256            # records in block 6 and later ones
+    MAX_BLOCKS = (1 << 24) + 5  # as many as 32-bit handles can name
     NO_HANDLE = 0xFFFFFFFF
 
 
 cdef struct Slab:
-    void **blocks              # in which the records lie; owned
+    void **blocks              # hold the records; owned
     void *open_block           # chain of the blocks with room
     uint32_t block_count       # entries of `blocks` in use, including freed ones
     uint32_t block_capacity    # entries malloc'ed for `blocks`
     uint32_t free_index        # chain of the freed entries of `blocks`; NO_HANDLE when there is none
-    size_t memory              # bytes malloc'ed for blocks; what finds the records counts its own here too
+    size_t memory              # bytes malloc'ed for blocks; the indexes add their own here too
 
 
 cdef struct Block:
@@ -58,7 +58,7 @@ cdef struct Block:
     Block *next
     uint32_t index        # in Slab.blocks
     uint32_t live         # records
-    uint32_t touched      # places that ever had a record: those from here on are free and not chained
+    uint32_t touched      # places that have ever held a record: those from here on are free and not chained
     uint32_t free_head    # first free place below `touched`, or NO_HANDLE; a free place keeps the next one in `owner`
 
 
@@ -85,7 +85,7 @@ cdef inline PelRecord *block_record(Block *block, uint32_t place) noexcept nogil
 
 
 cdef inline uint32_t block_of(uint32_t handle) noexcept nogil:
-    """The index of the block where `handle` is."""
+    """The index of the block that holds `handle`."""
     cdef uint32_t index = 0
     if handle >= FULL_BLOCK:
         return handle // FULL_BLOCK + 5
@@ -109,7 +109,7 @@ cdef inline bint is_given_back(const void *entry) noexcept nogil:
 
 
 cdef inline void open_link(Slab *slab, Block *block) noexcept nogil:
-    """Put a block at the head of the chain of those with room."""
+    """Put a block at the head of the chain of blocks with room."""
     block.previous = NULL
     block.next = <Block *>slab.open_block
     if block.next is not NULL:
@@ -127,7 +127,7 @@ cdef inline void open_unlink(Slab *slab, Block *block) noexcept nogil:
 
 
 cdef inline Block *new_block(Slab *slab) noexcept nogil:
-    """Add a block to the slab, at the head of the chain; NULL without memory."""
+    """Add a block to the slab, at the head of the chain; NULL when out of memory."""
     cdef void **blocks
     cdef Block *block
     cdef uint32_t index, capacity
@@ -163,7 +163,7 @@ cdef inline Block *new_block(Slab *slab) noexcept nogil:
 
 
 cdef inline PelRecord *new_record(Slab *slab) noexcept nogil:
-    """A record with its handle set, and nothing else; NULL without memory."""
+    """A record with only its handle set; NULL when out of memory."""
     cdef Block *block = <Block *>slab.open_block
     cdef PelRecord *record
     if block is NULL:
@@ -185,7 +185,7 @@ cdef inline PelRecord *new_record(Slab *slab) noexcept nogil:
 
 
 cdef inline bint free_record(Slab *slab, PelRecord *record) noexcept nogil:
-    """Give a record's place back; True when its block went with it, so that the slab may be empty."""
+    """Free a record's place; True when its block was freed too, so that the slab may be empty."""
     cdef Block *block = <Block *>slab.blocks[block_of(record.handle)]
     cdef uint32_t index = block.index
     if block.live == block_records(index):
@@ -205,7 +205,7 @@ cdef inline bint free_record(Slab *slab, PelRecord *record) noexcept nogil:
 
 
 cdef inline void free_slab(Slab *slab) noexcept nogil:
-    """Give all blocks back, whatever is in them."""
+    """Free all blocks, whatever is in them."""
     cdef uint32_t i
     for i in range(slab.block_count):
         if not is_given_back(slab.blocks[i]):

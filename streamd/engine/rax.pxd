@@ -1,9 +1,9 @@
 # cython: language_level=3
 """An ordered map from fixed-size byte keys to records, as an adaptive radix tree (C structs, no Python objects).
 
-A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare as numbers do); the
+A record is the caller's struct whose FIRST bytes are its key (big-endian, so that bytes compare like numbers); the
 tree holds pointers and never owns or frees a record. A key must not change while its record is in the tree, and the
-record's address must be even (any malloc'ed one is). A key handed to a function may be the one inside the record.
+record's address must be even (any malloc'ed one is). A key passed to a function may be the one inside the record.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -13,20 +13,20 @@ cdef struct Rax:
     void *root            # tagged pointer to a record or an inner node; NULL when empty
     void *last            # the record with the greatest key, NULL when empty
     size_t count          # records
-    size_t redis_nodes    # radix-tree-nodes as XINFO STREAM shows it; 1 when empty
+    size_t redis_nodes    # radix-tree-nodes as shown by XINFO STREAM; 1 when empty
     size_t memory         # bytes malloc'ed for inner nodes
     unsigned int key_len  # bytes of a key, at most 32
 
 
 cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil
-    # makes the tree empty; every record goes, in key order, to `release`, which may free it
+    # empties the tree; passes each record, in key order, to `release`, which may free it
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil
-    # 1 inserted, 0 the key is there already (unchanged); MemoryError (unchanged)
+    # 1 inserted, 0 the key already exists (unchanged); MemoryError (unchanged)
 cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil             # the same with -1 instead of MemoryError
 cdef void *rax_replace(Rax *tree, void *record) noexcept nogil
-    # another record with the same key takes its place; returns the old one, or NULL: no such key (unchanged)
-cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil         # the record, or NULL when it is not there
+    # replaces the record with the same key; returns the old one, or NULL: no such key (unchanged)
+cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil         # the record, or NULL when missing
 cdef void *rax_find(const Rax *tree, const uint8_t *key) noexcept nogil
 cdef void *rax_floor(const Rax *tree, const uint8_t *key) noexcept nogil    # greatest record <= key
 cdef void *rax_ceiling(const Rax *tree, const uint8_t *key) noexcept nogil  # smallest record >= key
@@ -36,8 +36,8 @@ cdef void *rax_first(const Rax *tree) noexcept nogil
 cdef void *rax_last(const Rax *tree) noexcept nogil
 cdef size_t rax_gather(
     const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room) noexcept nogil
-    # the records from the smallest >= from_key up to `last`, which is one of them, or the first `room` (at least 1) of
-    # them, into `out`; returns how many
+    # the records from the smallest >= from_key up to `last`, which must be one of them, or the first `room` (at least
+    # 1) of those, into `out`; returns how many
 cdef int rax_check(const Rax *tree) except -1                               # walks everything; AssertionError
 
 

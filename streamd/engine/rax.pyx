@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The radix tree: an ordered map from fixed-size byte keys to records.
 
-A stream keeps its listpacks in one (keys of 16 bytes, the master IDs), a pending entries list its chunks in several.
+A stream keeps its listpacks in one (16-byte keys, the master IDs); a pending entries list keeps its chunks in several.
 Interface and ownership: rax.pxd. The Python class at the end, `RaxMap`, is for tests and the shell.
 
 Shape. An inner node branches on one byte of the key: it stores the index of that byte, its `depth`, and one child for
 each value that occurs there. Depths grow on the way down; bytes that all keys of a subtree share are not stored at all,
-for the records at the bottom have them. So a tree of these three keys of four bytes is two nodes and three records:
+because the records at the bottom have them. So a tree of these three keys of four bytes is two nodes and three records:
 
       61 62 63 64      "abcd"            [depth 1]
       61 62 66 67      "abfg"       62 /           \\ 7a
@@ -14,22 +14,22 @@ for the records at the bottom have them. So a tree of these three keys of four b
                                 63 /         \\ 66
                           record abcd       record abfg
 
-A search walks down by the bytes the nodes ask for and compares the whole key once, with the record that it meets.
+A search walks down by the bytes the nodes ask for and compares the whole key once, with the record it reaches.
 
 Where a key belongs. Walk down; where the key's byte has no child, go on to any record below: all of them agree on the
-bytes before that node's depth. The first byte in which this record and the key differ is the place where the key leaves
-the tree, whatever record it was: `d`. A second walk from the root stops at the first pointer P which is a record or a
+bytes before that node's depth. The first byte in which this record and the key differ is where the key leaves
+the tree, whichever record it was: `d`. A second walk from the root stops at the first pointer P that is a record or a
 node of depth >= d. Either P is a node of depth d, which has no child for the key's byte, or all records below P share
 byte d and lie on one side of the key. Insertion and all ordered queries start from there, and are O(key_len).
 
 Nodes come in four sizes, for 4, 16, 48 and 256 children; those of the first three keep their bytes in ascending order.
-They grow when full and shrink with some slack, so that a key that comes and goes at the border moves nothing.
+They grow when full and shrink with some slack, so that repeatedly adding and removing a key at the limit moves nothing.
 
-`redis_nodes` is the number of nodes Redis's own radix tree has for the same keys: one per record and one per branch,
+`redis_nodes` is the number of nodes in Redis's own radix tree for the same keys: one per record and one per branch,
 and one more in front of each for the shared bytes between its parent's branch byte and itself, if there are any. Redis
-compresses again after deletions, so the number depends on the keys only; every change adds the difference it makes.
+compresses again after deletions, so the number depends only on the keys; every change adds the difference it makes.
 
-What must hold: see rax_check.
+Invariants: see rax_check.
 """
 
 cimport cython
@@ -55,7 +55,7 @@ cdef struct Node:
     uint8_t depth     # index of the byte of the key that chooses the child
     uint16_t count    # children, 2 to the capacity
 
-# The first three: children[i] is the child for byte keys[i]; keys ascend. Children are tagged as Rax.root is.
+# The first three: children[i] is the child for byte keys[i]; keys ascend. Children are tagged like Rax.root.
 cdef struct Node4:
     Node head
     uint8_t keys[4]
@@ -74,7 +74,7 @@ cdef struct Node48:
 # The fourth: children[b] is the child for byte b, or NULL.
 cdef struct Node256:
     Node head
-    uint16_t lowest         # no child is for a smaller byte: a tree that loses its head is not looked through from 0
+    uint16_t lowest         # no child has a smaller byte: removing from the head need not scan from 0
     void *children[256]
 
 
@@ -117,7 +117,7 @@ cdef inline int node_capacity(int kind) noexcept nogil:
 
 
 cdef inline int node_low_water(int kind) noexcept nogil:
-    """Children at which a node of this kind gives way to the next smaller kind."""
+    """Number of children at which a node of this kind shrinks to the next smaller kind."""
     if kind == NODE16:
         return 3
     if kind == NODE48:
@@ -128,7 +128,7 @@ cdef inline int node_low_water(int kind) noexcept nogil:
 
 
 cdef inline uint8_t *node_keys(const Node *node) noexcept nogil:
-    """The bytes of a node that is no Node256."""
+    """The bytes of a node that is not a Node256."""
     return <uint8_t *>node + sizeof(Node)
 
 
@@ -143,7 +143,7 @@ cdef inline void **node_children(const Node *node) noexcept nogil:
 
 
 cdef inline int keys_below(const Node *node, uint8_t byte) noexcept nogil:
-    """How many bytes of a sorted node are below `byte`: where it is, or belongs."""
+    """How many bytes of a sorted node are below `byte`, which is its position in the node."""
     cdef const uint8_t *keys = node_keys(node)
     cdef int count = node.count
     cdef int below = 0
@@ -176,7 +176,7 @@ cdef inline void **child_slot(const Node *node, uint8_t byte) noexcept nogil:
 
 
 cdef inline void *child_above(const Node *node, int byte) noexcept nogil:
-    """The child for the smallest byte above `byte` (-1: of all), or NULL."""
+    """The child for the smallest byte above `byte` (-1: smallest of all), or NULL."""
     cdef void **children = node_children(node)
     cdef int i
     if node.kind == NODE256:
@@ -189,7 +189,7 @@ cdef inline void *child_above(const Node *node, int byte) noexcept nogil:
 
 
 cdef inline void *child_below(const Node *node, int byte) noexcept nogil:
-    """The child for the greatest byte below `byte` (256: of all), or NULL."""
+    """The child for the greatest byte below `byte` (256: greatest of all), or NULL."""
     cdef void **children = node_children(node)
     cdef int i
     if node.kind == NODE256:
@@ -202,7 +202,7 @@ cdef inline void *child_below(const Node *node, int byte) noexcept nogil:
 
 
 cdef Node *new_node(Rax *tree, int kind, uint8_t depth) noexcept nogil:
-    """A node without children, or NULL when there is no memory."""
+    """A node without children, or NULL when out of memory."""
     cdef Node *node = <Node *>malloc(node_size(kind))
     if node is NULL:
         return NULL
@@ -240,7 +240,7 @@ cdef void put_child(Node *node, uint8_t byte, void *child) noexcept nogil:
 
 
 cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
-    """Move the node at `slot` into one of another size; False, and nothing is changed, without memory."""
+    """Move the node at `slot` into one of another size; False, with no change, when out of memory."""
     cdef Node *old = <Node *>slot[0]
     cdef Node *new = new_node(tree, kind, old.depth)
     cdef void **old_children = node_children(old)
@@ -272,7 +272,7 @@ cdef bint change_kind(Rax *tree, void **slot, int kind) noexcept nogil:
 
 
 cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
-    """Remove a child of the node at `slot`. A node left with one child gives its place to that child."""
+    """Remove a child of the node at `slot`. A node left with one child is replaced by that child."""
     cdef Node *node = <Node *>slot[0]
     cdef void **children = node_children(node)
     cdef uint8_t *keys
@@ -281,7 +281,7 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
         children[byte] = NULL
         node.count -= 1
         if byte == (<Node256 *>node).lowest:
-            while children[(<Node256 *>node).lowest] is NULL:   # there is another: a node has two at least
+            while children[(<Node256 *>node).lowest] is NULL:   # there is another: a node has at least two
                 (<Node256 *>node).lowest += 1
     else:
         keys = node_keys(node)
@@ -293,14 +293,14 @@ cdef void drop_child(Rax *tree, void **slot, uint8_t byte) noexcept nogil:
         slot[0] = child_above(node, -1)
         free_node(tree, node)
     elif node.count == node_low_water(node.kind):
-        change_kind(tree, slot, node.kind - 1)      # without memory it stays large, which is harmless
+        change_kind(tree, slot, node.kind - 1)      # out of memory: it stays large, which is harmless
 
 
 # --- Redis's count of nodes -----------------------------------------------------------------------------------------
 
 
 cdef inline size_t redis_cost(const Rax *tree, const void *pointer, unsigned int start) noexcept nogil:
-    """Nodes Redis has for what `pointer` means, without its children, when its bytes from `start` on are its own."""
+    """Nodes Redis has for what `pointer` is, without its children, when its bytes from `start` on are its own."""
     cdef unsigned int end = tree.key_len if is_record(pointer) else (<const Node *>pointer).depth
     return 2 if end > start else 1
 
@@ -309,21 +309,21 @@ cdef inline size_t redis_cost(const Rax *tree, const void *pointer, unsigned int
 
 
 cdef inline void *smallest(const void *pointer) noexcept nogil:
-    """The first record below a tagged pointer that is not NULL."""
+    """The first record below a non-NULL tagged pointer."""
     while not is_record(pointer):
         pointer = child_above(<const Node *>pointer, -1)
     return untag(pointer)
 
 
 cdef inline void *greatest(const void *pointer) noexcept nogil:
-    """The last record below a tagged pointer that is not NULL."""
+    """The last record below a non-NULL tagged pointer."""
     while not is_record(pointer):
         pointer = child_below(<const Node *>pointer, 256)
     return untag(pointer)
 
 
 cdef inline void *nearest(const Rax *tree, const uint8_t *key) noexcept nogil:
-    """A record of a tree that is not empty, which no other beats in the number of leading bytes shared with `key`."""
+    """A record of a non-empty tree that shares the most leading bytes with `key`; there may be others."""
     cdef const void *pointer = tree.root
     cdef const Node *node
     cdef void **slot
@@ -369,7 +369,7 @@ cdef void *search_up(const Rax *tree, const uint8_t *key, bint inclusive) noexce
         beside = child_above(node, key[node.depth])
         if beside is not NULL:
             after = beside
-        if node.depth == d:             # no child for this byte: all above it are in `after`
+        if node.depth == d:             # no child for this byte: all records above it are in `after`
             return NULL if after is NULL else smallest(after)
         pointer = child_slot(node, key[node.depth])[0]
     if d < tree.key_len and key[d] < record[d]:
@@ -398,7 +398,7 @@ cdef void *search_down(const Rax *tree, const uint8_t *key, bint inclusive) noex
         beside = child_below(node, key[node.depth])
         if beside is not NULL:
             before = beside
-        if node.depth == d:             # no child for this byte: all below it are in `before`
+        if node.depth == d:             # no child for this byte: all records below it are in `before`
             return NULL if before is NULL else greatest(before)
         pointer = child_slot(node, key[node.depth])[0]
     if d < tree.key_len and key[d] > record[d]:
@@ -424,7 +424,7 @@ cdef void rax_init(Rax *tree, unsigned int key_len) noexcept nogil:
 
 
 cdef void drain(Rax *tree, void *pointer, void (*release)(void *record) noexcept nogil) noexcept nogil:
-    # The recursion is at most key_len deep.
+    # Recursion depth is at most key_len.
     cdef Node *node
     cdef void **children
     cdef int i
@@ -441,24 +441,24 @@ cdef void drain(Rax *tree, void *pointer, void (*release)(void *record) noexcept
 
 
 cdef void rax_drain(Rax *tree, void (*release)(void *record) noexcept nogil) noexcept nogil:
-    """Make the tree empty and hand each record, in key order, to `release`, which may free it. O(n)."""
+    """Empty the tree and pass each record, in key order, to `release`, which may free it. O(n)."""
     if tree.root is not NULL:
         drain(tree, tree.root, release)
     rax_init(tree, tree.key_len)
 
 
 cdef int rax_insert(Rax *tree, void *record) except -1 nogil:
-    """Add a record: 1, or 0 and no change when its key is there already. MemoryError: no change either."""
+    """Add a record: 1, or 0 with no change when its key already exists. MemoryError: no change either."""
     cdef int added = rax_try_insert(tree, record)
     return added if added >= 0 else no_memory()
 
 
 cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
-    """rax_insert for callers that have something to undo: -1 without memory, nothing is raised."""
+    """rax_insert for callers that have something to undo: -1 when out of memory, nothing is raised."""
     cdef const uint8_t *key = <const uint8_t *>record
     cdef const uint8_t *near
     cdef void **slot = &tree.root
-    cdef unsigned int d, start = 0      # start: first byte of the key that belongs to what is at `slot`
+    cdef unsigned int d, start = 0      # start: first byte of the key that belongs to the subtree at `slot`
     cdef Node *node
     if tree.root is NULL:
         tree.root = tag(record)
@@ -499,7 +499,7 @@ cdef int rax_try_insert(Rax *tree, void *record) noexcept nogil:
 
 
 cdef void *rax_replace(Rax *tree, void *record) noexcept nogil:
-    """Put `record` in the place of the one with the same key and return that; NULL, and no change, without one."""
+    """Replace the record with the same key by `record` and return the old one; NULL, with no change, when missing."""
     cdef const uint8_t *key = <const uint8_t *>record
     cdef void **slot = &tree.root
     cdef void *old
@@ -519,9 +519,9 @@ cdef void *rax_replace(Rax *tree, void *record) noexcept nogil:
 
 
 cdef void *rax_remove(Rax *tree, const uint8_t *key) noexcept nogil:
-    """Take the record with this key out and return it; NULL when there is none. Never fails."""
-    cdef void **slot = &tree.root       # what is there in the end is the record
-    cdef void **parent = NULL           # where the node is kept that has it as a child
+    """Remove the record with this key and return it; NULL when there is none. Never fails."""
+    cdef void **slot = &tree.root       # ends up at the record
+    cdef void **parent = NULL           # slot of the node that has it as a child
     cdef unsigned int start = 0         # first byte of the key below the parent's branch byte
     cdef unsigned int parent_start = 0  # the same, one node up
     cdef Node *node
@@ -603,11 +603,11 @@ cdef void *rax_last(const Rax *tree) noexcept nogil:
     return tree.last
 
 
-# --- Many records at once: 2 ns for each, where rax_higher takes some 100 ---------------------------------------------
+# --- Many records at once: 2 ns for each, while rax_higher takes about 100 --------------------------------------------
 
 
 cdef struct Gathering:
-    const uint8_t *key      # where it begins
+    const uint8_t *key      # where it starts
     unsigned int key_len
     const void *last        # where it ends
     void **out
@@ -616,7 +616,7 @@ cdef struct Gathering:
 
 
 cdef bint gather_below(const void *pointer, bint is_above, Gathering *gathering) noexcept nogil:
-    """Gather what is below a tagged pointer; False when the last one wanted has come. Recurses key_len deep at most.
+    """Gather what is below a tagged pointer; False when the last wanted one was reached. Recurses at most key_len deep.
 
     is_above  all of it is known to be above the key
     """
@@ -653,9 +653,9 @@ cdef bint gather_below(const void *pointer, bint is_above, Gathering *gathering)
 cdef size_t rax_gather(
     const Rax *tree, const uint8_t *from_key, const void *last, void **out, size_t room
 ) noexcept nogil:
-    """The records from the smallest >= `from_key` up to `last`, the first `room` of them at most, into `out`; how many.
+    """The records from the smallest >= `from_key` up to `last`, at most the first `room`, into `out`; returns how many.
 
-    `last` is one of them, `room` at least 1. O(log n) and 2 ns for each that is returned.
+    `last` must be one of them, `room` at least 1. O(log n), plus 2 ns for each returned.
     """
     cdef Gathering gathering
     gathering.key = from_key
@@ -673,10 +673,10 @@ cdef size_t rax_gather(
 
 
 cdef struct Census:
-    size_t count          # records met
+    size_t count          # records seen
     size_t redis_nodes
     size_t memory
-    const uint8_t *last   # record met last; NULL at first
+    const uint8_t *last   # last record seen; NULL at first
 
 
 cdef int expect(bint holds, str what) except -1:
@@ -686,7 +686,7 @@ cdef int expect(bint holds, str what) except -1:
 
 
 cdef int check_below(const Rax *tree, const void *pointer, unsigned int start, Census *census) except -1:
-    """Check a subtree whose parent branches on byte `start` - 1; add up what is in it."""
+    """Check a subtree whose parent branches on byte `start` - 1; add up its contents."""
     cdef const uint8_t *record
     cdef const uint8_t *sample
     cdef const Node *node
@@ -738,7 +738,7 @@ cdef int rax_check(const Rax *tree) except -1:
     return expect(<const uint8_t *>tree.last == census.last, "the last record")
 
 
-# --- The Python face ------------------------------------------------------------------------------------------------
+# --- The Python interface -------------------------------------------------------------------------------------------
 
 
 cdef struct MapRecord:
@@ -782,7 +782,7 @@ cdef class RaxMap:
         return (<char *>record)[:self.tree.key_len], (<MapRecord *>record).value
 
     def insert(self, bytes key not None, int64_t value=0):
-        """Add a key; False, and no change, when it is there already."""
+        """Add a key; False, with no change, when it already exists."""
         cdef const uint8_t *raw = self.padded(key)
         cdef MapRecord *record = <MapRecord *>malloc(sizeof(MapRecord))
         cdef int added = 0
@@ -799,7 +799,7 @@ cdef class RaxMap:
         return added == 1
 
     def replace(self, bytes key not None, int64_t value):
-        """Put a new record in the place of the one with this key; its old value, or None and no change."""
+        """Replace the record with this key by a new one; returns its old value, or None with no change."""
         cdef const uint8_t *raw = self.padded(key)
         cdef MapRecord *record = <MapRecord *>malloc(sizeof(MapRecord))
         cdef MapRecord *old
@@ -817,7 +817,7 @@ cdef class RaxMap:
         return found
 
     def remove(self, bytes key not None):
-        """Take a key out; its value, or None when it is not there."""
+        """Remove a key; returns its value, or None when it is missing."""
         cdef MapRecord *record = <MapRecord *>rax_remove(&self.tree, self.padded(key))
         if record is NULL:
             return None
@@ -826,7 +826,7 @@ cdef class RaxMap:
         return value
 
     def clear(self):
-        """Take all keys out."""
+        """Remove all keys."""
         rax_drain(&self.tree, release_map_record)
 
     def find(self, bytes key not None):
@@ -889,12 +889,12 @@ cdef class RaxMap:
 
     @property
     def redis_nodes(self):
-        """Nodes of Redis's own radix tree for these keys."""
+        """Number of nodes in Redis's own radix tree for these keys."""
         return self.tree.redis_nodes
 
     @property
     def memory(self):
-        """Bytes of the inner nodes."""
+        """Bytes used by the inner nodes."""
         return self.tree.memory
 
     def check_invariants(self):

@@ -15,6 +15,6 @@ cdef struct Part:
 
 cdef size_t split_range(
     Stream stream, StreamID first, StreamID last, uint64_t limit, size_t parts, Part *out) except? 0
-    # Cut the live entries of first .. last, or the first `limit` of them, into at most `parts` parts, none empty, whose
-    # lengths differ by one at most. They go to `out`, in order; returns how many there are. O(n), n the nodes that hold
+    # Cut the live entries of first .. last, or the first `limit` of them, into at most `parts` non-empty parts whose
+    # lengths differ by at most one. They go to `out`, in order; returns how many there are. O(n), n the nodes that hold
     # those entries.

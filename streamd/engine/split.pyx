@@ -1,18 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Cutting a range of a stream into parts of equal length, exactly, without reading the entries.
 
-A node's head says how many live entries it has. So the nodes of the range are gathered from the tree, their counts
-added up, and only those nodes that a cut falls into are walked entry by entry:
+A node's head gives its number of live entries. So the nodes of the range are gathered from the tree, their counts are
+added up, and only the nodes in which a cut falls are walked entry by entry:
 
     nodes       |  100  |  100  |  37  |  100  |  100  |      437 entries, 3 parts
-    range           [------------------------------]          60 before the range, 40 behind it: 337 are left
+    range           [------------------------------]          60 before the range, 40 after it: 337 are left
     cuts                     ^ 60 + 112    ^ 60 + 224         the entries number 172 and 284 from the first node's
 
-Time is linear in the nodes of the range: nearly all of it is waiting for memory, which is asked for ahead. Seen: 1 ms
+Time is linear in the nodes of the range: nearly all of it is waiting for memory, which is prefetched. Measured: 1 ms
 for ten million entries (100,000 nodes). When only the first entries of the range are wanted, the nodes are gathered in
-rising numbers until they hold enough: twice as many as are needed at most, and not all that lie behind them.
+growing batches until they hold enough: at most twice as many as needed, rather than all nodes of the range.
 
-Who calls this: the command STREAMD.SPLIT.
+Caller: the command STREAMD.SPLIT.
 """
 
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -30,21 +30,21 @@ cdef extern from *:
     void prefetch "__builtin_prefetch" (const void *address) noexcept nogil
 
 cdef enum:
-    AHEAD = 24             # nodes whose memory is asked for before it is their turn
-    FIRST_ROOM = 16        # nodes that are gathered at first
+    AHEAD = 24             # nodes whose memory is prefetched
+    FIRST_ROOM = 16        # nodes gathered in the first batch
 
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
 
 cdef struct Gathered:
-    # The nodes of a range of a stream, from its first one on, as far as they are wanted.
+    # The nodes of a range of a stream, from its first one on, as far as needed.
     void **nodes           # owned, as is `lengths`
     uint32_t *lengths      # the live entries of each
-    size_t count           # nodes
-    size_t room            # nodes that there is memory for
+    size_t count           # nodes gathered
+    size_t room            # nodes that fit in the memory
     uint64_t live          # live entries of all of them
-    uint64_t before        # live entries of the first one that lie before the range
-    uint64_t total         # live entries of the range that are wanted
+    uint64_t before        # live entries of the first one that are before the range
+    uint64_t total         # live entries wanted from the range
 
 
 cdef inline StreamID master_of(const StreamNode *node) noexcept nogil:
@@ -52,7 +52,7 @@ cdef inline StreamID master_of(const StreamNode *node) noexcept nogil:
 
 
 cdef StreamNode *node_of(Stream stream, StreamID id) noexcept nogil:
-    """The node that has this ID, were it there; not for IDs below the first entry's."""
+    """The node that has this ID, or would have it; not for IDs below the first entry's."""
     cdef uint8_t key[16]
     store_be64(key, id.ms)
     store_be64(key + 8, id.seq)
@@ -60,7 +60,7 @@ cdef StreamNode *node_of(Stream stream, StreamID id) noexcept nogil:
 
 
 cdef uint64_t count_entries(Stream stream, StreamID first, StreamID last) noexcept nogil:
-    """The live entries of first .. last, one by one."""
+    """The number of live entries of first .. last, counted one by one."""
     cdef StreamCursor cursor
     cdef uint64_t count = 0
     cursor_seek(stream, &cursor, first, last, False)
@@ -84,7 +84,7 @@ cdef void count_nodes(Gathered *found, size_t start) noexcept nogil:
 
 
 cdef int make_room(Gathered *found, size_t room) except -1 nogil:
-    """Memory for so many nodes."""
+    """Make room for this many nodes."""
     cdef void **nodes
     cdef uint32_t *lengths
     nodes = <void **>realloc(found.nodes, room * sizeof(void *))
@@ -110,7 +110,7 @@ cdef int gather_nodes(
     count_nodes(found, 0)
     while found.nodes[found.count - 1] != last and found.live < wanted:
         make_room(found, min(stream.nodes.count, 2 * found.room))
-        # It goes on at the node that came last, which comes once more.
+        # Continues at the last node gathered, which is returned again.
         start = found.count
         found.count -= 1
         found.count += rax_gather(
@@ -122,9 +122,9 @@ cdef int gather_nodes(
 
 
 cdef int gather_range(Stream stream, StreamID first, StreamID last, uint64_t limit, Gathered *found) except -1:
-    """Gather what the first `limit` entries of a range lie in; nothing when it is empty.
+    """Gather the nodes that hold the first `limit` entries of a range; none when it is empty.
 
-    found  all zeros; its memory is the caller's to free, also after an error
+    found  all zeros; the caller frees its memory, also after an error
     """
     cdef StreamNode *first_node
     cdef StreamNode *last_node
@@ -167,9 +167,9 @@ cdef size_t split_range(
 cdef struct Finder:
     # Finds entries by their numbers, counted from the first live one of the first node. The numbers must grow.
     const Gathered *found
-    size_t node            # where the last one was
+    size_t node            # node of the last one found
     uint64_t passed        # entries of the nodes before it
-    uint64_t at            # entries that the cursor has come to in it; 0: it has to be sought
+    uint64_t at            # entries of it that the cursor has reached; 0: the cursor must seek
     StreamCursor cursor
 
 
@@ -190,7 +190,7 @@ cdef StreamID find_number(Stream stream, Finder *finder, uint64_t number) noexce
 
 
 cdef size_t cut(Stream stream, const Gathered *found, size_t parts, Part *out) noexcept nogil:
-    """The parts of the entries number `before` to before + total - 1."""
+    """Cut the entries number `before` to before + total - 1 into parts."""
     cdef Finder finder
     cdef uint64_t start, end = 0
     cdef size_t part
@@ -201,7 +201,7 @@ cdef size_t cut(Stream stream, const Gathered *found, size_t parts, Part *out) n
         parts = <size_t>found.total
     for part in range(parts):
         start = end
-        # Fits into 64 bits: parts are few, and a stream has not 2^48 entries.
+        # Fits into 64 bits: there are few parts, and a stream has fewer than 2^48 entries.
         end = found.total * (part + 1) // parts
         out[part].first = find_number(stream, &finder, found.before + start)
         out[part].last = find_number(stream, &finder, found.before + end - 1)
@@ -210,13 +210,13 @@ cdef size_t cut(Stream stream, const Gathered *found, size_t parts, Part *out) n
 
 
 def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, limit=None):
-    """Cut the entries of a range into parts whose lengths differ by one at most: `(first ID, last ID, length)`
+    """Cut the entries of a range into parts whose lengths differ by at most one: `(first ID, last ID, length)`
     of each, as a list in order.
 
-    parts        how many at most; a part has an entry at least
+    parts        maximum number of parts; each has at least one entry
     first, last  IDs as (ms, seq), both included
-    limit        only so many entries of the range, the first ones
-    O(n), n nodes in the range as far as `limit` goes. Changes nothing.
+    limit        only the first `limit` entries of the range
+    O(n), n nodes in the range, as far as `limit` reaches. Changes nothing.
     """
     cdef Part *found
     cdef Part part
@@ -243,7 +243,7 @@ def split(Stream stream not None, size_t parts, first=(0, 0), last=MAX_ID, *, li
 
 
 def count_gathered(Stream stream not None, first=(0, 0), last=MAX_ID, *, limit=None):
-    """How many nodes `split` looks at for the same range. For tests."""
+    """How many nodes `split` reads for the same range. For tests."""
     cdef Gathered found
     memset(&found, 0, sizeof(Gathered))
     try:

@@ -5,17 +5,17 @@
                  │                                        groups: name -> Group
                  └── lp: one listpack (node.pxd)
 
-A new entry goes to the last node, unless that is full (see `is_full`). An entry that is deleted becomes a tombstone,
-which stays as long as its node. The node goes with its last live entry. Files of older servers may have nodes with
-nothing but tombstones, which their XTRIM MINID left.
+A new entry goes to the last node, unless that is full (see `is_full`). A deleted entry becomes a tombstone, which stays
+as long as its node. The node is removed with its last live entry. Files of older servers may have nodes with only
+tombstones, left by their XTRIM MINID.
 
-What must hold (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
-node's master ID or above last_id; no node is without entries; live and deleted counts are right, the live ones add up
+Invariants (check_invariants): the IDs of entries ascend within a node and from node to node, none is below its
+node's master ID or above last_id; no node is empty; live and deleted counts are correct, the live ones add up
 to `length`; first_id and last_live are the ends of the live entries, 0-0 when there are none; entries_added >= length;
-node_bytes is what the nodes take; before `skipped` the first node has only tombstones.
+node_bytes is the size of the nodes; before `skipped` the first node has only tombstones.
 
-The engine's rule is that callers have checked the arguments: an ID to be appended is above last_id. The methods
-that Python sees check. Who calls this: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
+By convention in the engine, callers check the arguments: an ID to be appended is above last_id. The methods visible to
+Python check for themselves. Callers: the commands, and `delivery` for groups. Behaviour: Redis 8.6.
 """
 
 cimport cython
@@ -47,9 +47,9 @@ __all__ = ["Stream"]
 MAX_ID = (2**64 - 1, 2**64 - 1)
 
 cdef enum:
-    NODE_LIMIT = 1 << 30       # bytes of a node, whatever the settings say
-    ENTRY_ELEMENTS = 5         # of an entry besides names and values, at most: flags, ms, seq, pairs, elements
-    FREED_ASIDE = 64           # nodes; what is less is freed at once
+    NODE_LIMIT = 1 << 30       # maximum bytes of a node, whatever the settings
+    ENTRY_ELEMENTS = 5         # maximum elements of an entry besides names and values: flags, ms, seq, pairs, elements
+    FREED_ASIDE = 64           # nodes; fewer are freed immediately
 
 
 cdef inline StreamID as_id(object pair):
@@ -85,7 +85,7 @@ cdef void cursor_seek(Stream stream, StreamCursor *cursor, StreamID first, Strea
         return
     make_key(key, last if reverse else first)
     node = <StreamNode *>rax_floor(&stream.nodes, key)
-    if node is NULL:     # only forwards: below the first node there is nothing to go back to
+    if node is NULL:     # only forwards: below the first node there is nothing before it to return to
         node = <StreamNode *>rax_first(&stream.nodes)
     entry = enter_node(cursor, node)
     cursor.at = NULL
@@ -150,9 +150,9 @@ cdef bint cursor_find(Stream stream, StreamCursor *cursor, StreamID id) noexcept
 
 
 cdef const uint8_t *find_live(Stream stream, StreamCursor *cursor, StreamID id) noexcept nogil:
-    """Go to the live entry of this ID; returns its first element, NULL when it is not there."""
+    """Go to the live entry with this ID; returns its first element, or NULL when it is missing."""
     cursor_seek(stream, cursor, id, id, False)
-    # A seek stops at the ID itself, in its own node, or the ID is not there.
+    # A seek stops at the ID itself, in its own node, or the ID is missing.
     if cursor.node is NULL or cursor.start[0] == LP_END or not open_entry(cursor, cursor.start):
         return NULL
     return cursor.start if id_cmp(cursor.id, id) == 0 else NULL
@@ -170,7 +170,7 @@ cdef inline size_t size_of(list args, Py_ssize_t i) noexcept:
 
 
 cdef inline bint names_match(const uint8_t *name, list args, Py_ssize_t first) noexcept:
-    """Whether the fields of args[first:] are the names from `name` on; there are as many of them."""
+    """Whether the fields of args[first:] are the names from `name` on; their numbers are equal."""
     cdef Py_ssize_t i
     cdef LpValue value
     for i in range(first, PyList_GET_SIZE(args), 2):
@@ -183,7 +183,7 @@ cdef inline bint names_match(const uint8_t *name, list args, Py_ssize_t first) n
 cdef inline uint8_t *put_entry(
     uint8_t *p, int64_t flags, uint64_t ms, uint64_t seq, list args, Py_ssize_t first
 ) noexcept:
-    """Write an entry at `p`, where there is room; returns its end."""
+    """Write an entry at `p`, where there must be room; returns its end."""
     cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
     cdef int64_t pairs = (stop - first) // 2
     p = lp_put_int(p, flags)
@@ -240,7 +240,7 @@ cdef class Stream:
 
     @property
     def last_generated_id(self):
-        """The greatest ID that an entry ever had, or that XSETID gave."""
+        """The greatest ID an entry ever had, or the one set by XSETID."""
         return as_pair(self.last_id)
 
     @property
@@ -260,7 +260,7 @@ cdef class Stream:
 
     @property
     def node_count(self):
-        """radix-tree-keys."""
+        """Number of nodes, `radix-tree-keys` in XINFO STREAM."""
         return self.nodes.count
 
     @property
@@ -279,9 +279,9 @@ cdef class Stream:
         return id_increment(out)
 
     def set_ids(self, last, *, entries_added=None, max_deleted=None):
-        """Set last_generated_id, and what else is given, as XSETID does.
+        """Set last_generated_id, and the other values given, as XSETID does.
 
-        Raises ValueError, and changes nothing, when they cannot be: below the last entry, less added than there are.
+        Raises ValueError, with no change, for impossible values: below the last entry, fewer added than present.
         """
         cdef StreamID new_last = as_id(last)
         cdef StreamID new_deleted = self.max_deleted_id if max_deleted is None else as_id(max_deleted)
@@ -298,7 +298,7 @@ cdef class Stream:
             self.set_entries_added(new_added)
 
     cdef int set_entries_added(self, uint64_t entries_added) except -1:
-        """Say how many entries were ever added; no group can have read more."""
+        """Set how many entries were ever added; no group can have read more."""
         cdef Group group
         self.entries_added = entries_added
         for group in self.groups.values():
@@ -313,7 +313,7 @@ cdef class Stream:
 
         id           above last_id, unchecked
         args[first:] fields and values in turn, bytes, at least one pair, unchecked
-        Raises OverflowError when fields and values have more than 1 GiB, MemoryError; the stream is unchanged then.
+        Raises OverflowError when fields and values exceed 1 GiB, or MemoryError; the stream is then unchanged.
         """
         cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
         cdef size_t total = 0, room
@@ -353,9 +353,9 @@ cdef class Stream:
         return 0
 
     cdef bint is_full(self, const StreamNode *node, size_t entry_bytes) noexcept nogil:
-        """Whether an entry whose fields and values have so many bytes needs another node than `node`.
+        """Whether an entry whose fields and values have this many bytes needs a node other than `node`.
 
-        The bytes are compared before encoding, with the current listpack: an entry is never split, and it can make a
+        The bytes are compared before encoding, to the current listpack: an entry is never split, and it may make a
         node larger than the limit. Tombstones count as entries.
         """
         cdef uint64_t limit = self.node_max_bytes
@@ -370,7 +370,7 @@ cdef class Stream:
         return <uint64_t>(live + deleted) >= self.node_max_entries
 
     cdef StreamNode *add_node(self, StreamID id, list args, Py_ssize_t first, size_t room) except NULL:
-        """Begin a node with an entry, and shrink the one before to its size."""
+        """Start a node with an entry, and shrink the previous one to its size."""
         cdef StreamNode *previous = <StreamNode *>self.nodes.last
         cdef StreamNode *node
         cdef Py_ssize_t i, stop = PyList_GET_SIZE(args)
@@ -410,7 +410,7 @@ cdef class Stream:
         return node
 
     cdef bint resize(self, StreamNode *node, size_t capacity) noexcept nogil:
-        """Give a node this capacity, which holds its listpack; False (unchanged): no memory. May move."""
+        """Give a node this capacity, which must hold its listpack; False (unchanged): out of memory. May move."""
         cdef uint8_t *lp = <uint8_t *>realloc(node.lp, capacity)
         if lp is NULL:
             return False
@@ -439,20 +439,20 @@ cdef class Stream:
         return 0
 
     cdef void note_shift(self, const StreamNode *node, int64_t moved) noexcept nogil:
-        """The entries of `node` moved by so many bytes within the listpack."""
+        """The entries of `node` moved by this many bytes within the listpack."""
         if moved and self.skipped and node == rax_first(&self.nodes):
             self.skipped += <size_t>moved
 
     # --- Removing -----------------------------------------------------------------------------------------------------
 
     cdef int drop_node(self, StreamNode *node) noexcept nogil:
-        """Remove a node with all it has. The stream's length and ends are left to the caller."""
+        """Remove a node with its contents. The caller updates the stream's length and ends."""
         self.take_out(node)
         free_node(node)
         return 0
 
     cdef void take_out(self, StreamNode *node) noexcept nogil:
-        """As drop_node, but the node and what it has become the caller's."""
+        """Like drop_node, but the caller then owns the node and its contents."""
         if node == rax_first(&self.nodes):
             self.skipped = 0
         rax_remove(&self.nodes, node.key)
@@ -480,7 +480,7 @@ cdef class Stream:
         return 0
 
     cdef int refresh_first(self) noexcept nogil:
-        """Find the first entry again, after it was removed."""
+        """Find the new first entry after the first one was removed."""
         cdef StreamCursor cursor
         if self.length == 0:
             self.first_id = self.last_live = make_id(0, 0)
@@ -494,7 +494,7 @@ cdef class Stream:
         return 0
 
     cdef int refresh_last(self) noexcept nogil:
-        """Find the last entry again, after it was removed."""
+        """Find the new last entry after the last one was removed."""
         cdef StreamCursor cursor
         if self.length:
             cursor_seek(self, &cursor, make_id(0, 0), make_id(UINT64_MAX, UINT64_MAX), True)
@@ -503,7 +503,7 @@ cdef class Stream:
         return 0
 
     cdef int remove(self, StreamID id) except -1:
-        """Delete one entry; 0 when there is none of this ID. O(node), and groups are not notified."""
+        """Delete one entry; 0 when there is none with this ID. O(node), and groups are not notified."""
         cdef StreamCursor cursor
         cdef const uint8_t *at
         cdef ptrdiff_t offset
@@ -529,18 +529,18 @@ cdef class Stream:
         return 1
 
     cdef int64_t trim_by(self, const TrimRule *rule) except -1:
-        """Remove entries from the head, as the rule says; how many. O(nodes removed, and one node).
+        """Remove entries from the head, according to the rule; returns how many. O(nodes removed, plus one node).
 
-        The last node may go in part: entry by entry, unless the trim is approximate. With DELREF and ACKED all nodes
-        are gone through entry by entry, and the last one in any case. With ACKED, entries that are still referenced are
-        passed over: O(entries up to the last that every group has read).
+        The last node may be removed in part: entry by entry, unless the trim is approximate. With DELREF and ACKED all
+        nodes are walked entry by entry, and the last one in any case. With ACKED, entries that are still referenced are
+        skipped: O(entries up to the last one that every group has read).
         """
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef StreamNode *following
         cdef StreamID barrier = make_id(UINT64_MAX, UINT64_MAX)
         cdef int64_t live, removed = 0
         cdef bint whole
-        cdef StreamNode *chain = NULL          # nodes that were taken out, the last first
+        cdef StreamNode *chain = NULL          # nodes that were taken out, last one first
         cdef size_t chained = 0
         if not self.exceeds(rule):
             return 0
@@ -596,9 +596,9 @@ cdef class Stream:
         return id_cmp(self.first_id, rule.min_id) < 0 or live_count(first) == 0
 
     cdef int64_t trim_within(self, StreamNode *node, const TrimRule *rule, StreamID barrier) except -1:
-        """Flag entries of one node as deleted, from its head, as the rule says; how many. The node may move, and stays.
+        """Flag entries of one node as deleted, from its head, by the rule; returns how many. The node may move.
 
-        barrier  with ACKED: no entry above it may go
+        barrier  with ACKED: no entry above it may be removed
         """
         cdef StreamCursor cursor
         cdef const uint8_t *p
@@ -632,7 +632,7 @@ cdef class Stream:
     # --- Entries and groups -------------------------------------------------------------------------------------------
 
     cdef int read_by_all(self, StreamID *least) except -1:
-        """The greatest ID that no group has yet to read."""
+        """The greatest ID that every group has read."""
         cdef Group group
         least[0] = make_id(UINT64_MAX, UINT64_MAX)
         for group in self.groups.values():
@@ -641,7 +641,7 @@ cdef class Stream:
         return 0
 
     cdef bint is_pending(self, StreamID id) except -1:
-        """Whether some group waits for this entry to be acknowledged."""
+        """Whether this entry is pending in any group."""
         cdef Group group
         for group in self.groups.values():
             if group.has_pending(id):
@@ -662,10 +662,10 @@ cdef class Stream:
         return 0
 
     cdef int remove_with(self, StreamID id, RefPolicy policy) except -2:
-        """Delete one entry if the policy lets it; 1: deleted, 2: kept, still referenced, -1: there is none of this ID.
+        """Delete one entry if the policy allows it; 1: deleted, 2: kept, still referenced, -1: none has this ID.
 
-        Groups are asked first: with ACKED even an entry that is not there can be `still referenced`, and with DELREF
-        its pending records go.
+        Groups are consulted first: with ACKED even a missing entry can be `still referenced`, and with DELREF its
+        pending records are dropped.
         """
         if policy == ACKED and self.is_referenced(id):
             return 2
@@ -673,7 +673,7 @@ cdef class Stream:
             self.forget_references(id)
         return 1 if self.remove(id) else -1
 
-    # --- Looking ------------------------------------------------------------------------------------------------------
+    # --- Queries ------------------------------------------------------------------------------------------------------
 
     cdef bint has_entry(self, StreamID id) noexcept nogil:
         cdef StreamCursor cursor
@@ -708,9 +708,9 @@ cdef class Stream:
         return as_pair(new_id)
 
     def range(self, first=(0, 0), last=MAX_ID, *, bint reverse=False, count=None):
-        """The entries from ID `first` to `last`, both inclusive, as a list; the last of them first when `reverse`.
+        """The entries from ID `first` to `last`, both inclusive, as a list; in descending order when `reverse`.
 
-        count  at most so many; None: all
+        count  maximum number; None: all
         """
         cdef StreamCursor cursor
         cdef LpValue field, value
@@ -732,17 +732,17 @@ cdef class Stream:
     def delete(self, id, *, policy="keepref"):
         """Delete one entry: "deleted", "referenced" when the policy is "acked" and a group needs it, or "missing".
 
-        policy  what becomes of pending records: "keepref", "delref" or "acked". Behaviour: Redis manual, XDELEX.
+        policy  what happens to pending records: "keepref", "delref" or "acked". Behaviour: Redis manual, XDELEX.
         """
         return {1: "deleted", 2: "referenced", -1: "missing"}[self.remove_with(as_id(id), <RefPolicy>policy_of(policy))]
 
     def trim(self, *, max_length=None, min_id=None, bint approximate=False, uint64_t limit=0, policy="keepref"):
         """Remove entries from the head; returns how many. Behaviour: Redis manual, XTRIM.
 
-        max_length   leave so many entries
+        max_length   keep this many entries
         min_id       or: remove those with a smaller ID
-        approximate  remove only whole nodes, as long as there is one that may go whole (with "keepref")
-        limit        start no node that would exceed this number of entries; 0: any number
+        approximate  remove only whole nodes, while there is one that may be removed whole (with "keepref")
+        limit        stop before a node that would exceed this number of entries; 0: no limit
         policy       "keepref", "delref" or "acked"
         """
         cdef TrimRule rule
@@ -766,7 +766,7 @@ cdef class Stream:
         return nodes
 
     def copy(self):
-        """A stream of the same contents, groups included, that shares nothing with this one. O(bytes)."""
+        """A stream with the same contents, groups included, that shares nothing with this one. O(bytes)."""
         cdef Stream twin = Stream(self.node_max_bytes, self.node_max_entries, self.idmp_duration, self.idmp_maxsize)
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef Group group
@@ -788,7 +788,7 @@ cdef class Stream:
         return twin
 
     cdef int take_listpack(self, StreamID master, const uint8_t *lp, size_t size) except -1:
-        """Put a copy of a node's listpack at its place. Counters and ends are left to the caller."""
+        """Put a copy of a node's listpack at its place. The caller updates counters and ends."""
         cdef uint8_t *own = <uint8_t *>malloc(size)
         if own is NULL:
             raise MemoryError
@@ -799,7 +799,7 @@ cdef class Stream:
         return 0
 
     cdef StreamNode *hang_node(self, StreamID master, uint8_t *lp, size_t size) noexcept nogil:
-        """Put a malloc'ed listpack at its place unchanged; NULL, and the caller keeps it, without memory."""
+        """Put a malloc'ed listpack at its place unchanged; NULL when out of memory; the caller then keeps it."""
         cdef StreamNode *node = <StreamNode *>malloc(sizeof(StreamNode))
         if node is NULL:
             return NULL
@@ -819,9 +819,9 @@ cdef class Stream:
     ) noexcept nogil:
         """Make the bytes at `lp`, malloc'ed and untrusted, the last node of a stream that is being loaded. O(size).
 
-        Returns 1: taken; 0: refused, with the reason and the offset in the bytes; -1: no memory. Only what is taken is
-        the stream's. Entries have to be above all those before. length, first_id and the last ID follow the entries;
-        the other counters are the caller's to set.
+        Returns 1: taken; 0: refused, with the reason and the offset in the bytes; -1: out of memory. The stream owns
+        only what is taken. Entries must be above all earlier ones. length, first_id and the last ID follow the entries;
+        the caller sets the other counters.
         """
         cdef NodeCensus census
         offset[0] = 0
@@ -844,7 +844,7 @@ cdef class Stream:
         return 1
 
     def configure_idempotency(self, uint32_t duration, uint32_t maxsize):
-        """Set how long (seconds) and how many IIDs are remembered; a change forgets all. True when it was one."""
+        """Set how long (seconds) and how many IIDs are remembered; a change forgets all of them. True when changed."""
         if duration == self.idmp_duration and maxsize == self.idmp_maxsize:
             return False
         self.idmp_duration = duration
@@ -853,7 +853,7 @@ cdef class Stream:
         return True
 
     def memory_usage(self):
-        """About how many bytes the stream takes, groups included. O(groups + consumers)."""
+        """About how many bytes the stream uses, groups included. O(groups + consumers)."""
         cdef Group group
         cdef uint64_t total = self.node_bytes + self.nodes.memory + <uint64_t>self.__sizeof__()
         total += <uint64_t>self.groups.__sizeof__()
@@ -861,7 +861,7 @@ cdef class Stream:
             total += <uint64_t>group.memory_bytes
         return total
 
-    # --- The end --------------------------------------------------------------------------------------------------
+    # --- Freeing --------------------------------------------------------------------------------------------------
 
     def free_effort(self):
         """About how many blocks of memory there are to free. O(groups)."""
@@ -872,7 +872,7 @@ cdef class Stream:
         return effort
 
     def detach(self):
-        """Give nodes and pending entries away, to be freed elsewhere; the stream is as new from then on. O(groups)."""
+        """Give up nodes and pending entries, to be freed elsewhere; the stream is then as new. O(groups)."""
         cdef StreamRemains remains = StreamRemains.__new__(StreamRemains)
         cdef Group group
         remains.groups = [group.detach() for group in self.groups.values()]
@@ -887,7 +887,7 @@ cdef class Stream:
     # --- Checking -----------------------------------------------------------------------------------------------------
 
     def check_invariants(self):
-        """Walk everything and raise AssertionError where the stream contradicts itself. O(bytes)."""
+        """Walk everything and raise AssertionError where the stream is inconsistent. O(bytes)."""
         cdef StreamNode *node = <StreamNode *>rax_first(&self.nodes)
         cdef NodeCensus census
         cdef StreamID master, before = make_id(0, 0), first = make_id(0, 0), last = make_id(0, 0)
@@ -932,7 +932,7 @@ cdef class Stream:
 
 
 cdef bytes text(const LpValue *value):
-    """An element as text."""
+    """An element as bytes, integers as decimal."""
     return b"%d" % value.number if value.data is NULL else value.data[:value.length]
 
 

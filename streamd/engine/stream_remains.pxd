@@ -7,7 +7,7 @@ from streamd.engine.node cimport StreamNode
 from streamd.engine.rax cimport Rax
 
 
-# A chain of nodes. A node that is in no tree needs its key no more: the next one of the chain stands there.
+# A chain of nodes. A node in no tree no longer needs its key: the pointer to the next node is stored there.
 cdef inline StreamNode *next_of(const StreamNode *node) noexcept nogil:
     return (<StreamNode **>node.key)[0]
 

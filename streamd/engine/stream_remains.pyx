@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What is left of a stream, or of its head, when it is no longer reachable: memory that takes long to free.
+"""What is left of a stream, or of its head, once it is no longer reachable: memory that takes long to free.
 
-`LazyFree` has it freed on a thread of its own, without the interpreter's lock, and otherwise it goes with the object.
+`LazyFree` frees it on its thread, without the interpreter's lock; otherwise it is freed with the object.
 """
 
 cimport cython
@@ -14,7 +14,7 @@ __all__ = ["StreamRemains", "TrimmedNodes"]
 
 
 cdef void free_node_aside(void *record) noexcept nogil:
-    """As free_node, on the thread that frees large streams."""
+    """Like free_node, on the thread that frees large streams."""
     cdef size_t size = sizeof(StreamNode) + (<StreamNode *>record).capacity
     free_node(record)
     freed_aside(size)
@@ -38,7 +38,7 @@ cdef TrimmedNodes trimmed_nodes(StreamNode *chain, size_t count):
 @cython.final
 @cython.no_gc
 cdef class TrimmedNodes:
-    """The nodes that a trim took out of a stream: to free many takes long."""
+    """The nodes that a trim took out of a stream: freeing many takes long."""
 
     def __dealloc__(self):
         free_chain(self.chain, free_node)
@@ -50,7 +50,7 @@ cdef class TrimmedNodes:
         return self
 
     def free(self):
-        """Free them all, without the interpreter's lock."""
+        """Free all of them, without the interpreter's lock."""
         cdef StreamNode *chain = self.chain
         self.chain = NULL
         with nogil:
@@ -71,7 +71,7 @@ cdef class StreamRemains:
             rax_drain(&self.nodes, free_node)
 
     def free(self):
-        """Free it all, without the interpreter's lock."""
+        """Free all of it, without the interpreter's lock."""
         with nogil:
             rax_drain(&self.nodes, free_node_aside)
         for remains in self.groups:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What stream commands have in common in their arguments. See arguments.pyx."""
+"""Arguments shared by stream commands. See arguments.pyx."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.list cimport PyList_GET_ITEM
@@ -13,19 +13,19 @@ from streamd.engine.pel cimport PelRecord
 from streamd.engine.stream cimport RefPolicy, Stream
 
 
-# None if the key is missing; a key that holds something else raises WrongTypeError.
-cdef Stream as_stream(object value)                                # what a database has found
-cdef Stream find_stream(Context ctx, bytes key)                    # counted as a look at the key
+# None if the key is missing; a key of another type raises WrongTypeError.
+cdef Stream as_stream(object value)                                # a value found in a database
+cdef Stream find_stream(Context ctx, bytes key)                    # counted as a key lookup
 cdef Stream find_stream_for_write(Context ctx, bytes key)
 cdef Stream new_stream(Context ctx)
 cdef Group find_group(Stream stream, bytes name)                   # None: no such group, or `stream` is None
 cdef Group get_group(Stream stream, bytes key, bytes name)         # raises NoGroupError
-cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1     # raises NoGroupError, in other words
-cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # made if there is none
+cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1     # raises NoGroupError, with another text
+cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new)     # created if missing
 
 
 cdef inline int note_change(Context ctx, bytes key) except -1:
-    """A change of a key's groups or settings renews its time of change for the LRM policies; WATCH does not see it."""
+    """A change to a key's groups or settings updates its modification time for the LRM policies; WATCH ignores it."""
     if ctx.db.access_mode == ACCESS_CHANGES:
         ctx.db.note_change(key)
     return 0
@@ -53,11 +53,11 @@ cdef struct DeleteOptions:
 cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1
 
 
-# Effects. To be built only when ctx.is_propagating.
+# Effects. Build them only when ctx.is_propagating.
 cdef bytes id_text(StreamID id)
 cdef bytes number_text(uint64_t number)
 cdef inline int hold_effects(Context ctx) except -1:
-    """From now on the command is propagated as the effects that are added, not as it was received."""
+    """From now on the command is propagated as the effects added, not as received."""
     if ctx.is_propagating:
         ctx.effects = []
     return 0

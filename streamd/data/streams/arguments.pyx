@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What stream commands have in common: streams, groups and consumers by name, IDs, policies, and the effects that say
-how a group stands.
+"""Shared by stream commands: finding streams, groups and consumers by name, IDs, policies, and the effects that
+describe the state of a group.
 
-Used by the compiled handlers; nothing for Python.
+For the compiled handlers; no Python interface.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -26,31 +26,31 @@ __all__ = []
 # --- Streams and groups ---------------------------------------------------------------------------------------------
 
 cdef Stream as_stream(object value):
-    """A value of a database, or None, as the stream that it must be."""
+    """A value of a database, which must be a stream or None, as a Stream."""
     if value is not None and type(value) is not Stream:
         raise WrongTypeError()
     return <Stream>value
 
 
 cdef Stream find_stream(Context ctx, bytes key):
-    """The stream at `key`, for a command that Redis counts as a look at the key, or None."""
+    """The stream at `key`, or None; for commands that Redis counts as a key lookup."""
     return as_stream(ctx.db.find(key))
 
 
 cdef Stream find_stream_for_write(Context ctx, bytes key):
-    """The stream at `key`, or None; not counted as a look at the key."""
+    """The stream at `key`, or None; not counted as a key lookup."""
     return as_stream(ctx.db.find_for_write(key))
 
 
 cdef Stream new_stream(Context ctx):
-    """An empty stream with the settings of now."""
+    """An empty stream with the current settings."""
     return Stream(
         ctx.stream_node_max_bytes, ctx.stream_node_max_entries, ctx.stream_idmp_duration, ctx.stream_idmp_maxsize
     )
 
 
 cdef Group find_group(Stream stream, bytes name):
-    """The group of that name, or None; `stream` may be None."""
+    """The group with that name, or None; `stream` may be None."""
     return None if stream is None else <Group>stream.groups.get(name)
 
 
@@ -66,7 +66,7 @@ cdef int no_such_key_or_group(bytes stream_key, bytes group) except -1:
 
 
 cdef Consumer reach_consumer(Context ctx, bytes key, Group group, bytes name, bint *is_new):
-    """The consumer of that name, made and reported if there is none; it is seen now."""
+    """The consumer with that name, created and reported if missing; its seen time is updated."""
     cdef Consumer consumer = group.find_consumer(name)
     is_new[0] = consumer is None
     if consumer is None:
@@ -85,7 +85,7 @@ cdef bytes room_for_ids(Py_ssize_t n):
 
 
 cdef bytes require_ids(list args, Py_ssize_t first, Py_ssize_t n):
-    """The IDs args[first : first + n], all of them before anything is done with one."""
+    """The IDs args[first : first + n], all parsed before any of them is used."""
     cdef bytes room = room_for_ids(n)
     cdef StreamID *ids = ids_in(room)
     cdef Py_ssize_t i
@@ -95,7 +95,7 @@ cdef bytes require_ids(list args, Py_ssize_t first, Py_ssize_t n):
 
 
 cdef int parse_bound(bytes text, StreamID *out, bint is_end) except -1:
-    """Read the start or end of an interval: an ID, `-`, `+`, or `(` and an ID that does not belong to it any more."""
+    """Read the start or end of an interval: an ID, `-`, `+`, or `(` and an ID to be excluded."""
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
     if n > 1 and p[0] == c'(':
@@ -121,7 +121,7 @@ cdef int parse_loose_id(bytes text, StreamID *out, uint64_t missing_seq) except 
     return 0
 
 
-# --- What is to be deleted ------------------------------------------------------------------------------------------
+# --- What to delete -------------------------------------------------------------------------------------------------
 
 cdef int parse_delete(list args, Py_ssize_t i, DeleteOptions *out) except -1:
     """Read `[KEEPREF|DELREF|ACKED] IDS n id ...` from argument i on, in either order; the last IDS counts."""
@@ -177,11 +177,11 @@ cdef int propagate_pending(
     Context ctx, bytes key, Group group, bytes consumer, bytes id, bytes delivery_ms, uint64_t delivery_count,
     bytes last_id,
 ) except -1:
-    """Propagate that an entry is pending: for whom, since when, delivered how often.
+    """Propagate that an entry is pending: its owner, delivery time and delivery count.
 
-    last_id  the last-delivered ID that the receiver's group has at least
-    A receiver that no longer has the entry forgets that it was pending: so it is notified of entries that stopped
-    being pending because they are gone.
+    last_id  the receiver raises its group's last-delivered ID to at least this
+    A receiver that no longer has the entry drops its pending record: this is how it is notified of entries that
+    stopped being pending because they are gone.
     """
     ctx.effects.append([
         b"XCLAIM", key, group.name, consumer, b"0", id, b"TIME", delivery_ms,
@@ -191,17 +191,17 @@ cdef int propagate_pending(
 
 
 cdef int propagate_consumer(Context ctx, bytes key, Group group, Consumer consumer) except -1:
-    """Propagate that a consumer was made, unless it became known by what is pending for it."""
+    """Propagate that a consumer was created, unless its pending entries make it known."""
     if ctx.is_propagating and not group.pending_of(consumer):
         ctx.effects.append([b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name])
     return 0
 
 
 cdef int propagate_unowned(Context ctx, bytes key, Group group, const PelRecord *record) except -1:
-    """Propagate that an entry is pending without an owner, to readers that may not have XNACK.
+    """Propagate that an entry is pending without an owner, to receivers that may not support XNACK.
 
-    To Redis 8.6 a placeholder consumer owns it; the mark tells streamd that there is none. Delivery times
-    that ascend from 1970 on keep the order in which such entries are handed out again.
+    Redis 8.6 sees a placeholder consumer as its owner; the mark shows streamd that there is none. Delivery times
+    that ascend from 1970 on keep the order in which such entries will be delivered again.
     """
     ctx.effects.append([
         b"XCLAIM", key, group.name, group.free_name(), UNOWNED_MARK, id_text(record.id),

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The commands that write a stream's head and end: XADD, XTRIM, XSETID, XCFGSET, XIDMPRECORD.
+"""The commands that write the head and tail of a stream: XADD, XTRIM, XSETID, XCFGSET, XIDMPRECORD.
 
-Each handler reads the whole request, then looks at the key, then checks what the two say together, then changes the
+Each handler reads the whole request, then looks up the key, then checks the request against it, then changes the
 stream. The order of the checks is Redis's (8.6, as seen on a running server): it decides which error a request with
-several faults gets. XADD is the hot path: its options are C fields, and a request without options fills none of them.
+several faults gets. XADD is the hot path: its options are C fields, and a request without options sets none of them.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -35,7 +35,7 @@ cdef bytes LAST_ID = b"18446744073709551615-18446744073709551615"
 
 
 cdef inline bint is_char_before_nul(bytes text, char c) noexcept:
-    """Whether the text is this character; a NUL byte ends it, as Redis looks at it."""
+    """Whether the text is this character; as in Redis, a NUL byte ends it."""
     cdef const char *p = PyBytes_AS_STRING(text)
     return p[0] == c and p[1] == 0
 
@@ -44,29 +44,29 @@ cdef inline bint is_char_before_nul(bytes text, char c) noexcept:
 
 # How an entry gets its ID.
 cdef enum IDKind:
-    AUTO_ID = 0            # `*`: all of it is made
-    AUTO_SEQ = 1           # `ms-*`: the sequence number is made
+    AUTO_ID = 0            # `*`: the whole ID is generated
+    AUTO_SEQ = 1           # `ms-*`: the sequence number is generated
     GIVEN_ID = 2
 
 
 cdef struct AddOptions:
     TrimRule trim
-    bint has_policy            # of trim
+    bint has_policy            # a trim policy was given
     bint has_limit             # LIMIT was given, perhaps as 0
     bint no_mkstream           # do not create the key
     IDKind id_kind
     StreamID id                # as far as given
-    Py_ssize_t threshold_at    # index of the threshold of trim
-    Py_ssize_t id_at           # index of the ID in the arguments; their number when it is missing
-    Py_ssize_t pid_at          # index of the producer's ID; 0: no idempotence
-    Py_ssize_t iid_at          # index of the idempotent ID; 0: it is made from the entry
+    Py_ssize_t threshold_at    # index of the trim threshold
+    Py_ssize_t id_at           # index of the ID in the arguments; the number of arguments when missing
+    Py_ssize_t pid_at          # index of the producer's ID; 0: not idempotent
+    Py_ssize_t iid_at          # index of the idempotent ID; 0: derived from the entry
 
 
 cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *out) except -1:
-    """Read the options from argument 2 on, of XADD up to and with the ID; `out` is zeros before.
+    """Read the options from argument 2 on, for XADD up to and including the ID; `out` must be zeroed.
 
-    is_replaying  the request has been run before, and its ID and threshold are what came of it: options that would not
-                  go with them in a new request are accepted
+    is_replaying  the request has been run before, and its ID and threshold are the results: options that would conflict
+                  with them in a new request are accepted
     """
     cdef Py_ssize_t argc = PyList_GET_SIZE(args)
     cdef Py_ssize_t i = 2, left
@@ -112,7 +112,7 @@ cdef int parse_options(list args, bint is_xadd, bint is_replaying, AddOptions *o
 
 
 cdef Py_ssize_t parse_threshold(list args, Py_ssize_t i, TrimRule *out) except -1:
-    """Read `MAXLEN|MINID [=|~] threshold` at argument i, which is not the last; returns the index of the threshold."""
+    """Read `MAXLEN|MINID [=|~] threshold` at argument i, which must not be the last; returns the threshold's index."""
     cdef bint by_id = is_word(argument(args, i), b"MINID")
     cdef bytes following = argument(args, i + 1)
     if out.strategy != TRIM_NONE:
@@ -131,7 +131,7 @@ cdef Py_ssize_t parse_threshold(list args, Py_ssize_t i, TrimRule *out) except -
 
 
 cdef bint parse_policy(bytes word, RefPolicy *out) noexcept:
-    """Read a policy; False when the word is none."""
+    """Read a policy; False when the word is not a policy."""
     if is_word(word, b"KEEPREF"):
         out[0] = KEEPREF
     elif is_word(word, b"DELREF"):
@@ -151,7 +151,7 @@ cdef uint64_t require_not_negative(bytes text, str name) except? 0:
 
 
 cdef int require_idempotence(const AddOptions *so_far, bytes pid, bytes iid, str name) except -1:
-    """Raise when producer's and idempotent ID (None: made from the entry) cannot be those of an entry."""
+    """Raise when the producer ID and idempotent ID (None: derived from the entry) are invalid for an entry."""
     if so_far.pid_at:
         raise CommandError("ERR syntax error, IDMP/IDMPAUTO specified multiple times")
     if not pid:
@@ -176,7 +176,7 @@ cdef int parse_new_id(bytes text, AddOptions *out) except -1:
 
 
 cdef int check_limit(const AddOptions *options, bint is_xadd, bint is_replaying) except -1:
-    """Raise when LIMIT, or for XTRIM the strategy, does not fit the rest."""
+    """Raise when LIMIT, or for XTRIM the strategy, conflicts with the rest."""
     if options.trim.strategy == TRIM_NONE:
         if options.trim.limit:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
@@ -188,7 +188,7 @@ cdef int check_limit(const AddOptions *options, bint is_xadd, bint is_replaying)
 
 
 cdef inline void set_limit(Context ctx, AddOptions *options) noexcept:
-    """Without LIMIT, an approximate trim takes no more than about a hundred nodes; when replayed, it knows no limit."""
+    """Without LIMIT, an approximate trim removes no more than about a hundred nodes; when replayed, it has no limit."""
     cdef uint64_t entries = ctx.stream_node_max_entries
     if ctx.is_replaying:
         options.trim.limit = 0
@@ -212,7 +212,7 @@ def parse_xtrim(list args not None):
     return options
 
 
-# --- How options look in COMMAND DOCS ---------------------------------------------------------------------------------
+# --- Options in COMMAND DOCS ------------------------------------------------------------------------------------------
 
 POLICY = optional(oneof("condition", token("KEEPREF"), token("DELREF"), token("ACKED")))
 TRIMMING = (
@@ -313,7 +313,7 @@ def xadd(Context ctx not None, list args not None):
 
 
 cdef int free_trimmed(Context ctx, Stream stream) except -1:
-    """Have the nodes freed that a trim took out, if they are so many that they were left over."""
+    """Release the nodes that a trim took out, if there were enough of them to defer freeing."""
     if stream.trimmed is not None:
         ctx.db.trash.release(stream.trimmed, 0)
         stream.trimmed = None
@@ -321,7 +321,7 @@ cdef int free_trimmed(Context ctx, Stream stream) except -1:
 
 
 cdef int choose_id(Context ctx, Stream stream, IDKind kind, StreamID *id) except -1:
-    """Make the ID of a new entry whole, and check that it may come next."""
+    """Complete the ID of a new entry, and check that it is valid as the next one."""
     cdef StreamID last = stream.last_id
     if last.ms == UINT64_MAX and last.seq == UINT64_MAX:
         raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items")
@@ -336,9 +336,9 @@ cdef int choose_id(Context ctx, Stream stream, IDKind kind, StreamID *id) except
 
 
 cdef int propagate_exact(Context ctx, list args, const AddOptions *options, Stream stream, StreamID id) except -1:
-    """Propagate XADD or XTRIM with what was left open decided: the ID, and how far the trim went.
+    """Propagate XADD or XTRIM with the open choices resolved: the ID, and how far the trim went.
 
-    id  of XADD: the ID that the entry got
+    id  for XADD: the ID that the entry got
     """
     cdef list exact = args[:]
     if options.id_kind != GIVEN_ID:
@@ -357,15 +357,15 @@ cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
     if rule.strategy == TRIM_MAXLEN:
         return number_text(stream.length)
     if rule.policy == KEEPREF:
-        # Whole nodes went: up to the first entry of the first node, be it a tombstone.
+        # Whole nodes were removed: up to the first entry of the first node, which may be a tombstone.
         first = <const StreamNode *>rax_first(&stream.nodes)
         return LAST_ID if first is NULL else id_text(make_id(load_be64(first.key), load_be64(first.key + 8)))
-    # Entries went one by one. Redis says the same as above here, and its replicas keep entries that it has not.
+    # Entries were removed one by one. Redis propagates the same as above, so its replicas keep entries it has removed.
     if stream.length == 0:
         return LAST_ID
     if rule.policy == ACKED and id_cmp(stream.first_id, rule.min_id) < 0:
-        # Those that groups still need were passed over, so the first entry does not say how far the trim went. It went
-        # up to the first one that it could have removed.
+        # Those still needed by groups were skipped, so the first entry does not show how far the trim went. It went up
+        # to the first one that it could have removed.
         cursor_seek(stream, &cursor, stream.first_id, rule.min_id, False)
         while cursor_next(&cursor) and id_cmp(cursor.id, rule.min_id) < 0:
             if not stream.is_referenced(cursor.id):
@@ -378,15 +378,15 @@ cdef bytes threshold_reached(Stream stream, const TrimRule *rule):
 
 
 cdef bytes iid_of(list args, Py_ssize_t first):
-    """The IID that IDMPAUTO makes of the fields and values from argument `first` on."""
+    """The IID that IDMPAUTO derives from the fields and values from argument `first` on."""
     return automatic_iid(zip(args[first::2], args[first + 1::2]))
 
 
 cdef bint answer_duplicate(Context ctx, Stream stream, bytes pid, bytes iid, IDKind kind) except -1:
-    """When this entry was sent before, reply the ID that it got then.
+    """If this entry was sent before, reply with the ID that it got then.
 
-    Of what is replayed, the ID says whether it was a duplicate: an entry that was added has its ID. What is remembered
-    does not, because an IID may have expired before it was used again.
+    For a replayed request, the ID shows whether it was a duplicate: an entry that was added has its ID. The remembered
+    IIDs do not, because an IID may have expired before it was used again.
     """
     if ctx.is_replaying and kind != AUTO_ID:
         return False
@@ -402,7 +402,7 @@ cdef bint answer_duplicate(Context ctx, Stream stream, bytes pid, bytes iid, IDK
 
 
 cdef int remember(Context ctx, Stream stream, bytes pid, bytes iid, StreamID id) except -1:
-    """Let the entry be known as sent by `pid` as `iid`."""
+    """Remember the entry as sent by `pid` with `iid`."""
     if stream.idempotency is None:
         stream.idempotency = Idempotency(ctx.idempotency, stream.idmp_duration, stream.idmp_maxsize)
     stream.idempotency.record(pid, iid, (id.ms, id.seq))
@@ -562,7 +562,7 @@ def xsetid(Context ctx not None, list args not None):
 
 
 cdef Stream get_stream(Context ctx, bytes name):
-    """The stream at a key that must be there."""
+    """The stream at a key that must exist."""
     cdef Stream stream = find_stream_for_write(ctx, name)
     if stream is None:
         raise NoSuchKeyError()

@@ -9,13 +9,13 @@ from streamd.protocol.reply cimport ReplyWriter
 
 
 cdef int write_fields(ReplyWriter reply, StreamCursor *cursor) except -1
-    # The array [field, value, ...] of the entry that cursor_next came to; once per entry.
+    # The array [field, value, ...] of the entry that cursor_next reached; once per entry.
 cdef int write_entry(ReplyWriter reply, StreamCursor *cursor) except -1
     # The array [id, [field, value, ...]] of that entry.
 cdef int64_t write_entries(ReplyWriter reply, StreamCursor *cursor, int64_t limit) except -1
-    # What is left of a walk as an array of entries, at most `limit` (negative: all); returns how many.
+    # The rest of a walk as an array of entries, at most `limit` (negative: all); returns how many.
 cdef int64_t write_range(
     ReplyWriter reply, Stream stream, StreamID first, StreamID last, bint reverse, int64_t limit) except -1
     # The array of the entries from first to last, both inclusive, at most `limit` (negative: all); returns how many.
 cdef bint write_found(ReplyWriter reply, Stream stream, StreamID id) except -1
-    # The entry with this ID; False, and nothing written, when there is no live one.
+    # The entry with this ID; False, with nothing written, when there is no live one.

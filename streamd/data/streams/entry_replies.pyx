@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Entries as replies: where the layout of entries and RESP meet.
 
-An entry is answered as [id, [field, value, ...]], in RESP2 and RESP3 alike. It is copied from the listpack into the
-reply buffer, element by element; nothing becomes a Python object. Room is asked for before each element, so an entry of
-any size costs no more than its own bytes. When there is no memory, MemoryError leaves half a reply behind: the
+An entry is sent as [id, [field, value, ...]], in RESP2 and RESP3 alike. It is copied from the listpack into the
+reply buffer, element by element; nothing becomes a Python object. Space is reserved before each element, so an entry of
+any size costs no more than its own bytes. When out of memory, MemoryError leaves a partial reply behind: the
 dispatcher drops what a failed command has written.
 """
 
@@ -19,7 +19,7 @@ from streamd.protocol.reply cimport SMALL_REPLY, ReplyWriter
 __all__: list[str] = []
 
 cdef enum:
-    # What an element takes at most besides the bytes of a string: `$`, up to 20 digits, twice CR LF; or a number of 20
+    # Maximum size of an element besides the bytes of a string: `$`, up to 20 digits, CR LF twice; or a number of 20
     # characters with the header `$20`.
     ELEMENT_ROOM = 32
 

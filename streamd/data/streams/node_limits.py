@@ -1,4 +1,4 @@
-"""StreamLimits: the settings of streams, copied to where handlers of every request find them."""
+"""StreamLimits: the settings of streams, copied to where the handlers can access them quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["StreamLimits"]
 
 
 class StreamLimits(Capability):
-    """How large the nodes of streams are, and how long IDs of producers are remembered."""
+    """How large the nodes of streams are, and how long producers' IDs are remembered."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""STREAMD.SPLIT: where to cut a range of a stream into parts of equal length. A command of our own.
+"""STREAMD.SPLIT: where to cut a range of a stream into parts of equal length. A command specific to streamd.
 
-Readers that share a stream among them, as streamd.spark does, need to know where each is to begin. With Redis's
-commands that takes reading all of the stream, or guessing.
+Readers that share a stream, as in streamd.spark, need to know where each one should start. With Redis's commands that
+takes reading the whole stream, or guessing.
 """
 
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint64_t
@@ -21,7 +21,7 @@ from streamd.errors import COUNT_NOT_POSITIVE, CommandError, OptionSyntaxError
 __all__ = []
 
 cdef enum:
-    MAX_PARTS = 1_000      # which take 1.5 ms, while other clients wait; a hundred take no longer than one
+    MAX_PARTS = 1_000      # takes 1.5 ms, while other clients wait; a hundred take no longer than one
 
 
 @command(

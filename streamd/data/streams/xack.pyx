@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XACK, XACKDEL and XNACK: pending entries are done with, or given back.
+"""XACK, XACKDEL and XNACK: pending entries are acknowledged or returned.
 
-Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
+Every request is read in full before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
 server.
 """
 
@@ -88,24 +88,24 @@ def xackdel(Context ctx not None, list args not None):
         ctx.db.event(EVENT_STREAM, b"xdel", <bytes>args[1])
 
 
-# --- Giving back ----------------------------------------------------------------------------------------------------
+# --- Returning ------------------------------------------------------------------------------------------------------
 
 cdef enum Nack:
     SILENT                     # the last delivery is not counted
-    FAIL                       # the delivery count stays
-    FATAL                      # ... is as great as can be
+    FAIL                       # the delivery count is unchanged
+    FATAL                      # the delivery count is set to the maximum
 
 
 cdef struct NackOptions:
     Nack mode
     Py_ssize_t first_id        # index of the first ID in the arguments
     Py_ssize_t id_count
-    long long delivery_count   # RETRYCOUNT; -1: what follows from the mode
+    long long delivery_count   # RETRYCOUNT; -1: determined by the mode
     bint force
 
 
 cdef int parse_nack(list args, NackOptions *out) except -1:
-    """Read the mode, and `IDS n id ... [RETRYCOUNT n] [FORCE]` in any order; the last of a kind counts."""
+    """Read the mode, and `IDS n id ... [RETRYCOUNT n] [FORCE]` in any order; the last of each kind counts."""
     cdef Py_ssize_t argc = len(args)
     cdef Py_ssize_t i = 4
     cdef long long n
@@ -147,7 +147,7 @@ cdef int parse_nack(list args, NackOptions *out) except -1:
 
 
 cdef inline uint64_t count_after(const NackOptions *options, uint64_t delivery_count) noexcept nogil:
-    """The delivery count of an entry that is returned."""
+    """The delivery count of a returned entry."""
     if options.delivery_count >= 0:
         return <uint64_t>options.delivery_count
     if options.mode == FATAL:
@@ -182,7 +182,7 @@ def xnack(Context ctx not None, list args not None):
     parse_nack(args, &options)
     room = require_ids(args, options.first_id, options.id_count)
     ids = ids_in(room)
-    # Who reads files for releases that have XNACK gets the request; others get what they know.
+    # Receivers that support XNACK get the request; others get effects they understand.
     is_propagated = ctx.is_propagating and not ctx.has_xnack
     if is_propagated:
         hold_effects(ctx)

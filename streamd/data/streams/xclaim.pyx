@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XCLAIM and XAUTOCLAIM: pending entries change hands.
+"""XCLAIM and XAUTOCLAIM: pending entries change owners.
 
-Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
+Every request is read in full before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
 server.
 """
 
@@ -32,7 +32,7 @@ __all__ = []
 
 
 cdef int parse_claim_options(Context ctx, list args, Py_ssize_t i, ClaimRule *rule, StreamID *last_id) except -1:
-    """Read the options of XCLAIM from argument i on; returns whether JUSTID is among them."""
+    """Read the options of XCLAIM from argument i on; returns whether JUSTID was given."""
     cdef Py_ssize_t argc = len(args)
     cdef bint just_id = False
     cdef long long value
@@ -62,7 +62,7 @@ cdef int parse_claim_options(Context ctx, list args, Py_ssize_t i, ClaimRule *ru
         else:
             raise CommandError(f"ERR Unrecognized XCLAIM option '{printable(word)}'")
         i += 1
-    # Not before 1970 and not in the future: then it is now.
+    # A time before 1970 or in the future becomes the current time.
     if 0 <= delivery_ms <= ctx.now_ms:
         rule.delivery_ms = delivery_ms
     rule.count_up = not just_id
@@ -148,7 +148,7 @@ def xclaim(Context ctx not None, list args not None):
             claimed += 1
             write_claimed(reply, &finder, just_id)
         if outcome != CLAIM_LEFT:
-            has_moved_on = False        # the ID is propagated with what was claimed
+            has_moved_on = False        # the ID is propagated with the claims
     reply.close_array(opened, claimed)
     if has_moved_on:
         ctx.dirty += 1
@@ -162,9 +162,9 @@ cdef int claim_and_propagate(
     Context ctx, bytes stream_key, Group group, PelRecord *record, StreamID id, bytes id_given, bint exists,
     Consumer consumer, const ClaimRule *rule,
 ) except -1:
-    """Claim one entry, see claim_one, and propagate what became of it.
+    """Claim one entry, see claim_one, and propagate the outcome.
 
-    id_given  the ID as the request has it, which goes on like that; None: the request has it not
+    id_given  the ID as written in the request, which is propagated unchanged; None: not in the request
     """
     cdef Consumer owner = None
     cdef PelRecord found
@@ -191,7 +191,7 @@ cdef int claim_and_propagate(
 
 
 cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -1:
-    """The entry that was found last, or its ID only."""
+    """The last entry found, or only its ID."""
     if just_id:
         return reply.bulk_id(finder.cursor.id.ms, finder.cursor.id.seq)
     return write_entry(reply, &finder.cursor)
@@ -199,10 +199,10 @@ cdef int write_claimed(ReplyWriter reply, Finder *finder, bint just_id) except -
 
 cdef enum:
     AUTOCLAIM_COUNT = 100              # without COUNT
-    AUTOCLAIM_EFFORT = 10              # pending entries looked at, at most, for each that may be returned
+    AUTOCLAIM_EFFORT = 10              # maximum number of pending entries examined for each that may be returned
 
 cdef int64_t AUTOCLAIM_MOST_IDS = <int64_t>1 << 40
-# Redis takes memory for COUNT deleted IDs before it begins. Nothing is taken here, but such a request is refused alike.
+# Redis allocates room for COUNT deleted IDs first. Nothing is allocated here, but such a request is refused too.
 
 
 cdef int64_t parse_autoclaim_count(bytes text) except -1:
@@ -265,7 +265,7 @@ cdef int reply_autoclaimed(
     Context ctx, bytes stream_key, Stream stream, Group group, Consumer consumer, StreamID start, int64_t count,
     bint just_id, const ClaimRule *rule,
 ) except -1:
-    """Claim from `start` on, at most `count`, and write where to go on, what was claimed, and what had been deleted."""
+    """Claim from `start` on, at most `count`, and write where to continue, and the claimed and deleted entries."""
     cdef ReplyWriter reply = ctx.reply
     cdef PelCursor walk
     cdef PelRecord *record

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""XDEL and XDELEX: entries are deleted by their IDs. Behaviour: Redis 8.6."""
+"""XDEL and XDELEX: deleting entries by ID. Behaviour: Redis 8.6."""
 
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
@@ -69,5 +69,5 @@ def xdelex(Context ctx not None, list args not None):
         ctx.db.touched(argument(args, 1))
         ctx.db.event(EVENT_STREAM, b"xdel", argument(args, 1))
     elif forgot:
-        # Entries that had been trimmed away stopped being pending. Redis counts no change, and does not propagate it.
+        # Entries that had been trimmed stopped being pending. Redis does not count or propagate this as a change.
         ctx.propagate(args)

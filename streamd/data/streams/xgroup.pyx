@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XGROUP: the commands that make and change consumer groups.
+"""XGROUP: the commands that create and change consumer groups.
 
-Every request is read whole before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
+Every request is read in full before anything is changed. Order of checks and texts: Redis 8.6, as seen on a running
 server.
 """
 
@@ -88,7 +88,7 @@ def xgroup_create(Context ctx not None, list args not None):
     if stream is None and not options.make_stream:
         raise CommandError(MISSING_KEY)
     if len(args) > 8:
-        raise wrong_options(args)       # only now: so many options are options given twice
+        raise wrong_options(args)       # only now: this many options means options given twice
     if <bytes>args[4] == b"$":
         last_id = make_id(0, 0) if stream is None else stream.last_id
     else:
@@ -149,7 +149,7 @@ def xgroup_destroy(Context ctx not None, list args not None):
         ctx.reply.integer(0)
         return
     ctx.db.trash.release(group)
-    ctx.db.signal_ready(<bytes>args[2])     # who waits for the group gets an error
+    ctx.db.signal_ready(<bytes>args[2])     # clients waiting for the group get an error
     ctx.dirty += 1
     note_change(ctx, <bytes>args[2])
     ctx.db.event(EVENT_STREAM, b"xgroup-destroy", <bytes>args[2])

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """XINFO: the state of a stream, its groups and their consumers. Behaviour: Redis 8.6.
 
-Every object is a map in RESP3, and a flat array of names and values in RESP2; clients go by the names and their order.
+Every object is a map in RESP3, and a flat array of names and values in RESP2; clients rely on names and order.
 """
 
 from libc.stdint cimport UINT64_MAX, int64_t
@@ -25,7 +25,7 @@ __all__ = []
 
 cdef enum:
     FULL_COUNT = 10
-    # XINFO STREAM FULL without COUNT, or with a negative one: how many are shown of each list.
+    # XINFO STREAM FULL without COUNT, or with a negative one: how many items of each list are shown.
 
 container("XINFO", group="stream", since="5.0.0", summary="The commands that look at streams and consumer groups.")
 
@@ -62,7 +62,7 @@ cdef int entry_id(ReplyWriter reply, bytes name, StreamID id) except -1:
 # --- XINFO STREAM ---------------------------------------------------------------------------------------------------
 
 cdef int64_t parse_full(list args) except -1:
-    """Read `FULL [COUNT n]`; returns how many of each list are to be shown, 0 for all."""
+    """Read `FULL [COUNT n]`; returns how many items of each list to show, 0 for all."""
     cdef Py_ssize_t argc = len(args)
     cdef int64_t count = FULL_COUNT
     if argc not in (4, 6) or not is_word(<bytes>args[3], b"FULL"):
@@ -174,7 +174,7 @@ cdef int reply_consumers(ReplyWriter reply, Group group, int64_t count) except -
 
 
 cdef int reply_pending(ReplyWriter reply, Group group, Consumer consumer, int64_t count) except -1:
-    """The first `count` pending entries (0: all) of one consumer, or, when that is None, of the group, with owners."""
+    """The first `count` pending entries (0: all) of a consumer, or, if that is None, of the group, with owners."""
     cdef PelCursor walk
     cdef PelRecord *record
     cdef int64_t pending = <int64_t>(group.pel.by_id.count if consumer is None else group.pending_of(consumer))

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XPENDING: what is pending in a group, in all or entry by entry. Behaviour: Redis 8.6."""
+"""XPENDING: the pending entries of a group, as a summary or one by one. Behaviour: Redis 8.6."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -22,7 +22,7 @@ cdef struct PendingRange:
     StreamID first
     StreamID last
     long long count
-    long long min_idle_ms      # 0: no matter how long
+    long long min_idle_ms      # 0: any
 
 
 @command(
@@ -69,7 +69,7 @@ def xpending(Context ctx not None, list args not None):
 
 
 cdef int reply_summary(ReplyWriter reply, Group group) except -1:
-    """How many entries are pending, from which ID to which, and for whom. O(C), C consumers."""
+    """The number of pending entries, their first and last ID, and the number for each consumer. O(C), C consumers."""
     cdef PelRecord *record = pel_first(&group.pel)
     cdef Consumer consumer
     cdef size_t opened
@@ -96,7 +96,7 @@ cdef int reply_summary(ReplyWriter reply, Group group) except -1:
 
 
 cdef inline bint is_shown(const PelRecord *record, const PendingRange *asked, int64_t now_ms) noexcept nogil:
-    """Whether an entry has been idle for long enough; those without an owner always have."""
+    """Whether an entry has been idle for long enough; entries without an owner always qualify."""
     return asked.min_idle_ms <= 0 or record.owner == NO_OWNER or idle_of(record, now_ms) >= asked.min_idle_ms
 
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""XLEN, XRANGE and XREVRANGE: how long a stream is, and ranges of it. Behaviour: Redis 8.6."""
+"""XLEN, XRANGE and XREVRANGE: the length of a stream, and ranges of it. Behaviour: Redis 8.6."""
 
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""XREAD and XREADGROUP: entries after an ID, from one stream or several, now or when there are some.
+"""XREAD and XREADGROUP: entries after an ID, from one stream or several, now or when there are any.
 
-A request is read whole (ReadOptions), then every key is checked, then the streams that have something are read, in the
-order given. If none has and BLOCK is given, the client waits: the handler hands over the request with `$` replaced by
-the ID that it meant, and is run again from the start when one of the keys is ready. Behaviour: Redis 8.6, as seen on a
+A request is read in full (ReadOptions), then every key is checked, then the streams that have something are read, in
+the order given. If none has and BLOCK is given, the client waits: the handler passes on the request with `$` replaced
+by the ID it stood for, and runs again from the start when one of the keys is ready. Behaviour: Redis 8.6, as seen on a
 running server.
 
 What a stream has for a request:
@@ -13,8 +13,8 @@ What a stream has for a request:
                              the group and idle for long enough, oldest delivery first
                   id         what is pending for this consumer after that ID (its history). Never waits.
 
-COUNT limits the entries of each stream, MAXCOUNT those of the whole reply, MAXSIZE its bytes. Once the reply has had
-enough (Quota), the streams that follow are left alone: they are not in the reply, and no consumer is created in them.
+COUNT limits the entries of each stream, MAXCOUNT those of the whole reply, MAXSIZE its bytes. Once the reply is full
+(Quota), the remaining streams are skipped: they are not in the reply, and no consumer is created in them.
 """
 
 cimport cython
@@ -47,10 +47,10 @@ __all__ = ["ReadOptions", "find_keys", "parse_read"]
 
 cdef enum:
     CLAIM_RETRY_MS = 10
-    # How long a reader with CLAIM waits at least before it looks again for entries that have become idle.
+    # Minimum wait before a reader with CLAIM checks again for entries that have become idle.
 
 cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
-# Stands for `>` among the IDs of XREADGROUP. Redis has it so as well: the greatest ID, written out, means `>`.
+# Represents `>` among the IDs of XREADGROUP. As in Redis, the greatest ID, written out, also means `>`.
 
 
 # --- The request ----------------------------------------------------------------------------------------------------
@@ -59,17 +59,17 @@ cdef StreamID MAX_ID = make_id(UINT64_MAX, UINT64_MAX)
 @cython.no_gc
 @cython.freelist(8)
 cdef class ReadOptions:
-    """What a request of XREAD or XREADGROUP says; made by parse_read.
+    """The options of an XREAD or XREADGROUP request, as read by parse_read.
 
-    group, consumer  their names; None in XREAD
-    count            how many entries of each stream at most; 0: no limit
-    max_count        how many entries at most; 0: no limit
-    max_bytes        after how many bytes of the reply no further entry begins; 0: no limit
-    timeout_ms       how long to wait; 0: for ever; -1: not at all
+    group, consumer  names; None for XREAD
+    count            maximum number of entries of each stream; 0: no limit
+    max_count        maximum number of entries in all; 0: no limit
+    max_bytes        size of the reply in bytes from which no further entry is started; 0: no limit
+    timeout_ms       how long to wait; 0: forever; -1: not at all
     min_idle_ms      XREADGROUP CLAIM; -1: not given
     no_ack           entries are not to be acknowledged, so they do not become pending
     first_key        index of the first key in the arguments
-    key_count        number of keys; the IDs follow them, as many
+    key_count        number of keys; the same number of IDs follow
     """
 
     cdef readonly bytes group
@@ -111,8 +111,8 @@ cdef enum Word:
 cdef Word word_at(list args, Py_ssize_t at, Py_ssize_t left) noexcept:
     """Which option the argument is; `left`: how many arguments follow it.
 
-    Every reading of a request goes by this function and by `values_of`: the keys that permissions are asked about are
-    those that are read.
+    All reading of a request goes through this function and `values_of`, so the keys that permissions are checked for
+    are the ones that are read.
     """
     cdef bytes text = <bytes>PyList_GET_ITEM(args, at)
     if is_word(text, b"STREAMS") and left:
@@ -140,9 +140,9 @@ cdef inline Py_ssize_t values_of(Word word) noexcept:
 
 
 def find_keys(list args not None):
-    """Where the keys of a request of XREAD or XREADGROUP are; None when it is not made as one.
+    """Where the keys of an XREAD or XREADGROUP request are; None when it is malformed.
 
-    What options say is not looked at: a request that fails for it names its keys all the same.
+    Option values are ignored: a request that fails because of them still names its keys.
     """
     cdef Py_ssize_t argc = len(args)
     cdef Py_ssize_t i = 1
@@ -162,7 +162,7 @@ cpdef ReadOptions parse_read(list args, bint is_group, long long now_ms):
     """Read the arguments of XREAD, or of XREADGROUP when `is_group`; IDs are only counted.
 
     now_ms  Unix time in ms: a time-out that would end beyond the greatest number is refused
-    Raises CommandError with Redis's text. A repeated option counts as given last.
+    Raises CommandError with Redis's text. Of a repeated option the last one counts.
     """
     cdef ReadOptions options = ReadOptions.__new__(ReadOptions)
     cdef Py_ssize_t argc = len(args)
@@ -253,12 +253,12 @@ cdef int no_group(bytes stream_key, bytes group) except -1:
 # --- What is in the reply ---------------------------------------------------------------------------------------------
 
 cdef struct Quota:
-    # How much more may go into the reply of one request.
+    # How much more may be added to the reply to one request.
     int64_t left            # entries; INT64_MAX: no limit
-    int64_t sent            # entries of the streams before
+    int64_t sent            # entries of the previous streams
     size_t max_bytes        # 0: no limit
-    size_t start            # where the bytes that count begin in the reply: behind the header of the whole
-    size_t header           # bytes of the header of the stream that is being written: they count when it has its number
+    size_t start            # where the counted bytes start in the reply: after the outer header
+    size_t header           # header size of the stream being written: counts once its length is filled in
 
 
 cdef inline void quota_init(Quota *quota, ReadOptions options) noexcept:
@@ -269,7 +269,7 @@ cdef inline void quota_init(Quota *quota, ReadOptions options) noexcept:
 
 
 cdef inline bint has_enough_bytes(const Quota *quota, ReplyWriter reply, int64_t n) noexcept:
-    """Whether no entry may follow; n: entries of the stream that is being written. The first is always written."""
+    """Whether no further entry may follow; n: entries of the stream being written. The first is always written."""
     return (
         quota.max_bytes != 0 and quota.sent + n > 0
         and reply.length - quota.start - quota.header >= quota.max_bytes
@@ -277,19 +277,19 @@ cdef inline bint has_enough_bytes(const Quota *quota, ReplyWriter reply, int64_t
 
 
 cdef inline bint is_spent(const Quota *quota, ReplyWriter reply) noexcept:
-    """Whether no stream may follow."""
+    """Whether no further stream may follow."""
     return quota.left <= 0 or has_enough_bytes(quota, reply, 0)
 
 
 cdef inline int64_t share_of(const Quota *quota, int64_t count) noexcept:
-    """How many entries the next stream may give, when each may give `count`; 0: no limit, in both."""
+    """How many entries the next stream may add, when each may add `count`; for both, 0: no limit."""
     if quota.left == INT64_MAX:
         return count
     return min(count, quota.left) if count else quota.left
 
 
 cdef inline size_t open_entries(ReplyWriter reply, Quota *quota, int64_t expected) except? 0:
-    """Begin the entries of a stream; returns what close_entries needs."""
+    """Start the entries of a stream; returns what close_entries needs."""
     cdef size_t opened = reply.open_array(expected)
     quota.header = reply.length - opened
     return opened
@@ -306,11 +306,11 @@ cdef inline int close_entries(ReplyWriter reply, Quota *quota, size_t opened, in
 # --- XREAD ----------------------------------------------------------------------------------------------------------
 
 cdef int parse_read_id(bytes text, Stream stream, StreamID *out) except -1:
-    """The ID after which entries are asked for; `stream` may be None."""
+    """The ID after which entries are requested; `stream` may be None."""
     if is_char(text, c'$'):
         out[0] = stream.last_id if stream is not None else make_id(0, 0)
     elif is_char(text, c'+'):
-        # The last entry itself is asked for: what comes after its predecessor.
+        # The last entry itself is requested: what comes after its predecessor.
         out[0] = stream.last_live_id() if stream is not None else make_id(0, 0)
         id_decrement(out)
     elif is_char(text, c'>'):
@@ -332,7 +332,7 @@ HISTORY = (("8.10.0", "`MAXCOUNT` and `MAXSIZE`."),)
 KEYS_FLAGS = "RO access incomplete"
 KEYS_NOTES = "STREAMS may be the value of an option, too: it counts where an option is expected"
 STREAMS = block("streams", multiple(key()), multiple(string("id")), token="STREAMS")
-"""How the options that both commands have look in COMMAND DOCS."""
+"""The options that both commands share, for COMMAND DOCS."""
 
 
 @command(
@@ -384,7 +384,7 @@ def xread(Context ctx not None, list args not None):
 
 
 cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
-    """Redis looks for each key twice, counts both as hits or misses, and reports both misses."""
+    """Redis looks up each key twice, counts both as hits or misses, and reports both misses."""
     if stream is None:
         ctx.db.misses += 1
         ctx.db.event(EVENT_KEY_MISS, b"keymiss", name)
@@ -394,7 +394,7 @@ cdef int count_second_look(Context ctx, bytes name, Stream stream) except -1:
 
 
 cdef int write_within(ReplyWriter reply, Quota *quota, Stream stream, StreamID first, int64_t count) except -1:
-    """Write entries from `first` on, `count` at most (0: no limit), and no more than may go into the reply."""
+    """Write entries from `first` on, at most `count` (0: no limit), and no more than fit in the reply."""
     cdef StreamCursor cursor
     cdef int64_t limit = share_of(quota, count)
     cdef int64_t n = 0
@@ -410,14 +410,14 @@ cdef int write_within(ReplyWriter reply, Quota *quota, Stream stream, StreamID f
 
 
 cdef size_t open_streams(ReplyWriter reply, Quota *quota, int64_t expected) except? 0:
-    """Begin the reply of all streams; returns what close_streams needs."""
+    """Start the reply for all streams; returns what close_streams needs."""
     cdef size_t opened = reply.open_array(expected)
     quota.start = reply.length
     return opened
 
 
 cdef int open_stream(ReplyWriter reply, bytes stream_key) except -1:
-    """Begin the reply of one stream: a pair, which is an array in RESP2, and an element of a map in RESP3."""
+    """Start the reply for one stream: a pair, which is an array in RESP2, and an element of a map in RESP3."""
     if reply.resp == 2:
         reply.array_header(2)
     return reply.bulk(stream_key)
@@ -432,7 +432,7 @@ cdef int close_streams(ReplyWriter reply, size_t opened, int64_t served) except 
 
 
 cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after, int64_t ready_at_ms) except -1:
-    """Let the client wait for one of its keys. `$` becomes the ID that it meant; `+` is looked at again each time."""
+    """Block the client until one of its keys is ready. `$` becomes the ID it stood for; `+` is resolved each time."""
     cdef Py_ssize_t n = options.key_count
     cdef Py_ssize_t i, at
     cdef list again = args
@@ -450,7 +450,7 @@ cdef int wait(Context ctx, list args, ReadOptions options, const StreamID *after
 # --- XREADGROUP -----------------------------------------------------------------------------------------------------
 
 cdef int parse_group_id(bytes text, StreamID *out) except -1:
-    """The ID after which the consumer's history is asked for, or MAX_ID for `>`."""
+    """The ID after which the consumer's history is requested, or MAX_ID for `>`."""
     if is_char(text, c'>'):
         out[0] = MAX_ID
     elif is_char(text, c'$') or is_char(text, c'+'):
@@ -558,7 +558,7 @@ cdef inline bint is_idle(const PelRecord *record, const GroupRead *read) noexcep
 
 
 cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexcept:
-    """Whether an entry is pending and idle for long enough. Those deleted from the stream do not count."""
+    """Whether an entry is pending and idle for long enough. Entries deleted from the stream do not count."""
     cdef PelCursor walk
     cdef PelRecord *record
     if read.min_idle_ms < 0 or not is_idle(pel_oldest(&group.pel), read):
@@ -575,7 +575,7 @@ cdef bint has_claimable(Stream stream, Group group, const GroupRead *read) noexc
 cdef int reply_history(
     ReplyWriter reply, Stream stream, Group group, Consumer consumer, StreamID after, GroupRead *read
 ) except -1:
-    """Write what is pending for the consumer after an ID: for an entry no longer in the stream its ID and a null."""
+    """Write the consumer's pending entries after an ID; for one no longer in the stream, its ID and a null."""
     cdef PelCursor walk
     cdef PelRecord *record
     cdef Finder finder
@@ -606,9 +606,9 @@ cdef int reply_history(
 cdef int reply_new(
     Context ctx, bytes name, Stream stream, Group group, Consumer consumer, GroupRead *read
 ) except -1:
-    """Write what is claimed, if anything is to be claimed, and then new entries, `count` at most of both.
+    """Write claimed entries, if claiming was requested, and then new entries, at most `count` in total.
 
-    Propagated are each entry that is pending now, and how far the group has read, if it has read anything new.
+    Propagates each entry that is now pending, and how far the group has read, if it has read anything new.
     """
     cdef ReplyWriter reply = ctx.reply
     cdef bytes now = number_text(<uint64_t>read.now_ms) if ctx.is_propagating else None
@@ -645,7 +645,7 @@ cdef int reply_new(
 
 
 cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t idle_ms, int64_t deliveries) except -1:
-    """An entry as XREADGROUP with CLAIM shows it: how it was pending before comes after its fields."""
+    """An entry as XREADGROUP with CLAIM shows it: its previous pending state comes after its fields."""
     reply.array_header(4)
     reply.bulk_id(cursor.id.ms, cursor.id.seq)
     write_fields(reply, cursor)
@@ -656,9 +656,9 @@ cdef int write_entry_with_idle(ReplyWriter reply, StreamCursor *cursor, int64_t 
 cdef int64_t reply_claimed(
     Context ctx, bytes name, Stream stream, Group group, Consumer consumer, const GroupRead *read
 ) except -1:
-    """Claim for the consumer what is idle for long enough, and write it; returns how many.
+    """Claim entries idle for long enough for the consumer, and write them; returns how many.
 
-    First come unowned entries, in the order in which they were returned, then the oldest delivery.
+    First come unowned entries, in the order in which they were returned, then the oldest deliveries.
     """
     cdef ReplyWriter reply = ctx.reply
     cdef PelCursor walk
@@ -671,8 +671,8 @@ cdef int64_t reply_claimed(
         return 0
     if 0 < read.count < <int64_t>most:
         most = <size_t>read.count
-    # What is claimed gets the newest delivery time and goes to the end of the order that is walked here, where it would
-    # be met again: first all are written, then all are handed over.
+    # A claimed entry gets the newest delivery time and moves to the end of the order walked here, where the walk would
+    # meet it again: so all are written first, then all are claimed.
     claimed = <PelRecord **>malloc(most * sizeof(PelRecord *))
     if claimed is NULL:
         raise MemoryError()
@@ -703,9 +703,9 @@ cdef int64_t reply_claimed(
 
 
 cdef int64_t next_claim_ms(list groups, const GroupRead *read) except -1:
-    """When at the earliest something can be claimed that cannot be now, in Unix ms.
+    """The earliest time, in Unix ms, at which an entry that cannot be claimed now can be claimed.
 
-    What becomes pending from now on can be claimed after the minimum idle time, and is not announced; nor is what
+    What becomes pending from now on can be claimed after the minimum idle time, and is not reported here; nor is what
     XCLAIM makes idle at once, as in Redis.
     """
     cdef Group group
@@ -716,7 +716,7 @@ cdef int64_t next_claim_ms(list groups, const GroupRead *read) except -1:
     for group in groups:
         pel_seek_oldest(&group.pel, &walk)
         record = pel_next(&walk)
-        while is_idle(record, read):       # deleted from the stream, or it would have been served
+        while is_idle(record, read):       # deleted from the stream, or it would have been claimed
             record = pel_next(&walk)
         if record is not NULL:
             left = read.min_idle_ms - idle_of(record, read.now_ms)

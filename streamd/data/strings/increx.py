@@ -1,6 +1,6 @@
-"""INCREX: add to a number within bounds, and set or remove the expiry of its key, at once.
+"""INCREX: add to a number within bounds, and set or remove the expiry of its key, atomically.
 
-Redis has it since 8.8. Behaviour: its manual and its own tests; where they say nothing, INCRBY, INCRBYFLOAT and GETEX.
+Redis has it since 8.8. Behaviour: its manual and tests; where they are silent, INCRBY, INCRBYFLOAT and GETEX.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ EXCLUDED = {
     "PERSIST": ("ENX", *UNITS),
     **dict.fromkeys(UNITS, ("PERSIST", *UNITS)),
 }
-"""Options that must not stand beside another one."""
+"""For each option, the other options that it excludes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncrexOptions:
-    """What stands behind the key of an INCREX; numbers are as they came.
+    """The options after the key of an INCREX; numbers are unparsed.
 
     is_float      BYFLOAT
     increment     the argument of BYINT or BYFLOAT
@@ -45,7 +45,7 @@ class IncrexOptions:
     is_saturated  SATURATE: a sum beyond a bound becomes the bound
     unit, time    EX, PX, EXAT or PXAT, or None, and its argument
     persists      PERSIST
-    only_new      ENX: an expiry that is there stays
+    only_new      ENX: an existing expiry stays
     """
 
     is_float: bool = False
@@ -91,7 +91,7 @@ class IncrexOptions:
 
 
 def _read(text: bytes, is_float: bool, what: str, if_infinite: str) -> Number:
-    """A number; CommandError when it is none, or an infinite one."""
+    """A number; CommandError when it is not a number, or infinite."""
     if not is_float:
         try:
             return int(read_integer(text))
@@ -106,7 +106,7 @@ def _read(text: bytes, is_float: bool, what: str, if_infinite: str) -> Number:
 
 
 def _read_bound(text: bytes | None, is_float: bool, name: str, widest: Number, infinite: tuple[bytes, ...]) -> Number:
-    """A bound; `widest` when none is given, or an infinite one that leaves room."""
+    """A bound; `widest` when none is given, or an infinite one that sets no limit."""
     if text is None or (is_float and text.lower() in infinite):
         return widest
     return _read(text, is_float, name, f"{name} is not a valid float")
@@ -114,7 +114,7 @@ def _read_bound(text: bytes | None, is_float: bool, name: str, widest: Number, i
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Between which bounds a sum must be; without a bound, between those of its type."""
+    """The bounds for a sum; by default, those of its type."""
 
     lower: Number
     upper: Number
@@ -132,7 +132,7 @@ class Range:
         return cls(lower, upper)
 
     def place(self, total: Number, is_saturated: bool) -> Number | None:
-        """A sum that is within the bounds, or the bound that takes its place; None when nothing may."""
+        """The sum if it is within the bounds, or the bound that replaces it; None when neither is allowed."""
         if self.lower <= total <= self.upper:
             return total
         if not is_saturated:
@@ -141,7 +141,7 @@ class Range:
 
 
 def _rounded(exact: Number, is_float: bool) -> Number:
-    """A sum as the type has it; one that is beyond its bounds stays exact."""
+    """A sum as its type represents it; one beyond the type's bounds stays exact."""
     if not is_float:
         return exact
     value = (LongDouble(Fraction(exact)) + LongDouble()).value
@@ -195,7 +195,7 @@ def increx(ctx: Context, args: list[bytes]) -> None:
 
 
 def _store(ctx: Context, name: bytes, text: bytes, options: IncrexOptions, at_ms: int) -> None:
-    """Store the sum, let the key expire at `at_ms` (-1: as before), and propagate what an older Redis understands."""
+    """Store the sum, set the expiry to `at_ms` (-1: as before), and propagate what an older Redis understands."""
     ctx.dirty += 1
     if 0 <= at_ms <= ctx.now_ms:
         ctx.db.delete(name, True)
@@ -222,6 +222,6 @@ def _answer(ctx: Context, value: Number, applied: Number, is_float: bool) -> Non
         if not is_float:
             reply.integer(int(number))
         elif reply.resp == 3:
-            reply.raw(b",%s\r\n" % _text(number, True))  # all digits, which are more than those of a double
+            reply.raw(b",%s\r\n" % _text(number, True))  # all digits, which are more than a double has
         else:
             reply.bulk(_text(number, True))

@@ -13,17 +13,17 @@ from streamd.errors import CommandError, OptionSyntaxError
 __all__ = ["LcsOptions"]
 
 CELL_BYTES = 4
-"""What Redis keeps for each pair of positions, one more in each string: its limit on memory is part of the behaviour."""
+"""What Redis allocates per pair of positions, one extra in each string: its memory limit is part of the behaviour."""
 
 
 @dataclass(frozen=True, slots=True)
 class LcsOptions:
-    """What LCS answers with.
+    """What LCS replies with.
 
     only_length     LEN: the length, not the text
-    with_positions  IDX: where the parts are, in both strings
-    min_length      MINMATCHLEN: parts of fewer bytes are left out of those; 0: none
-    with_lengths    WITHMATCHLEN: each part with its length
+    with_positions  IDX: where the matches are, in both strings
+    min_length      MINMATCHLEN: matches of fewer bytes are left out; 0: none are
+    with_lengths    WITHMATCHLEN: each match with its length
     """
 
     only_length: bool = False

@@ -1,7 +1,7 @@
 """The floating-point numbers of INCRBYFLOAT and INCREX: x86 extended precision, on every machine.
 
-Redis computes with C's `long double` and answers with seventeen decimals, so its digits show the 64-bit mantissa of the
-machines it mostly runs on. Neither Python nor every C compiler has that type; here a number is an exact fraction that is
+Redis computes with C's `long double` and replies with seventeen decimals, so its digits show the 64-bit mantissa of the
+machines it mostly runs on. Neither Python nor every C compiler has that type; here a number is an exact fraction,
 rounded to 64 bits, to nearest and ties to even, wherever the processor would round it.
 """
 
@@ -16,21 +16,21 @@ __all__ = ["GREATEST", "LongDouble"]
 MANTISSA_BITS = 64
 GREATEST_EXPONENT = 16383
 LEAST_EXPONENT = -16445
-"""Of the smallest number that is not zero."""
+"""The exponent of the smallest nonzero number."""
 
 GREATEST = Fraction((2**MANTISSA_BITS - 1) * 2 ** (GREATEST_EXPONENT - MANTISSA_BITS + 1))
-"""The greatest number that is not infinite."""
+"""The greatest finite number."""
 
 MAX_TEXT = 5 * 1024
 """Redis does not accept texts of this length, in bytes, as numbers."""
 
 FARTHEST = {10: 11_000, 16: 40_000}
-"""The exponent that a decimal, or hexadecimal, text may write."""
+"""The greatest exponent allowed in a decimal, or hexadecimal, text."""
 
 DECIMALS = 17
 
 AT_ONCE = 4000
-"""Digits: Python refuses to read or write more than 4300 at once."""
+"""Digits converted at once: Python refuses more than 4300."""
 
 _DECIMAL = re.compile(rb"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _HEX = re.compile(rb"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?([0-9a-fA-F]*)|\.([0-9a-fA-F]+))(?:[pP]([+-]?[0-9]+))?")
@@ -38,7 +38,7 @@ _INFINITY = re.compile(rb"[+-]?(?:inf|infinity)", re.IGNORECASE)
 
 
 def _round(exact: Fraction) -> Fraction | None:
-    """The nearest number that the type can hold; None when it is beyond the greatest."""
+    """The nearest number that the type can hold; None when it is beyond the greatest one."""
     if not exact:
         return exact
     magnitude = abs(exact)
@@ -51,13 +51,13 @@ def _round(exact: Fraction) -> Fraction | None:
 
 
 def _decimal(number: int) -> str:
-    """The digits of a number that may have more of them than `str` likes to write."""
+    """The digits of a number that may have more of them than `str` accepts."""
     head, tail = divmod(number, 10**AT_ONCE)
     return f"{head}{tail:0{AT_ONCE}d}" if head else str(tail)
 
 
 def _read_digits(digits: bytes, base: int) -> int:
-    """The number that digits write, however many they are."""
+    """The number written by the digits, however many there are."""
     number = 0
     for start in range(0, len(digits), AT_ONCE):
         piece = digits[start : start + AT_ONCE]
@@ -67,7 +67,7 @@ def _read_digits(digits: bytes, base: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LongDouble:
-    """A number; `value` is None for one that is not finite."""
+    """A number; `value` is None when not finite."""
 
     value: Fraction | None = Fraction(0)
 
@@ -77,7 +77,7 @@ class LongDouble:
 
     @classmethod
     def parse(cls, text: bytes) -> LongDouble | None:
-        """Read a number as strtold does, or return None when the text is none, or one out of range."""
+        """Read a number as strtold does, or return None when the text is not a number, or out of range."""
         if len(text) >= MAX_TEXT:
             return None
         if _INFINITY.fullmatch(text):
@@ -108,7 +108,7 @@ class LongDouble:
         return LongDouble(_round(self.value + other.value))
 
     def format(self) -> bytes:
-        """At most seventeen decimals, without zeros at their end. ValueError when the number is not finite."""
+        """At most seventeen decimals, without trailing zeros. ValueError when the number is not finite."""
         if self.value is None:
             raise ValueError("an infinite number has no digits")
         scaled = round(abs(self.value) * 10**DECIMALS)

@@ -1,7 +1,7 @@
 """Strings: SET, GET and related commands. A string is a Python `bytes` object in the database.
 
-streamd is not a store of strings; these commands are here because every client library, tool and test of Redis uses some of
-them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.
+streamd is not a store of strings; these commands exist because every client library, tool and test of Redis uses some
+of them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INT64_MIN = -(2**63)
 
 
 def find_string(ctx: Context, name: bytes) -> bytes | None:
-    """The string under a key that is read, or None; WrongTypeError when it holds something else."""
+    """The string at a key to be read, or None; WrongTypeError when the key holds something else."""
     value = ctx.db.find(name)
     if value is None or isinstance(value, bytes):
         return value
@@ -52,7 +52,7 @@ def find_string(ctx: Context, name: bytes) -> bytes | None:
 
 
 def find_string_for_write(ctx: Context, name: bytes) -> bytes | None:
-    """As find_string, for a key that is to be changed."""
+    """Like find_string, for a key to be changed."""
     value = ctx.db.find_for_write(name)
     if value is None or isinstance(value, bytes):
         return value
@@ -73,7 +73,7 @@ def expiry_at_ms(text: bytes, unit: str, now_ms: int, command_name: str) -> int:
 
 
 def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int) -> None:
-    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is run again."""
+    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is replayed."""
     ctx.db.set_string(name, value)
     ctx.db.set_expiry(name, at_ms)
     ctx.dirty += 1
@@ -95,15 +95,15 @@ COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
 
 @dataclass(frozen=True, slots=True)
 class SetOptions:
-    """What stands behind the value of a SET.
+    """The options after the value of a SET.
 
     only_missing   NX: the key must be missing
-    only_existing  XX: the key must be there
+    only_existing  XX: the key must exist
     comparison     IFEQ, IFNE, IFDEQ or IFDNE, or None
-    operand        what the present value, or its digest, is compared with
-    returns_old    GET: answer with the value that was there
+    operand        what the current value, or its digest, is compared with
+    returns_old    GET: reply with the old value
     unit           EX, PX, EXAT or PXAT, or None
-    time           the argument of that option, as it came
+    time           the argument of that option, unparsed
     keeps_expiry   KEEPTTL
     """
 
@@ -118,9 +118,9 @@ class SetOptions:
 
     @classmethod
     def parse(cls, words: list[bytes]) -> SetOptions:
-        """Read the options; OptionSyntaxError when they are unknown, incomplete or contradict each other.
+        """Read the options; OptionSyntaxError when they are unknown, incomplete or conflicting.
 
-        An option may be repeated, the last one counts; a comparison may not, nor stand beside NX or XX.
+        An option may be repeated, and the last one counts; a comparison may not, nor may it be used with NX or XX.
         """
         only_missing = only_existing = returns_old = keeps_expiry = False
         comparison = unit = None
@@ -153,7 +153,7 @@ class SetOptions:
         return "OW update" if words.isdisjoint(COMPARISONS) else "RW update"
 
     def is_met(self, present: bytes | None) -> bool:
-        """Whether the comparison, if there is one, allows to replace the value `present` (None: the key is missing)."""
+        """Whether the comparison, if there is one, allows replacing the value `present` (None: the key is missing)."""
         if self.comparison is None:
             return True
         if present is None:
@@ -162,7 +162,7 @@ class SetOptions:
 
 
 def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
-    """Whether a string is, or has the digest, that IFEQ, IFNE, IFDEQ or IFDNE asks for; CommandError when none can have it."""
+    """Whether a string, or its digest, satisfies IFEQ, IFNE, IFDEQ or IFDNE; CommandError for a malformed digest."""
     wants_equal = comparison in ("IFEQ", "IFDEQ")
     if comparison in ("IFEQ", "IFNE"):
         return (present == operand) is wants_equal
@@ -172,7 +172,7 @@ def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
 
 
 def digest_of(text: bytes) -> bytes:
-    """The digest of a string by which clients compare without sending it: XXH3, 64 bits, in hexadecimal."""
+    """The digest of a string by which clients compare without sending it: 64-bit XXH3 in hexadecimal."""
     return xxhash.xxh3_64_hexdigest(text).encode()
 
 
@@ -460,7 +460,7 @@ def _range(ctx: Context, args: list[bytes]) -> None:
     if start < 0 and end < 0 and start > end:
         ctx.reply.bulk(b"")
         return
-    # Positions before the first byte are taken as the first, for the end too.
+    # Positions before the first byte are treated as the first, also for the end.
     first = start if start >= 0 else max(0, start + len(value))
     last = end if end >= 0 else max(0, end + len(value))
     ctx.reply.bulk(value[first : last + 1])
@@ -519,7 +519,7 @@ def msetnx(ctx: Context, args: list[bytes]) -> None:
 
 
 def _parse_msetex(args: list[bytes]) -> tuple[list[tuple[bytes, bytes]], SetOptions, int]:
-    """The pairs of an MSETEX, its options, and where those begin; CommandError."""
+    """The pairs of an MSETEX, its options, and where those start; CommandError."""
     try:
         count = read_integer(args[1])
     except NotIntegerError:
@@ -563,7 +563,7 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
         ctx.db.event(EVENTS["string"], b"set", name)
         ctx.dirty += 1
     if options.unit in ("EX", "PX") and ctx.is_propagating:
-        # The last time counts. What is propagated does not depend on when it is run again.
+        # The last time counts. What is propagated does not depend on when it is replayed.
         unit_at = max(at for at in range(options_at, len(args)) if args[at].upper() == options.unit.encode())
         ctx.propagate([*args[:unit_at], b"PXAT", b"%d" % at_ms, *args[unit_at + 2 :]])
     ctx.reply.integer(1)
@@ -657,7 +657,7 @@ def append(ctx: Context, args: list[bytes]) -> None:
     else:
         length = len(present) + len(more)
         check_length(ctx, length)
-        del present  # so that it can grow in its place
+        del present  # so that it can grow in place
         ctx.db.append_string(name, more)
     ctx.dirty += 1
     ctx.reply.integer(length)
