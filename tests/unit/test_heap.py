@@ -22,6 +22,7 @@ load_all()
 def test_what_streams_take_is_counted_and_given_back() -> None:
     ctx = make_context()
     run(ctx, "XADD", "warm", "*", "f", "v")
+    gc.collect()
     before = allocated()
     for number in range(2000):
         run(ctx, "XADD", "s", f"1-{number + 1}", "f", "v" * 100)
