@@ -1,6 +1,6 @@
 """Sensors, from their readings to their history: a whole pipeline with streamd and Spark.
 
-    python examples/sensors.py                          a server of its own, a temporary folder
+    python examples/sensors.py                          its own server, a temporary folder
     python examples/sensors.py --url redis://host:6379 --folder pipeline
 
     readings ---> Structured Streaming ---> readings:by-minute       means in windows of event time, exactly once
@@ -9,8 +9,8 @@
        +--------> archive (Parquet) ---> history: one query over what is archived and what is live
        +--------> report.html
 
-Needs `pip install 'streamd-server[spark]' redis`, and Java 17 or newer. Each step is a function of a few lines: read them from
-the top. Run it again with the same server and folder, and it goes on where it stopped.
+Needs `pip install 'streamd-server[spark]' redis`, and Java 17 or newer. Each step is a function of a few lines: read
+them from the top. Run it again with the same server and folder, and it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCHEMA = "id string, time timestamp, sensor string, celsius double"
 
 @dataclass
 class Summary:
-    """What came of it."""
+    """The results."""
 
     produced: int
     windows: int  # in the result stream
@@ -77,7 +77,7 @@ def produce(client: redis.Redis, since_ms: int, until_ms: int) -> int:
 
 
 def average_by_minute(spark: SparkSession, options: dict[str, str], folder: Path) -> None:
-    """Process what has come since the last time. A window comes out once, when the watermark has passed its end."""
+    """Process what has arrived since the last run. A window is emitted once, when the watermark has passed its end."""
     readings = (
         spark.readStream.format("streamd").schema(SCHEMA).options(**options)
         .option("stream", READINGS).option("startingId", "earliest").load()
@@ -97,7 +97,7 @@ def average_by_minute(spark: SparkSession, options: dict[str, str], folder: Path
 
 def watch_for_alarms(client: redis.Redis, above: float) -> int:
     """What one worker of a group does: read, decide, acknowledge. Returns the number of alarms."""
-    with contextlib.suppress(redis.ResponseError):  # the group is there already
+    with contextlib.suppress(redis.ResponseError):  # the group already exists
         client.xgroup_create(READINGS, "alarms", id="0")
     alarms = 0
     while found := client.xreadgroup("alarms", "worker-1", {READINGS: ">"}, count=1000):
@@ -120,7 +120,7 @@ def archive_old(options: dict[str, str], folder: Path, hot_window_ms: int) -> in
 
 
 def history(spark: SparkSession, options: dict[str, str], folder: Path) -> DataFrame:
-    """All readings there ever were, archived and live."""
+    """All readings ever made, archived and live."""
     return (
         spark.read.format("streamd").schema(SCHEMA).options(**options)
         .option("stream", READINGS).option("archive", str(folder / "archive")).load()
@@ -141,7 +141,7 @@ def run(spark: SparkSession, url: str, folder: Path) -> Summary:
     produced = produce(client, start_ms, now_ms - 60 * MINUTE_MS)
     average_by_minute(spark, options, folder)
     produced += produce(client, max(start_ms, now_ms - 60 * MINUTE_MS), now_ms)
-    average_by_minute(spark, options, folder)  # goes on from its checkpoint
+    average_by_minute(spark, options, folder)  # continues from its checkpoint
     alarms = watch_for_alarms(client, above=25)
 
     archived = archive_old(options, folder, hot_window_ms=60 * MINUTE_MS)
@@ -170,7 +170,7 @@ def run(spark: SparkSession, url: str, folder: Path) -> Summary:
 
 @contextlib.contextmanager
 def server_at(url: str | None) -> Iterator[str]:
-    """The server that is named, or one that lives as long as this program."""
+    """The given server, or one that lives as long as this program."""
     if url is not None:
         yield url
         return

@@ -1,16 +1,16 @@
-"""Files: what is asked of the operating system, and how a file is replaced atomically.
+"""Files: access to the operating system, and how a file is replaced atomically.
 
-`Disk` is the operating system in one object. Everything that must survive a crash goes through one, so that a test can pass
-in a disk that fails. Every operation raises OSError. A new name is safe only when its directory has been synced.
+`Disk` is the operating system in one object. Everything that must survive a crash goes through one, so that a test can
+pass in a disk that fails. Every operation may raise OSError. A new name is safe only once its directory is synced.
 
-A file is always replaced in the same four steps, after each of which the name leads to the whole old file or the whole new
-one:
+A file is always replaced in the same four steps. After each of them the name leads to the complete old file or the
+complete new one:
 
     write a temporary file in the same directory  ->  sync it  ->  rename it  ->  sync the directory
 
     replace_file(path, content)             when the content is at hand
     with replacing(path) as fd: ...         when it is written piece by piece
-    with new_file(temporary) as fd: ...     the first two steps; the caller renames, when it is ready
+    with new_file(temporary) as fd: ...     the first two steps; the caller renames when ready
 
 When a step up to the rename fails, the temporary file is removed and the old file is unchanged.
 """
@@ -34,7 +34,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _sync(fd: int) -> None:
-        """fsync of macOS leaves the data in the disk's own memory; this does not."""
+        """fsync on macOS leaves the data in the disk's own cache; this does not."""
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
     _sync_data = _sync
@@ -44,12 +44,12 @@ else:
 
 
 class Disk:
-    """The operating system. Tests derive from it to make operations fail."""
+    """The operating system. Tests subclass it to make operations fail."""
 
     # --- Descriptors -------------------------------------------------------------------------------------------------
 
     def open_append(self, path: StrPath, *, new: bool = False, mode: int = 0o644) -> int:
-        """Open a file for appending, created when it is missing; `new`: emptied when it is not. Returns its descriptor.
+        """Open a file for appending, creating it if missing; `new`: truncate it if not. Returns its descriptor.
 
         mode  permissions of a file that is created, less the umask
         """
@@ -112,7 +112,7 @@ class Disk:
             self.close(fd)
 
     def rename(self, old: StrPath, new: StrPath) -> None:
-        """Give `old` the name `new`, replacing what has it, atomically."""
+        """Rename `old` to `new`, atomically replacing an existing file."""
         os.rename(old, new)
 
     def link(self, old: StrPath, new: StrPath) -> None:
@@ -147,13 +147,13 @@ class Disk:
     # --- Directories -------------------------------------------------------------------------------------------------
 
     def make_directory(self, path: StrPath) -> None:
-        """Make a directory, unless it exists, and sync its name."""
+        """Create a directory, unless it exists, and sync its name."""
         with suppress(FileExistsError):
             os.mkdir(path, 0o755)
             self.sync_directory(os.path.dirname(path) or ".")
 
     def make_directories(self, path: StrPath) -> None:
-        """Make a directory and those above it, and sync their names."""
+        """Create a directory and its parents, and sync their names."""
         missing = []
         name = os.fspath(path)
         while not os.path.isdir(name):
@@ -180,7 +180,7 @@ class Disk:
 
 
 class SyncingSink:
-    """Writes everything it is given to a descriptor, and syncs now and then.
+    """Writes everything it receives to a descriptor, and syncs now and then.
 
     sync_every  bytes; 0: never
     """
@@ -249,7 +249,7 @@ def replacing(
 def replace_file(path: StrPath, content: bytes, *, mode: int = 0o644, disk: Disk | None = None) -> None:
     """Replace the content of a file atomically: a reader sees the old file or the new one, after a crash too.
 
-    mode  permissions, less the umask, of a file that was not there; an old file's permissions stay
+    mode  permissions, less the umask, of a new file; an existing file keeps its permissions
     """
     disk = disk or Disk()
     kept = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else None

@@ -13,7 +13,8 @@
      +- CorruptFileError    names the file, the offset, what was expected and what was there
      |   +- UnsupportedValueError
 
-Errors that one room alone raises stand beside what raises them. These modules have some; a test compares this list with the tree:
+Errors that one room alone raises are defined beside the code that raises them, in the modules below;
+a test compares this list with the tree:
 
     data           migration
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
@@ -64,15 +65,15 @@ def invalid_expire_time(command_name: str) -> str:
 
 
 def one_line(text: bytes) -> str:
-    """User bytes as they may stand in a line: CR and LF become blanks, nothing else changes.
+    """User bytes made safe for a single line: CR and LF become spaces, nothing else changes.
 
-    Latin-1 maps every byte to one character and back, so a line on the wire has the bytes that came.
+    Latin-1 maps every byte to one character and back, so a line on the wire has the bytes that were received.
     """
     return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("latin-1")
 
 
 def printable(text: bytes) -> str:
-    """As one_line, in an error text that Redis makes with C's `%s`: a NUL ends what is shown."""
+    """Like one_line, in an error text that Redis makes with C's `%s`: a NUL ends what is shown."""
     return one_line(text.partition(b"\0")[0])
 
 
@@ -116,7 +117,7 @@ class InvalidIDError(CommandError):
 
 
 class NoGroupError(CommandError):
-    """A consumer group that is not there; the text differs by command, so it is given whole."""
+    """A consumer group that does not exist; the text differs by command, so it is passed in full."""
 
 
 class BusyGroupError(CommandError):
@@ -125,7 +126,7 @@ class BusyGroupError(CommandError):
 
 
 class UnknownCommandError(CommandError):
-    """There is no such command, or not with so many arguments: a file with it cannot be loaded."""
+    """The command does not exist, or not with this many arguments: a file with it cannot be loaded."""
 
 
 class AclError(StreamdError):
@@ -136,7 +137,7 @@ class RuleError(AclError):
     """A rule about a user that cannot be applied; str() is the reason.
 
     at          its index among the rules that were given
-    is_unknown  it names a command or category that is not there
+    is_unknown  it names a command or category that does not exist
     """
 
     def __init__(self, reason: str, *, is_unknown: bool = False) -> None:
@@ -146,7 +147,7 @@ class RuleError(AclError):
 
 
 class UnmatchedError(AclError):
-    """A selector that is opened and not closed.
+    """A selector that is opened but not closed.
 
     at  index of the word that opens it
     """
@@ -157,7 +158,7 @@ class UnmatchedError(AclError):
 
 
 class ConfigError(StreamdError):
-    """A setting that cannot be taken.
+    """A setting that cannot be accepted.
 
     setting  its name
     reason   Redis's reason text, such as "argument must be 'yes' or 'no'"
@@ -181,8 +182,8 @@ class UnknownSettingError(ConfigError):
 class CorruptFileError(StreamdError):
     """Bytes of a file, or of a payload, that are not what they must be.
 
-    file      its name; empty for bytes that come from elsewhere
-    offset    of the first byte that is wrong, from the beginning of the file
+    file      its name; empty for bytes from elsewhere
+    offset    of the first wrong byte, from the start of the file
     expected  what should be there
     found     what is there
     """
@@ -197,7 +198,7 @@ class CorruptFileError(StreamdError):
 
 
 class UnsupportedValueError(CorruptFileError):
-    """A value of a type that streamd does not have; the file itself may be in order.
+    """A value of a type that streamd does not support; the file itself may be valid.
 
     database, key  where it was
     type_name      what it is: list, hash ...

@@ -3,7 +3,7 @@
 
     from streamd.heap cimport free, malloc, realloc
 
-A block from here is given back here, whichever module does it: `free` of libc would leave it counted for ever.
+A block from here must be freed here, whichever module does it: libc's `free` would leave it counted forever.
 """
 
 cdef extern from *:
@@ -65,7 +65,7 @@ cdef extern from *:
     size_t streamd_block_size(void *block) noexcept nogil
 
 
-cdef long long counted    # bytes handed out and not given back; one for all modules
+cdef long long counted    # bytes allocated and not freed; one counter for all modules
 
 
 cdef inline void *malloc(size_t size) noexcept nogil:
@@ -85,17 +85,17 @@ cdef inline void free(void *block) noexcept nogil:
 
 
 cdef inline size_t block_size(void *block) noexcept nogil:
-    """Bytes of a block as it was handed out."""
+    """Usable bytes of a block."""
     return streamd_block_size(block)
 
 
 cdef inline void count_object(long long size) noexcept nogil:
-    """Count an object of the interpreter that belongs to the data, in (its size) or out (minus that)."""
+    """Count an object of the interpreter that belongs to the data: its size to add it, minus its size to remove it."""
     streamd_add(&counted, size)
 
 
 cdef void freed_aside(size_t size) noexcept nogil
-    # Another thread than the loop's has freed so much: give it back to the system piece by piece. See heap.pyx.
+    # A thread other than the loop's has freed `size` bytes: return them to the system piece by piece. See heap.pyx.
 
 
 cdef inline long long heap_bytes() noexcept nogil:

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""The memory of compiled modules: how much it is, and giving back to the system what is free.
+"""The memory of compiled modules: how much there is, and returning free memory to the system.
 
 Streams, pending entries and buffers live in blocks of the C library. Every compiled module that keeps such blocks takes
-them from here (heap.pxd), so that what they hold together is known at any time, exactly and at no cost: maxmemory needs
-it before every command, and the C library can only tell by looking at all its free blocks.
+them from here (heap.pxd), so that their total is known at any time, exactly and at no cost: maxmemory needs it before
+every command, and the C library can only report it by walking all its free blocks.
 
 The interpreter's own objects are not counted here. Databases count theirs (Database.memory).
 """
@@ -49,7 +49,7 @@ def allocated():
 
 
 def describe():
-    """What the C library says about its memory, as text; a line of our own where it says nothing. O(free blocks)."""
+    """What the C library says about its memory, as text; a line of streamd's if it says nothing. O(free blocks)."""
     cdef size_t length = 0
     cdef char *text
     with nogil:
@@ -62,7 +62,7 @@ def describe():
 
 
 def trim():
-    """Give free memory back to the system, as far as the C library can; whether there was any. About 0.1 ms per MB."""
+    """Return free memory to the system, as far as the C library can; whether there was any. About 0.1 ms per MB."""
     cdef int done
     with nogil:
         done = streamd_trim(0)
@@ -71,10 +71,10 @@ def trim():
 
 # --- Giving back what another thread frees ---------------------------------------------------------------------------
 #
-# The C library keeps what is freed, and a process that has once held a large stream looks large ever after. To give
-# pages back takes about 0.1 ms per MB, during which nobody else gets new memory from the library: so it is done a piece
-# at a time, each short enough not to be noticed. Where free blocks are many and small, looking through them takes as
-# long again, however little there is to give back: then it is done less often.
+# The C library keeps freed memory, so a process that once held a large stream looks large ever after. Returning pages
+# takes about 0.1 ms per MB, during which no other thread gets new memory from the library. So it is done in pieces,
+# each short enough not to be noticed. Where free blocks are many and small, walking them takes as long again, however
+# little can be returned; it is then done less often.
 
 cdef enum:
     LEAST_PIECE = 16 << 20
@@ -92,7 +92,7 @@ cdef long long now_us() noexcept nogil:
 
 
 cdef void trim_timed() noexcept nogil:
-    """Give back what is free; choose when to do it next."""
+    """Return free memory to the system; choose when to do so next."""
     global untrimmed, piece
     cdef long long started = now_us()
     streamd_trim(0)
@@ -104,7 +104,7 @@ cdef void trim_timed() noexcept nogil:
 
 
 cdef void freed_aside(size_t size) noexcept nogil:
-    """Called by a thread that frees for the loop's: `size` bytes more are free."""
+    """Called by a thread that frees memory for the loop's thread: `size` more bytes are free."""
     global untrimmed
     untrimmed += <long long>size
     if untrimmed >= piece:
@@ -112,7 +112,7 @@ cdef void freed_aside(size_t size) noexcept nogil:
 
 
 def trim_freed():
-    """Called by such a thread when it has nothing more to free: give back the rest, if it is worth it."""
+    """Called by such a thread when it has nothing more to free: return the rest, if it is worth it."""
     if untrimmed >= piece // 4:
         with nogil:
             trim_timed()

@@ -3,13 +3,13 @@
 
     from streamd.numbers cimport put_uint64, read_int64
 
-Canonical is what the writer writes, and nothing else: `0`, or digits that do not start with 0, after a `-` when the
-number is negative. So `+1`, `-0`, `007` and ` 1` are text. Redis draws the same line for arguments, and for what it
-keeps as an integer. Readers of other forms stand where the form is used, and say which it is: an entry ID may have
-leading zeros (core/args), an append-only file is read as C's strtol would (persistence/aof/reader), a value of Spark
-has blanks around it.
+Canonical is exactly what the writer produces: `0`, or digits that do not start with 0, after a `-` when the number is
+negative. So `+1`, `-0`, `007` and ` 1` are text. Redis applies the same rule to arguments and to values stored as
+integers. Readers of other forms live where the form is used, and say which it is: an entry ID may have leading zeros
+(core/args), an append-only file is read as C's strtol would (persistence/aof/reader), a value of Spark may have spaces
+around it.
 
-Nothing here needs the GIL, allocates or fails; whoever calls a writer has made room.
+Nothing here needs the GIL, allocates or fails; the caller of a writer must provide the room.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
@@ -32,8 +32,8 @@ cdef extern from *:
     bint unlikely(bint condition) noexcept nogil
 
 cdef enum:
-    INT64_ROOM = 20     # characters of any number of 64 bits, signed or not, at most
-    LINE_ROOM = 23      # ... with a mark before it and a line end behind it
+    INT64_ROOM = 20     # most characters of a 64-bit number, signed or not
+    LINE_ROOM = 23      # ... with a marker before it and a line end after it
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ cdef inline void put_pair(char *p, uint32_t pair) noexcept nogil:
 
 
 cdef inline void put_digits(char *p, uint64_t value, size_t n) noexcept nogil:
-    """Write the n lowest digits of `value`, zeros in front when it has fewer: eight at a time, then two, then one."""
+    """Write the n lowest digits of `value`, padded with zeros: eight at a time, then two, then one."""
     cdef uint32_t low, high
     while n > 8:
         low = <uint32_t>(value % 100000000)
@@ -85,7 +85,7 @@ cdef inline size_t put_int64(char *p, int64_t value) noexcept nogil:
     if value >= 0:
         return put_uint64(p, <uint64_t>value)
     p[0] = c'-'
-    return 1 + put_uint64(p + 1, 0 - <uint64_t>value)      # unsigned, so that the smallest value has a negative
+    return 1 + put_uint64(p + 1, 0 - <uint64_t>value)      # unsigned, so that the smallest value can be negated
 
 
 cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
@@ -106,12 +106,12 @@ cdef inline size_t put_line(char *p, char marker, int64_t value) noexcept nogil:
 
 
 cdef inline char *put_header(char *p, char marker, uint64_t n) noexcept nogil:
-    """As put_line, for the inner loops of writers, where n is mostly below 100; returns the end."""
+    """Like put_line, for the inner loops of writers, where n is mostly below 100; returns the end."""
     p[0] = marker
     if n < 10:
         p[1] = <char>(c'0' + n)
         p += 2
-    elif unlikely(n >= 100):        # kept out of the way: it takes many registers
+    elif unlikely(n >= 100):        # kept off the fast path: it takes many registers
         p += 1 + put_uint64(p + 1, n)
     else:
         put_pair(p + 1, <uint32_t>n)

@@ -1,4 +1,4 @@
-"""A server inside another program: in a thread of its own or in a process of its own, on a free port, in a temporary folder.
+"""A server inside another program: in its own thread or its own process, on a free port, in a temporary folder.
 
     import streamd.embedded
 
@@ -10,12 +10,12 @@
         client = server.async_client()
         await client.xlen("readings")
 
-Made for tests, notebooks and small programs. A thread starts within milliseconds and shares the interpreter with the program: a
-request waits while other threads compute. A process takes a moment to start, and is beside the program's work; `kill()` ends
-it as SIGKILL does. For throughput run `streamd server`.
+Made for tests, notebooks and small programs. A thread starts within milliseconds and shares the interpreter with the
+program: a request waits while other threads compute. A process takes longer to start, but runs independently of the
+program; `kill()` ends it with SIGKILL. For throughput, run `streamd server`.
 
-Nothing is read from the working directory or written there: data lies in a temporary folder that goes with the server, unless
-`dir` names another.
+Nothing is read from the working directory or written there: the data is in a temporary folder that is removed with the
+server, unless `dir` names another.
 """
 
 from streamd.embedded.running import EmbeddedServer, start

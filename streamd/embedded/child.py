@@ -1,8 +1,8 @@
 """The process of a server that another program embeds: what hosts.ProcessHost starts.
 
-Orders come on the standard input, a line of JSON each: first the settings, later how to stop. The end of the input, which comes
-however the program ends, stops the server too, as SIGTERM would. The one line of the standard output tells the port, or what went
-wrong. The exit code is EX_IOERR when not all data could be written.
+Orders arrive on standard input, one line of JSON each: first the settings, later how to stop. End of file, which comes
+however the program ends, also stops the server, as SIGTERM would. A single line on standard output reports the port, or
+what went wrong. The exit code is EX_IOERR when not all data could be written.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Serve until told to stop; does not return."""
+    """Serve until ordered to stop; does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program
     order = json.loads(sys.stdin.readline())
-    # A single word as it is: for_embedding takes a text apart where a setting has several.
+    # A single word stays as it is: for_embedding splits a text where a setting has several words.
     settings = {name: words[0] if len(words) == 1 else words for name, words in order["settings"].items()}
     sys.exit(run_in_new_loop(_serve(Config.for_embedding(settings), order["any_port"], order["lost_folder"])))
 

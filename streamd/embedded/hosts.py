@@ -1,6 +1,7 @@
 """What a server runs in: `ThreadHost`, a thread of this process; `ProcessHost`, a process of its own (see child.py).
 
-Both begin to start when they are made, without waiting, and then have the same face: `wait`, `port`, `stop`, `kill`, `is_over`.
+Both begin to start when created, without waiting, and have the same interface: `wait`, `port`, `stop`, `kill`,
+`is_over`.
 """
 
 from __future__ import annotations
@@ -34,28 +35,28 @@ class Host(Protocol):
     """Something that a server runs in."""
 
     port: int
-    """Where it began to listen; 0 without a TCP port. Known after `wait`."""
+    """The port it listens on; 0 without a TCP port. Known after `wait`."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has ended, by itself or because it was told to."""
+        """Whether the server has ended, by itself or on request."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Return when the server listens and has loaded its data; raises what has kept it from that."""
+        """Return when the server listens and has loaded its data; raises what prevented that."""
 
     def stop(self, *, save: bool | None) -> None:
-        """End it in order and wait for the end; `save` as in SHUTDOWN, None: when there are save points.
+        """Shut it down cleanly and wait until it has ended; `save` as in SHUTDOWN, None: if there are save points.
 
-        Raises StreamdError when it has ended, but not all of its data could be written.
+        Raises StreamdError when it has ended but not all of its data could be written.
         """
 
     def kill(self) -> None:
-        """End it at once: nothing is saved, no client is told anything."""
+        """End it at once: nothing is saved, and clients are not notified."""
 
 
 class ThreadHost:
-    """A server in a thread of its own, with its own event loop."""
+    """A server in its own thread, with its own event loop."""
 
     def __init__(self, settings: Mapping[str, object], *, any_port: bool) -> None:
         self._config = Config.for_embedding(settings)
@@ -90,7 +91,7 @@ class ThreadHost:
         self._call(Server.abort)
 
     def inside(self, ask: Callable[[Server], T]) -> T:
-        """The answer of `ask(server)` in the server's own thread, between two of its turns; raises what it raises."""
+        """The result of `ask(server)`, run in the server's thread between two turns; raises what it raises."""
         assert self._loop is not None  # noqa: S101
         assert self._server is not None  # noqa: S101
         answer: Future[T] = Future()
@@ -107,7 +108,7 @@ class ThreadHost:
     def _call(self, action: Callable[[Server], object]) -> None:
         """Call `action(server)` in the server's thread, and wait for the thread's end."""
         if self._loop is not None and self._server is not None and self._thread.is_alive():
-            with suppress(RuntimeError):  # the loop is closed: it has just ended by itself
+            with suppress(RuntimeError):  # the loop is closed: the server has just ended by itself
                 self._loop.call_soon_threadsafe(action, self._server)
         self._thread.join()
 
@@ -135,7 +136,7 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A server in a process of its own, which ends with this one, however this one ends."""
+    """A server in its own process, which ends with this one, however this one ends."""
 
     def __init__(self, settings: Mapping[str, Sequence[str]], *, any_port: bool, lost_folder: str | None) -> None:
         """lost_folder: what the server removes when this process ends without having stopped it."""
@@ -143,7 +144,7 @@ class ProcessHost:
         self._failure: BaseException | None = None
         self._is_ready = False
         self._lock = threading.Lock()
-        # Not the terminal's process group: Ctrl-C is this program's business.
+        # Not in the terminal's process group: Ctrl-C is for this program.
         self._child = subprocess.Popen(
             [sys.executable, "-c", START_CODE, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
@@ -189,7 +190,7 @@ class ProcessHost:
 
     def _tell(self, order: object) -> None:
         assert self._child.stdin is not None  # noqa: S101
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # it has already ended
             self._child.stdin.write(json.dumps(order).encode() + b"\n")
             self._child.stdin.flush()
 

@@ -1,4 +1,4 @@
-"""The server as the program that embeds it sees it: where it is, clients of it, how it ends and comes back."""
+"""The server as seen by the embedding program: its address, clients for it, stopping and restarting it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedServer", "start"]
 
 _all: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
-"""Those to stop when the program ends without having done it."""
+"""Servers to stop if the program ends without stopping them."""
 
 
 def start(*, own_process: bool = False, **settings: Any) -> EmbeddedServer:
     """Start a server on a free port of the loopback address and return it when it serves.
 
-    own_process  in a process of its own, not in a thread
+    own_process  in its own process, not in a thread
     settings     by their names, `-` written as `_`, with any value that means the same as in a file: appendonly=True,
                  save="60 1", maxmemory=2**20; `port` may be given too, and `dir`, which is a temporary folder otherwise
-    Raises ConfigError for a setting that cannot be taken, ListenError when the port is not to be had.
+    Raises ConfigError for a setting that cannot be accepted, ListenError when the port is not available.
 
-    Where an event loop runs, it is not made to wait: the server is returned at once, and ready after `async with` or `await`;
-    what kept it from starting is raised there.
+    A running event loop is not blocked: the server is returned at once, and is ready after `async with` or `await`,
+    which raise what prevented the start.
     """
     server = EmbeddedServer(settings, own_process=own_process)
     try:
@@ -82,7 +82,7 @@ class EmbeddedServer:
         return ThreadHost(self._settings, any_port=any_port)
 
     def wait_until_ready(self) -> None:
-        """Return when it serves; raises what has kept it from that. A second call does nothing."""
+        """Return when it serves; raises what prevented that. A second call does nothing."""
         if self._is_ready or self._host is None:
             return
         try:
@@ -97,7 +97,7 @@ class EmbeddedServer:
 
     @property
     def port(self) -> int:
-        """The TCP port; 0 when the settings want none."""
+        """The TCP port; 0 if the settings disable it."""
         self.wait_until_ready()
         return self._host.port if self._host is not None else self._settings.get("port", 0)
 
@@ -108,7 +108,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """What redis-py's `Redis.from_url`, and other clients, take: with the password, the way of TLS, or the unix socket."""
+        """The URL for redis-py's `Redis.from_url` and other clients, with password, TLS or unix socket if set."""
         config, port = self._config, self.port
         login = f":{quote(config.requirepass, safe='')}@" if config.requirepass else ""
         if port:
@@ -125,7 +125,7 @@ class EmbeddedServer:
     # --- Clients ---------------------------------------------------------------------------------------------------
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new client of redis-py, made with `options`. It is closed, at the latest, when the server stops."""
+        """A new redis-py client, created with `options`. It is closed, at the latest, when the server stops."""
         import redis
 
         client = redis.Redis.from_url(self.url, **options)
@@ -152,9 +152,9 @@ class EmbeddedServer:
     # --- Its end, and a new beginning ------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Close every connection and end the server; its temporary folder goes with it. A second call does nothing.
+        """Close every connection and stop the server; its temporary folder is removed. A second call does nothing.
 
-        Raises StreamdError when it has ended, but not all of its data could be written to the disk; the log says why.
+        Raises StreamdError when it has ended but not all of its data could be written to disk; the log says why.
         """
         try:
             self._end(save=None)
@@ -163,9 +163,9 @@ class EmbeddedServer:
             _all.discard(self)
 
     def kill(self) -> None:
-        """End it as a crash does: nothing is saved, and what an append-only file has is what there is after `restart`.
+        """End it as a crash would: nothing is saved, and only what files already hold is there after `restart`.
 
-        In a process of its own it gets SIGKILL; in a thread its connections are cut.
+        In its own process it gets SIGKILL; in a thread, its connections are cut.
         """
         self.wait_until_ready()
         self._close_clients()
@@ -175,7 +175,7 @@ class EmbeddedServer:
             self._keep(port)
 
     def restart(self) -> None:
-        """Start it again, on the same port, with its data: which is saved first, unless it has been killed or has died."""
+        """Restart it on the same port with its data, which is saved first unless the server was killed or has died."""
         if self._folder is None and "dir" not in self._settings:
             raise StreamdError("the server has been stopped, and its data is gone")
         if self._host is not None:
@@ -199,12 +199,12 @@ class EmbeddedServer:
             self._keep(port)
 
     def _keep(self, port: int) -> None:
-        """It has ended; it would come back at the same port."""
+        """It has ended; a restart would use the same port."""
         self._host = None
         self._settings = self._settings | {"port": port}
 
     def _close_clients(self) -> None:
-        """Close the clients that were made here, so that they do not complain about a server that is gone."""
+        """Close the clients created here, so that they do not complain about a server that is gone."""
         with self._lock:
             if self._caller is not None:
                 self._caller.close()
@@ -257,8 +257,8 @@ class EmbeddedServer:
 
 @atexit.register
 def _stop_all() -> None:
-    """What the program has left running ends before the interpreter takes its modules apart."""
+    """Stop what the program has left running before the interpreter tears down its modules."""
     for server in list(_all):
         if server._maker == os.getpid():
-            with suppress(Exception):  # nobody is left to be told; the log has it
+            with suppress(Exception):  # there is no caller left to notify; it is logged
                 server.stop()

@@ -1,1 +1,1 @@
-"""What outlives the process: snapshots, the append-only file and backups, written, loaded and checked."""
+"""What outlives the process: writing, loading and checking snapshots, the append-only file and backups."""

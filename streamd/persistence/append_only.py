@@ -40,7 +40,7 @@ class AppendOnly:
         changed: Callable[[], object],
     ) -> None:
         """
-        changed  is called when effects are wanted, or no longer, and when writes are to be refused, or no longer
+        changed  called when effects start or stop being needed, and when writes start or stop being refused
         """
         self._host = host
         self._config = host.config
@@ -77,25 +77,25 @@ class AppendOnly:
         options.rewrite_min_size = config.auto_aof_rewrite_min_size
         self.aof.buffer.has_timestamps = config.aof_timestamp_enabled
 
-    # --- What others ask ---------------------------------------------------------------------------------------------
+    # --- Queries -----------------------------------------------------------------------------------------------------
 
     @property
     def is_on(self) -> bool:
-        """Whether there is an append-only file, or is about to be."""
+        """Whether there is an append-only file, or one is about to be created."""
         return self.aof.state is not AofState.OFF
 
     @property
     def is_idle(self) -> bool:
-        """Off, with nothing to be done about it."""
+        """Off, with no work pending."""
         return self.aof.is_idle and not self.was_failing
 
     @property
     def replication_offset(self) -> int:
-        """master_repl_offset: without replicas, the commands that the append-only file has been given."""
+        """master_repl_offset: without replicas, the number of commands appended to the file."""
         return self._offset_at_start + self.aof.buffer.commands
 
     def find_refusal(self) -> str:
-        """The error with which writes are refused; empty when they are not."""
+        """The error that writes are refused with; empty when they are accepted."""
         if self.aof.write_error:
             return f"MISCONF Errors writing to the AOF file: {os.strerror(self.aof.write_error)}"
         return ""
@@ -109,7 +109,7 @@ class AppendOnly:
         self._changed()
 
     def restart(self) -> None:
-        """Start the append-only file again, with a base of what has been loaded; its old files become history."""
+        """Restart the append-only file from a base of the loaded data; its old files become history."""
         pid = os.getpid()
         self.aof.enable()
         self.aof.begin_rewrite()
@@ -127,13 +127,13 @@ class AppendOnly:
             self.give_up(error)
 
     def look_at_errors(self) -> None:
-        """See whether writes are to be refused because of the last turn's writes."""
+        """Check whether writes must be refused because of the last turn's writes."""
         if self.aof.write_error or self.was_failing:
             self.was_failing = self.aof.write_error != 0
             self._changed()
 
     def cron(self) -> None:
-        """Write what had to wait."""
+        """Write what was postponed."""
         try:
             self.aof.cron()
         except CannotPersistError as error:
@@ -141,12 +141,12 @@ class AppendOnly:
         self.look_at_errors()
 
     def give_up(self, error: CannotPersistError) -> None:
-        """What was promised cannot be kept: end at once, with nothing acknowledged."""
+        """A durability promise cannot be kept: exit at once, without acknowledging anything."""
         log.critical("%s", error)
         self._host.abort()
 
     def finish(self) -> bool:
-        """Write what is left to be written; False when that failed. What was acknowledged would be gone."""
+        """Write what is still unwritten. Returns False if that fails: acknowledged changes would be lost."""
         try:
             self.aof.flush(force=True)
         except CannotPersistError as error:
@@ -162,8 +162,8 @@ class AppendOnly:
     # --- Rewrites ----------------------------------------------------------------------------------------------------
 
     def begin_if_due(self) -> bool:
-        """Begin a rewrite that was asked for, or that growth asks for; whether there was one to begin."""
-        # A backup postpones rewrites, but not the first one: until that has ended nothing is kept.
+        """Start a rewrite if one was requested or the file has grown enough. Returns whether one was due."""
+        # A backup postpones rewrites, but not the first one: nothing is persisted until that one has ended.
         may_rewrite = not self._backup.is_in_progress or self.aof.state is AofState.WAIT_REWRITE
         if not may_rewrite or not self.aof.wants_rewrite():
             return False
@@ -207,7 +207,7 @@ class AppendOnly:
         return True
 
     def _follow_directory(self) -> None:
-        """CONFIG SET dir is for the next append-only file. Raises OSError, StreamdError."""
+        """CONFIG SET dir applies to the next append-only file. Raises OSError, StreamdError."""
         try:
             if self.aof.is_movable:
                 self._directory.claim(self._directory.here)
@@ -236,8 +236,8 @@ class AppendOnly:
     def switch(self) -> None:
         """CONFIG SET appendonly. Raises ConfigError.
 
-        While files are loaded it waits until that is done: a base of now would have a part of the data. In a transaction
-        the rewrite waits for its end.
+        While files are being loaded, the switch waits for the load to finish: a base written now would hold only part
+        of the data. In a transaction, the rewrite waits for the end of the transaction.
         """
         wanted = self._config.appendonly
         if self._host.is_loading or wanted == self.is_on:

@@ -1,17 +1,18 @@
-"""BACKUP: a copy of the data as of one moment, made while the server works.
+"""BACKUP: a copy of the data as of one moment, made while the server is running.
 
     idle ── START ──▶ pending ──▶ snapshotting ──▶ incrementing ── SEAL ──▶ sealed
-                      (another     (a child writes   (what happens is
+                      (another     (a child writes   (effects are
                        child runs)  the base)         appended)
-    from the three in the middle: ABORT or an error ──▶ failed;    sealed, failed ── CLEANUP ──▶ idle
+    from any of the middle three: ABORT or an error ──▶ failed;    sealed, failed ── CLEANUP ──▶ idle
 
-A backup is an append-only file of its own in `backupdirname`: a base, an incremental file and a manifest, which the server
-loads, as Redis does, with `appenddirname` or `preload-file`. It needs no append-only file beside it. While it is made,
-effects go to its buffer as well; SEAL syncs it and notes in the manifest where it ends, which distinguishes a sealed one
-from the remains of a server that was killed. A failed one leaves no files.
+A backup is an append-only file of its own in `backupdirname`: a base, an incremental file and a manifest. The server
+loads it, as Redis does, with `appenddirname` or `preload-file`. The server's own append-only file may be off. While a
+backup is being made, effects go to its buffer as well. SEAL syncs it and records its end in the manifest, which
+distinguishes a sealed backup from the leftovers of a killed server. A failed backup leaves no files.
 
-Where the documents of Redis 8.10 say nothing, the reading is here: START asks for an empty directory, so that remains are only
-ever deleted by CLEANUP; a sealed one is found again at the next start; times are Unix seconds, 0 when there is none.
+Where the documentation of Redis 8.10 is silent, this module decides: START requires an empty directory, so that
+leftovers are deleted only by CLEANUP; a sealed backup is found again at the next start; times are Unix seconds, 0 when
+there is none.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Backup:
     state       see the head of this module
     error       why it failed
     start_time  Unix seconds of START; `end_time`: of SEAL, or of the failure
-    parent      absolute path of the data directory that it is in, or that was looked at last
+    parent      absolute path of the data directory that holds it, or that was searched last
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Backup:
         changed: Callable[[], object],
     ) -> None:
         """
-        changed  is called when effects are wanted, or no longer
+        changed  called when effects start or stop being needed
         """
         self._config = config
         self._children = children
@@ -99,7 +100,7 @@ class Backup:
         self.error = ""
         self.start_time = self.end_time = 0
 
-    # --- What others ask ---------------------------------------------------------------------------------------------
+    # --- Queries -----------------------------------------------------------------------------------------------------
 
     @property
     def is_in_progress(self) -> bool:
@@ -107,7 +108,7 @@ class Backup:
 
     @property
     def buffer(self) -> AofBuffer | None:
-        """Where effects go, while they are wanted."""
+        """Where effects go; None while they are not needed."""
         return None if self._aof is None else self._aof.buffer
 
     @property
@@ -133,7 +134,7 @@ class Backup:
         return [os.path.join(self.directory, name) for name in self._names()]
 
     def _names(self) -> list[str]:
-        """Names in the directory that a backup gives to files."""
+        """Names in the directory that belong to a backup."""
         prefixes = tuple(f"{before}{self._config.appendfilename}." for before in ("", "temp-", "first-"))
         with suppress(FileNotFoundError):
             return sorted(name for name in os.listdir(self.directory) if name.startswith(prefixes))
@@ -161,7 +162,7 @@ class Backup:
             self._begin()
 
     def seal(self, *, must_wait: bool) -> None:
-        """BACKUP SEAL; must_wait: only when the effects of this transaction have come. Raises CommandError."""
+        """BACKUP SEAL; must_wait: only once the effects of this transaction have arrived. Raises CommandError."""
         if self.state is not BackupState.INCREMENTING:
             raise CommandError("ERR No backup ready to seal")
         if must_wait:
@@ -176,7 +177,7 @@ class Backup:
         self.fail("aborted by user")
 
     def clean_up(self) -> None:
-        """BACKUP CLEANUP: delete the files, also those that a killed server has left. Raises CommandError."""
+        """BACKUP CLEANUP: delete the files, including those left by a killed server. Raises CommandError."""
         if self.is_in_progress:
             raise CommandError("ERR Backup in progress")
         try:
@@ -187,10 +188,10 @@ class Backup:
             raise CommandError(f"ERR {error.strerror}") from error
         self._forget()
 
-    # --- How it goes -------------------------------------------------------------------------------------------------
+    # --- Steps -------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Have a child write the base; effects from here on are kept."""
+        """Have a child write the base; effects are recorded from here on."""
         options = AofOptions(
             directory=self.parent,
             dirname=self._config.backupdirname,
@@ -223,7 +224,7 @@ class Backup:
             self.fail(child.error or "the base could not be put in place")
 
     def flush(self) -> None:
-        """Write what has been collected in this turn."""
+        """Write the effects collected in this turn."""
         aof = self._aof
         if aof is None:
             return
@@ -234,7 +235,7 @@ class Backup:
             self._seal()
 
     def cron(self) -> None:
-        """Begin what had to wait, delete what has been kept long enough."""
+        """Start a pending backup, and delete a sealed one that has expired."""
         if self.state is BackupState.PENDING and self._children.current is None:
             self._begin()
         keep_s = self._config.backup_sealed_ttl
@@ -247,7 +248,7 @@ class Backup:
                 self._forget()
 
     def _seal(self) -> bool:
-        """Bring everything to the disk, and end; False when that failed."""
+        """Sync everything to disk and finish. Returns False when that failed."""
         aof = self._aof
         assert aof is not None  # noqa: S101
         self._is_seal_due = False
@@ -268,7 +269,7 @@ class Backup:
         return True
 
     def fail(self, error: str) -> None:
-        """It is not going to be a backup, when one is in progress."""
+        """Give up the backup in progress, if there is one."""
         if not self.is_in_progress:
             return
         self.state = BackupState.FAILED
@@ -287,12 +288,12 @@ class Backup:
         self._changed()
 
     def close(self) -> None:
-        """The end of the server."""
+        """The server is shutting down."""
         self.fail("the server has ended")
         self._syncer.stop()
 
     def _delete_files(self) -> None:
-        """Delete what a backup has written, the manifest first, and the directory when nothing else is in it."""
+        """Delete a backup's files, the manifest first, and then the directory if it is empty."""
         names = self._names()
         for name in sorted(names, key=lambda name: not name.endswith(".manifest")):
             self._syncer.unlink(os.path.join(self.directory, name))
@@ -302,7 +303,7 @@ class Backup:
     # --- Start -------------------------------------------------------------------------------------------------------
 
     def find(self) -> None:
-        """Look for a sealed backup that an earlier server has left."""
+        """Look for a sealed backup left by an earlier server."""
         path = ManifestFile(self.directory, self._config.appendfilename).path
         if self._find_sealed():
             self.state = BackupState.SEALED

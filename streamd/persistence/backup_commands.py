@@ -1,4 +1,4 @@
-"""BACKUP: a copy of the data as of one moment. Behaviour: the documents of Redis 8.10."""
+"""BACKUP: a copy of the data as of one moment. Behaviour: as documented for Redis 8.10."""
 
 from __future__ import annotations
 

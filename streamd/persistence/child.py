@@ -1,19 +1,19 @@
-"""A forked child: a copy of this process at one moment, which writes it to a file while the server goes on.
+"""A forked child: a copy of this process at one moment, which writes its data to a file while the server keeps running.
 
-`Children` starts one child at a time and reports how it ended. Memory is shared with the child until one of the two changes
-it, so a copy costs the page tables now, and a page later for every page that changes meanwhile.
+`Children` starts one child at a time and reports how it ended. Memory is shared with the child until either of the two
+changes it. So a fork costs the page tables at once, and later one page for every page that is changed.
 
-The child has the data and one pipe; everything else that it inherited is closed at once, so that a connection which the
-server closes is closed. It reports on the pipe, a line at a time:
+The child has the data and one pipe. It closes every other inherited descriptor at once, so that a connection that the
+server closes is really closed. It reports on the pipe, one line at a time:
 
     keys N            keys written so far
-    cow N             bytes that it has copied so far
-    done N            the job is done; bytes that it has copied in all
+    cow N             bytes copied so far
+    done N            the job is done; bytes copied in total
     failed TEXT       the job failed
     log LEVEL TEXT    a line for the log
 
-and the end of the pipe is the end of the child. Its exit code counts as well: `done` and another code than 0 is a
-failure.
+End of file on the pipe means that the child has ended. Its exit code counts as well: `done` with a non-zero exit code
+is a failure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("streamd")
 
 REPORT_EVERY_S = 0.5
 MAX_FD = 1 << 20
-"""Descriptors that may be open; where the system can close a range at once, how many costs nothing."""
+"""Upper bound of open descriptors. Where the system closes a range in one call, a high bound costs nothing."""
 
 
 class Report:
@@ -46,14 +46,14 @@ class Report:
         self._next = 0.0
 
     def keys(self, count: int) -> None:
-        """Tell of progress; call it as often as you like."""
+        """Report progress; reports are rate-limited, so it may be called as often as convenient."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + REPORT_EVERY_S
             self._send(f"keys {count}\ncow {own_memory()}")
 
     def log(self, level: int, text: str) -> None:
-        """Have something logged by the server, as a line of this process."""
+        """Have the server log a line on behalf of this process."""
         self._send(f"log {level} {text}")
 
     def done(self) -> None:
@@ -69,16 +69,16 @@ class Report:
 
 
 class Child:
-    """A child that runs, or has run.
+    """A child that is running or has ended.
 
-    kind         `rdb` or `aof`: what it writes
+    kind         `rdb`, `aof` or `backup`: what it writes
     pid          its process
     started      monotonic seconds
-    keys_total   keys that there were at the fork
-    keys_done    keys that it has written, as far as it has said
-    cow_bytes    memory that it has copied, as last reported; `cow_peak`: the maximum so far
+    keys_total   number of keys at the fork
+    keys_done    keys written so far, as last reported
+    cow_bytes    memory copied, as last reported; `cow_peak`: the maximum so far
     error        why it failed; empty as long as it has not
-    signal       what it was ended by; 0 when it was not
+    signal       the signal that ended it; 0 if none did
     """
 
     def __init__(self, kind: str, pid: int, keys_total: int, fork_us: int) -> None:
@@ -109,11 +109,11 @@ class Child:
 
     @property
     def percent(self) -> float:
-        """Of the keys, how many are written."""
+        """The percentage of keys written."""
         return 100 * self.keys_done / self.keys_total if self.keys_total else 0.0
 
     def take(self, data: bytes) -> None:
-        """Read what it has reported."""
+        """Parse what it has reported."""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             word, _, rest = line.decode("utf-8", "surrogateescape").partition(" ")
@@ -144,7 +144,7 @@ class Child:
         self.log(logging.INFO, f"Fork CoW for {job}: current {current} MB, peak {peak} MB, average {average} MB")
 
     def end(self, status: int) -> None:
-        """Take the status of its end as `waitpid` gives it."""
+        """Record its exit status, as returned by `waitpid`."""
         code = os.waitstatus_to_exitcode(status)
         if self.error:
             return
@@ -156,13 +156,13 @@ class Child:
 
 
 class Children:
-    """At most one child at a time. `current` is the one that runs, or None."""
+    """At most one child at a time. `current` is the running one, or None."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._on_end: Callable[[Child], None] | None = None
         self.begin: Callable[[], None] = lambda: None
-        """Called at the start of each child's life."""
+        """Called in each child before its job."""
         self._pipe = -1
         self.current: Child | None = None
         self.last_fork_us = 0
@@ -171,17 +171,17 @@ class Children:
     def start(
         self, kind: str, job: Callable[[Report], None], on_end: Callable[[Child], None], *, keys_total: int
     ) -> Child:
-        """Fork a child that runs `job`, and call `on_end` when it is over. OSError: it could not be forked.
+        """Fork a child that runs `job`, and call `on_end` when it has ended. Raises OSError if the fork fails.
 
-        job      runs in the child; what it raises is the reason of the failure. It must not use the event loop, threads
-                 or connections of the server.
+        job      runs in the child; an exception that it raises is the reason for the failure. It must not use the event
+                 loop, threads or connections of the server.
         """
         assert self.current is None  # noqa: S101
         read_end, write_end = os.pipe()
         before = time.perf_counter_ns()
         try:
             with warnings.catch_warnings():
-                # That other threads exist is known: the child takes none of their locks.
+                # Other threads are known to exist; the child takes none of their locks.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError:
@@ -201,7 +201,7 @@ class Children:
         return child
 
     def kill(self) -> None:
-        """End the child now, and wait for its end; `on_end` is called with the failure."""
+        """Kill the child and wait until it has ended; `on_end` is called with the failure."""
         child = self.current
         if child is None:
             return
@@ -227,7 +227,7 @@ class Children:
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
         self._pipe = -1
-        # The pipe is at its end because the child is, or is about to be.
+        # The pipe is at its end because the child has ended or is about to.
         _, status = os.waitpid(child.pid, 0)
         child.end(status)
         self.current = self._on_end = None
@@ -235,7 +235,7 @@ class Children:
 
 
 def own_memory() -> int:
-    """Bytes of memory that only this process has; 0 where the system does not report it."""
+    """Bytes of memory private to this process; 0 where the system does not report it."""
     try:
         with open("/proc/self/smaps_rollup", "rb") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Private_Dirty:"))
@@ -244,13 +244,13 @@ def own_memory() -> int:
 
 
 def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int) -> NoReturn:
-    """The life of the child."""
+    """Run the job in the child, and exit."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the server, which decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server to handle
         os.closerange(3, pipe)
         os.closerange(pipe + 1, MAX_FD)
         logging.disable()
@@ -258,7 +258,7 @@ def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int) ->
         report = Report(pipe)
         try:
             job(report)
-        except BaseException as error:  # whatever it is, the server is to know
+        except BaseException as error:  # whatever it is, report it to the server
             report.failed(str(error) or type(error).__name__)
         else:
             report.done()

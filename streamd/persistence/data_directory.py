@@ -17,13 +17,13 @@ __all__ = ["DataDirectory"]
 log = logging.getLogger("streamd")
 
 LOCK_WAIT_S = 1.0
-"""How long a start waits for the data directory: a server that was killed a moment ago may still be on its way out."""
+"""How long a start waits for the data directory: a server that was just killed may still be exiting."""
 LOCK_POLL_S = 0.02
 
 
 class DataDirectory:
     """
-    writers  each says which directories it may write to at any time; those are locked
+    writers  each yields the directories that it may write to at any time; these are locked
     """
 
     def __init__(self, config: Config, *, is_embedded: bool) -> None:
@@ -34,12 +34,12 @@ class DataDirectory:
         self._start_directory = os.getcwd()
 
     def path(self, name: str) -> str:
-        """A file of the data directory. The process works in it, but not one that a server is embedded in."""
+        """The path of a file in the data directory, the working directory too unless the server is embedded."""
         return os.path.join(self._config.dir or ".", name) if self._is_embedded else name
 
     @property
     def here(self) -> str:
-        """The data directory of now."""
+        """The current data directory."""
         return self.path("") or "."
 
     @property
@@ -60,11 +60,11 @@ class DataDirectory:
         self._locks.keep(self._written())
 
     def release(self) -> None:
-        """Unlock all of them."""
+        """Unlock all directories."""
         self._locks.keep(())
 
     async def claim_at_start(self) -> None:
-        """As `claim`, with patience."""
+        """Like `claim`, but retry for up to LOCK_WAIT_S."""
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
@@ -77,7 +77,7 @@ class DataDirectory:
     # --- Settings ----------------------------------------------------------------------------------------------------
 
     def change(self) -> None:
-        """CONFIG SET dir. Raises ConfigError, also when another server writes there."""
+        """CONFIG SET dir. Raises ConfigError, including when another server writes there."""
         path = self._config.dir or self._start_directory
         try:
             self.claim(path)

@@ -1,11 +1,11 @@
-"""Locks on data directories: two servers that write to one directory write over each other's files.
+"""Locks on data directories: two servers writing to the same directory would overwrite each other's files.
 
-`DirectoryLocks.hold` locks directories, by flock on the directory itself: nothing is left behind in it, and the lock ends
-with the process, however that ends. Forked children close what they inherited at once
-(see persistence.child), so that one which outlives its server does not keep the lock.
+`DirectoryLocks.hold` locks directories with flock on the directory itself: nothing is left behind in it, and the lock
+is released when the process ends, however it ends. Forked children close what they inherited at once
+(see persistence.child), so a child that outlives its server does not keep the lock.
 
-A directory that cannot be written to needs no lock and gets none; a file system without locks gets none either, which the
-log says.
+A directory that is not writable needs no lock and gets none. A file system without locks gets none either; this is
+logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("streamd")
 class DirectoryInUseError(OSError):
     """Another server writes to a directory. `strerror` is the whole message.
 
-    pid  of that server, None when the system does not say
+    pid  of that server; None if the system does not report it
     """
 
     def __init__(self, path: str, pid: int | None) -> None:
@@ -35,13 +35,13 @@ class DirectoryInUseError(OSError):
 
 
 class DirectoryLocks:
-    """The directories that one server has for itself."""
+    """The directories that one server has locked."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}  # descriptors by real path
 
     def hold(self, directories: Iterable[str]) -> None:
-        """Lock these directories too. Raises DirectoryInUseError; then nothing has changed."""
+        """Lock these directories too. Raises DirectoryInUseError, in which case nothing has changed."""
         wanted = _real_paths(directories)
         new: dict[str, int] = {}
         try:
@@ -61,7 +61,7 @@ class DirectoryLocks:
 
 
 def _real_paths(directories: Iterable[str]) -> set[str]:
-    """Their real paths, but for a working directory that has been removed: no server can write there."""
+    """Their real paths, except for a working directory that has been removed: no server can write there."""
     found = set()
     for path in directories:
         with suppress(FileNotFoundError):
@@ -92,13 +92,16 @@ def _lock(path: str) -> int | None:
 
 def _unlock(descriptors: Iterable[int]) -> None:
     for fd in descriptors:
-        # Not only closed: a program that a server is embedded in may have forked, and the copy would keep the lock.
+        # Closing is not enough: an embedding program may have forked, and the inherited copy would keep the lock.
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
 def find_holder(device: int, inode: int) -> int | None:
-    """The process that holds a lock on a directory, as Linux lists them: `1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF`."""
+    """The process that holds a lock on a directory, or None.
+
+    Linux lists locks as `1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF`.
+    """
     try:
         with open("/proc/locks", encoding="ascii") as file:
             rows = [line.split() for line in file]

@@ -1,4 +1,4 @@
-"""PersistenceFields: what INFO says of a server's files."""
+"""PersistenceFields: what INFO reports about a server's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PersistenceFields"]
 
 
 def of_child(kind: str, value: Callable[[Child], object], otherwise: object = 0) -> Callable[[Persistence], object]:
-    """A value of the forked child while there is one of a kind (`rdb`, `aof`; empty for any), else `otherwise`."""
+    """A value of the forked child while one of the given kind runs (`rdb`, `aof`; empty: any), else `otherwise`."""
 
     def find(persistence: Persistence) -> object:
         child = persistence.children.current
@@ -70,7 +70,7 @@ LOG_FIELDS: tuple[Field[AppendOnlyFile], ...] = (
     Field("aof_pending_bio_fsync", lambda aof: aof.tail.pending_fsyncs),
     Field("aof_delayed_fsync", lambda aof: aof.tail.delayed_fsync),
 )
-"""While there is an append-only file."""
+"""Shown while there is an append-only file."""
 
 LOADING_FIELDS: tuple[Field[Loading], ...] = (
     Field("loading_start_time", lambda loading: loading.started_at),
@@ -80,7 +80,7 @@ LOADING_FIELDS: tuple[Field[Loading], ...] = (
     Field("loading_loaded_perc", lambda loading: f"{loading.percent:.2f}"),
     Field("loading_eta_seconds", lambda loading: loading.eta_seconds),
 )
-"""While files are read."""
+"""Shown while files are being loaded."""
 
 
 class PersistenceFields(Capability):

@@ -1,13 +1,13 @@
 """Persistence: when the data is written to files and read from them, and what clients see meanwhile.
 
     at the start    existing files are read in steps; commands that need the data are answered with LOADING    loading
-    snapshots       SAVE, BGSAVE, the save points, the end                                                   saving
+    snapshots       SAVE, BGSAVE, the save points, shutdown                                                  saving
     append-only     effects of commands -> AofBuffer -> file, before any reply leaves; the rewrite           append_only
     backups         a copy as of one moment                                                                  backup
     refusals        writes, while the last snapshot or the append-only file could not be written             this module
 
-Below them: data_directory (where files are, and locks), writing (the data set to a file), child (a forked process). One child
-at a time; what cannot start now is remembered and started by `cron`. Behaviour: Redis 8.6.
+Below them: data_directory (where files are, and locks), writing (the data set to a file), child (a forked process). One
+child runs at a time; what cannot start now is remembered and started by `cron`. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Persistence(Capability):
     """A server's files.
 
     children     the forked child, if there is one
-    saving       snapshots; `append_only`, `backup`, `loader`: what they are called
+    saving       snapshots; `append_only`, `backup`, `loader`: as named
     """
 
     children: Children
@@ -88,7 +88,7 @@ class Persistence(Capability):
     # --- Settings ----------------------------------------------------------------------------------------------------
 
     def apply_settings(self) -> None:
-        """Bring what keeps copies of settings up to date."""
+        """Update everything that keeps copies of settings."""
         self.append_only.apply_settings()
         self._host.dispatcher.context.has_xnack = FORMS[self._config.rdb_form].has_xnack
 
@@ -104,7 +104,7 @@ class Persistence(Capability):
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
-        """The error with which a command is refused now because of the files, or None."""
+        """The error that a command is refused with because of the state of the files, or None."""
         command, is_write = route.command, self._host.dispatcher.is_write(client, route)
         if (is_write or command.name == "PING") and (reason := self._write_error()):
             return reason
@@ -116,7 +116,7 @@ class Persistence(Capability):
         return self.saving.find_refusal() or self.append_only.find_refusal()
 
     def refresh(self) -> None:
-        """Tell the core what follows from the state of the files; after everything that may change it."""
+        """Update the core from the state of the files. Called after everything that may change that state."""
         host, dispatcher = self._host, self._host.dispatcher
         host.is_loading = self.loader.loading is not None
         dispatcher.is_refusing = host.is_loading or bool(self._write_error())
@@ -130,13 +130,13 @@ class Persistence(Capability):
     def data_dropped(self) -> None:
         self.saving.data_dropped()
 
-    # --- A turn, and time --------------------------------------------------------------------------------------------
+    # --- Turns and time ----------------------------------------------------------------------------------------------
 
     def before_replies(self) -> int:
         """Write the effects of this turn, before its replies leave."""
         started = time.monotonic()
         try:
-            self._tail.flush()  # of append_only, without calls in between: this is done in each turn
+            self._tail.flush()  # append_only's tail, called directly since this runs every turn
         except CannotPersistError as error:
             self.append_only.give_up(error)
         self.backup.flush()
@@ -154,19 +154,19 @@ class Persistence(Capability):
             return
         self.backup.cron()
         if self.append_only.is_idle and not (self._config.save or self.saving.is_scheduled):
-            # Nothing is kept on the disk. Everything below would come to the same, and take four times as long.
+            # Nothing is persisted. Everything below would have the same result and take four times as long.
             return
         self.append_only.cron()
         if self.children.current is None and not self.append_only.begin_if_due():
             self.saving.begin_if_due()
 
-    # --- The end -----------------------------------------------------------------------------------------------------
+    # --- Shutdown -----------------------------------------------------------------------------------------------------
 
     def finish(self, *, save: bool | None, force: bool = False) -> bool:
-        """The server is about to end: bring everything to the disk; False when that failed, and the server goes on.
+        """Sync everything to disk before shutdown. Returns False when that failed and the server must keep running.
 
-        save   write a snapshot, or do not; None: when there are save points
-        force  end all the same; tries everything, and returns True
+        save   whether to write a snapshot; None: if there are save points
+        force  shut down regardless: tries everything, and returns True
         """
         if self.append_only.aof.state is AofState.WAIT_REWRITE:
             # Neither file has everything yet.
@@ -188,7 +188,7 @@ class Persistence(Capability):
                 )
                 if not force:
                     return False
-        # Only now: a server that goes on must have its file.
+        # Only now: a server that keeps running needs its file.
         with suppress(CannotPersistError):
             self.append_only.aof.close()
         return True
@@ -204,7 +204,7 @@ class Persistence(Capability):
         self.children.kill()
 
     def close(self) -> None:
-        """The end of the server: leave the files to others."""
+        """The server is shutting down: release the files."""
         self.children.kill()
         self.backup.close()
         self.directory.release()

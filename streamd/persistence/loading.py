@@ -1,6 +1,6 @@
-"""Reading the data when a server starts, in steps that leave time for clients, and again for DEBUG RELOAD.
+"""Loading the data at startup, in steps that leave time for clients, and again for DEBUG RELOAD.
 
-The append-only file when there is one, else the snapshot, or what `preload-file` names.
+Loads what `preload-file` names if it is set, else the append-only file if that is on, else the snapshot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LoadError(StreamdError):
 
 
 def log_origin(aux: Mapping[str, str]) -> None:
-    """Who wrote a snapshot, and when, by its fields."""
+    """Log who wrote a snapshot and when, from its auxiliary fields."""
     if version := aux.get("redis-ver"):
         log.info("Loading RDB produced by version %s", version)
     with suppress(KeyError, ValueError):
@@ -53,7 +53,7 @@ def log_origin(aux: Mapping[str, str]) -> None:
 
 
 def log_damage(error: CorruptFileError) -> None:
-    """What is wrong with a snapshot, in the words that tools look for; where it is, the error says itself."""
+    """Log what is wrong with a snapshot, in the wording that tools look for; the error itself gives the location."""
     if error.expected.startswith("the checksum "):
         computed = error.expected.removeprefix("the checksum ")
         log.warning("Wrong RDB checksum expected: (%s) but got (%s). Aborting now.", computed, error.found)
@@ -75,16 +75,16 @@ def log_damage(error: CorruptFileError) -> None:
 
 
 class _Abandoned(Exception):
-    """The server was told to end while it was reading."""
+    """The server was asked to stop while it was loading."""
 
 
 class Loading:
-    """The reading of files, from before the first client can connect until it is done; for good when it fails.
+    """The state of a load, from before the first client can connect until the load is done; for good if it fails.
 
     total        bytes of all files
     done         bytes read
     started      monotonic seconds
-    is_unwanted  it is to end before it is complete, because the server is
+    is_unwanted  the load must stop early because the server is stopping
     """
 
     def __init__(self) -> None:
@@ -100,15 +100,15 @@ class Loading:
 
     @property
     def eta_seconds(self) -> int:
-        """How long it may still take; 1 while that is not known."""
+        """The estimated time left, in seconds; 1 while unknown."""
         elapsed = time.monotonic() - self.started
         return int(elapsed * (self.total - self.done) / self.done) if self.done else 1
 
 
 class Loader:
     """
-    loading       not None while files are read, and from the start on
-    keys_loaded   of the last snapshot; `keys_expired`: left out because their time had come
+    loading       not None from startup until all files are loaded
+    keys_loaded   of the last snapshot; `keys_expired`: omitted because they had expired
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Loader:
         changed: Callable[[], object],
     ) -> None:
         """
-        changed  is called when loading is over
+        changed  called when loading has finished
         """
         self._host = host
         self._config = host.config
@@ -140,8 +140,8 @@ class Loader:
     async def load(self) -> None:
         """Read existing files, and start writing the append-only file. Raises LoadError.
 
-        Returns early, with nothing written, when `abandon` is called meanwhile. Clients are answered with LOADING
-        until it is done; after a failure too, as long as they can still be.
+        Returns early, without writing anything, when `abandon` is called in the meantime. Clients get LOADING until
+        it is done; after a failure too, for as long as they are still served.
         """
         try:
             await self._directory.claim_at_start()
@@ -176,7 +176,7 @@ class Loader:
             raise LoadError(error.reason) from error
 
     async def _step(self, steps: Iterator[int]) -> None:
-        """Read on, with time for clients in between."""
+        """Run the steps, with time for clients in between."""
         assert self.loading is not None  # noqa: S101
         keys = 0
         for done in steps:
@@ -188,7 +188,7 @@ class Loader:
                 raise _Abandoned
 
     def abandon(self) -> None:
-        """The server is about to end: read no further."""
+        """Stop loading: the server is about to stop."""
         assert self.loading is not None  # noqa: S101
         self.loading.is_unwanted = True
 
@@ -207,7 +207,7 @@ class Loader:
         self._log.open()
 
     async def _preload(self, what: str) -> None:
-        """Load what `preload-file` names, instead of the server's own files, and unchanged: nothing is cut off."""
+        """Load what `preload-file` names instead of the server's own files; it is never modified or truncated."""
         kind, _, name = what.partition(":")
         path = self._directory.path(name)
         if kind == "rdb":
@@ -223,7 +223,7 @@ class Loader:
             self._log.restart()
 
     def _replay_append_only(self) -> Iterator[int]:
-        """Run the commands of the append-only file; yields bytes read so far."""
+        """Replay the append-only file; yields the number of bytes read so far."""
         options = AofLoadOptions(
             load_truncated=self._config.aof_load_truncated,
             corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
@@ -231,7 +231,7 @@ class Loader:
         return self._replay(self._log.aof.load, options)
 
     def _replay(self, load: Callable[..., Iterator[int]], options: AofLoadOptions) -> Iterator[int]:
-        """Run commands of files; load: AppendOnlyFile.load, or its like."""
+        """Replay files; `load` is AppendOnlyFile.load or equivalent."""
         server = self._host
         client = Client(server.dispatcher)
         is_propagating = server.dispatcher.context.is_propagating
@@ -269,7 +269,7 @@ class Loader:
         log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
 
     def reload(self, *, save: bool, flush: bool = True) -> None:
-        """DEBUG RELOAD: write a snapshot and read it again, at once. Raises CommandError."""
+        """DEBUG RELOAD: write a snapshot and load it again, in one go. Raises CommandError."""
         if save and not self._saving.save_now():
             raise CommandError("ERR Error saving the DB")
         if flush:
@@ -283,7 +283,7 @@ class Loader:
         log.info("DB reloaded by DEBUG RELOAD")
 
     def reload_append_only(self) -> None:
-        """DEBUG LOADAOF: write what is buffered, and run all of the append-only file again. Raises CommandError."""
+        """DEBUG LOADAOF: write what is buffered, then replay the whole append-only file. Raises CommandError."""
         self._log.flush()
         self._empty()
         try:
@@ -300,7 +300,7 @@ class Loader:
             db.flush()
 
     def _read(self, reader: RdbReader) -> Iterator[int]:
-        """The steps of reading a snapshot, and what the log says of it."""
+        """The steps of loading a snapshot, with its log lines."""
         try:
             yield from reader.steps()
         except CorruptFileError as error:
@@ -326,7 +326,7 @@ class Loader:
         return reader.end_offset
 
     def load_options(self, *, drop_expired: bool = True) -> LoadOptions:
-        """How snapshots are read, and payloads of RESTORE."""
+        """The options for reading snapshots and RESTORE payloads."""
         config = self._config
         return LoadOptions(
             checksum=config.rdbchecksum,

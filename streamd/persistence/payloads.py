@@ -1,4 +1,4 @@
-"""Payloads of DUMP and RESTORE, as the settings of the server have them."""
+"""Payloads of DUMP and RESTORE, according to the server's settings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger("streamd")
 
 
 class Payloads(Capability):
-    """What the commands DUMP and RESTORE ask of the server."""
+    """What the commands DUMP and RESTORE need from the server."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     def dump(self, value: Stream | bytes) -> bytes:
-        """The payload of a value, in a form that loses nothing."""
+        """The payload of a value, in a lossless form."""
         config = self._host.config
         return dump_value(value, WriteOptions(lossless_form(config.rdb_form), compression=config.rdbcompression))
 
     def restore(self, payload: bytes) -> Stream | bytes:
-        """The value of a payload; CommandError when it has none."""
+        """The value of a payload; raises CommandError when it is not valid."""
         config = self._host.config
         options = LoadOptions(
             node_max_bytes=config.stream_node_max_bytes,
@@ -42,6 +42,6 @@ class Payloads(Capability):
             return restore_value(payload, options)
         except PayloadError as error:
             raise CommandError("ERR DUMP payload version or checksum are wrong") from error
-        except (CorruptFileError, MemoryError) as error:  # a few bytes may say that they are many, compressed
+        except (CorruptFileError, MemoryError) as error:  # a few bytes may claim to expand to many
             log.debug("RESTORE of a payload that is damaged: %s", error)
             raise CommandError("ERR Bad data format") from error

@@ -1,4 +1,4 @@
-"""Commands that have the data written to files: SAVE, BGSAVE, LASTSAVE, BGREWRITEAOF.
+"""Commands that write the data to files: SAVE, BGSAVE, LASTSAVE, BGREWRITEAOF.
 
 Behaviour: Redis 8.6.
 """

@@ -1,4 +1,4 @@
-"""Snapshots: SAVE, BGSAVE, the save points, FLUSHALL, the end."""
+"""Snapshots: SAVE, BGSAVE, the save points, FLUSHALL, shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("streamd")
 SAVE_IN_PROGRESS = "ERR Background save already in progress"
 
 RETRY_S = 5
-"""How long after a failed snapshot the save points wait, so that a full disk does not keep a child busy."""
+"""How long the save points wait after a failed snapshot, so that a full disk does not cause fork after fork."""
 
 SNAPSHOT_FAILED_TEXT = (
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may"
@@ -37,11 +37,11 @@ SNAPSHOT_FAILED_TEXT = (
 
 class Saving:
     """
-    last_save     Unix time of the last good snapshot, or of the start
-    is_last_ok    whether the last attempt was good; `failures`: in the background, in a row
+    last_save     Unix time of the last successful snapshot, or of the start
+    is_last_ok    whether the last attempt succeeded; `failures`: consecutive failures in the background
     is_scheduled  start one as soon as no other child runs
-    count         begun
-    last_seconds  how long the last one in the background took, -1: there was none; `last_cow`: its own memory
+    count         snapshots started
+    last_seconds  how long the last one in the background took, -1: none yet; `last_cow`: its copy-on-write memory
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Saving:
         changed: Callable[[], object],
     ) -> None:
         """
-        changed  is called when writes are to be refused, or no longer
+        changed  called when writes start or stop being refused
         """
         self._config = config
         self._context = context
@@ -74,7 +74,7 @@ class Saving:
         self.last_cow = 0
         self._last_attempt = 0.0
         self._dirty_saved = 0
-        """`dirty` at the last good snapshot; the difference is what a crash would lose."""
+        """`dirty` at the last successful snapshot; a crash would lose everything counted since then."""
         self._dirty_at_fork = 0
         directory.writers.append(self._written_directories)
 
@@ -83,11 +83,11 @@ class Saving:
         if self._config.save or (child is not None and child.kind == "rdb"):
             yield self._directory.here
 
-    # --- What others ask ---------------------------------------------------------------------------------------------
+    # --- Queries -----------------------------------------------------------------------------------------------------
 
     @property
     def changes(self) -> int:
-        """Changes since the last good snapshot."""
+        """Changes since the last successful snapshot."""
         return max(0, self._context.dirty - self._dirty_saved)
 
     def note_loaded(self) -> None:
@@ -95,13 +95,13 @@ class Saving:
         self._dirty_saved = self._context.dirty
 
     def find_refusal(self) -> str:
-        """The error with which writes are refused; empty when they are not."""
+        """The error that writes are refused with; empty when they are accepted."""
         if not self.is_last_ok and self._config.stop_writes_on_bgsave_error and self._config.save:
             return SNAPSHOT_FAILED_TEXT
         return ""
 
     def begin_if_due(self) -> None:
-        """Have a child write a snapshot, when one was asked for or a save point is reached."""
+        """Start a background snapshot if one was requested or a save point is reached."""
         if self.is_scheduled or self._is_due():
             self._fork()
 
@@ -117,7 +117,7 @@ class Saving:
             raise CommandError("ERR")
 
     def data_dropped(self) -> None:
-        """FLUSHALL: end a child that writes a snapshot, and with save points replace the snapshot, while all clients wait."""
+        """FLUSHALL: kill a snapshot child; with save points, replace the snapshot while all clients wait."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
             self._children.kill()
@@ -142,11 +142,11 @@ class Saving:
         return "Background saving started"
 
     def remove_temporary_snapshot(self) -> None:
-        """The process ends now: a snapshot that it is writing itself will not be completed."""
+        """The process is exiting: remove the unfinished snapshot that it was writing itself."""
         with suppress(OSError):
             os.unlink(temporary_path(self._directory.snapshot_path))
 
-    # --- How it goes -------------------------------------------------------------------------------------------------
+    # --- Steps -------------------------------------------------------------------------------------------------------
 
     def save_now(self) -> bool:
         dirty = self._context.dirty

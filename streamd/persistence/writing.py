@@ -22,9 +22,9 @@ __all__ = ["ChildDisk", "DataWriter", "describe_save_error", "log_line", "now_ms
 log = logging.getLogger("streamd")
 
 Logged = Callable[[int, str], object]
-"""Takes the level and the text of a line for the log."""
+"""Takes the level and the text of a log line."""
 Progress = Callable[[int], object] | None
-"""Told of the number of keys written so far."""
+"""Called with the number of keys written so far."""
 
 
 def now_ms() -> int:
@@ -33,9 +33,9 @@ def now_ms() -> int:
 
 
 def pause_s(delay: int, keys: int) -> float:
-    """How long to rest after so many keys, in seconds.
+    """How long to pause after `keys` keys, in seconds.
 
-    delay  us for each key; below 0, one us for so many keys
+    delay  microseconds per key; if negative, one microsecond per that many keys
     """
     if keys <= 0 or not delay:
         return 0.0
@@ -43,7 +43,7 @@ def pause_s(delay: int, keys: int) -> float:
 
 
 class ChildDisk(Disk):
-    """What a child asks of the system. One whose server is gone puts nothing in place: another may be at work by then.
+    """The operating system as a child uses it. A child whose server is gone renames nothing: another may be running.
 
     server_pid  of the process that forked it
     """
@@ -58,7 +58,7 @@ class ChildDisk(Disk):
 
 
 def describe_save_error(error: OSError) -> str:
-    """Why a snapshot could not be written, in Redis's words: by the step that failed, which follows from the names in the error."""
+    """Why a snapshot could not be written, in Redis's words, by the step that failed: names in the error tell which."""
     reason = error.strerror or error
     if error.filename2 is not None:
         name, place = error.filename, os.path.basename(error.filename2)
@@ -105,7 +105,7 @@ class DataWriter:
         )
 
     def write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
-        """Write a snapshot; `logged` gets the lines for the log."""
+        """Write a snapshot; `logged` gets the log lines."""
         saved = save_to_file(
             self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form),
             now_ms=now_ms(), used_memory=self._eviction.used(),
@@ -119,7 +119,7 @@ class DataWriter:
     def write_base(
         self, path: str, progress: Progress = None, *, logged: Logged = log_line, is_snapshot: bool = False
     ) -> None:
-        """Write the data set as the base of an append-only file; is_snapshot: whatever the settings say."""
+        """Write the data set as the base of an append-only file; is_snapshot: in RDB form whatever the settings say."""
         config = self._config
         options = BaseOptions(
             use_rdb_preamble=is_snapshot or config.aof_use_rdb_preamble,
@@ -135,7 +135,7 @@ class DataWriter:
         )  # fmt: skip
 
     def slowed(self, progress: Progress) -> Callable[[int], None]:
-        """As slow as `rdb-key-save-delay` says."""
+        """`progress`, slowed down as `rdb-key-save-delay` says."""
         done = 0
 
         def slowed(keys: int) -> None:

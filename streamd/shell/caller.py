@@ -1,13 +1,13 @@
-"""A small client that blocks: one connection, one request at a time, replies as values of Python.
+"""A small blocking client: one connection, one request at a time, replies as Python values.
 
     with Caller(Place.from_url("redis://:secret@localhost:6379/2")) as caller:
         caller.call("XADD", "readings", "*", "sensor", "a")
 
-For the prompt, for health checks and for programs that embed a server: it needs nothing but the standard library. Where many
-replies must be read fast, redis-py with hiredis is the client.
+For the prompt, for health checks and for programs that embed a server: it needs only the standard library. To read many
+replies fast, use redis-py with hiredis.
 
-Replies become: bytes for strings, `Status` for simple ones, int, float, bool, None, list, dict for maps, `SetReply`, `Push`,
-`Verbatim`; an error reply is raised as `ReplyError`, and stands as one where it is an element of another reply.
+Replies become: bytes for strings, `Status` for simple ones, int, float, bool, None, list, dict for maps, `SetReply`,
+`Push`, `Verbatim`. An error reply is raised as `ReplyError`; inside another reply it is a `ReplyError` element.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ DEFAULT_PORT = 6379
 
 
 class BadUrlError(StreamdError):
-    """A URL that names no server; str() says what is wrong with it."""
+    """A URL that does not name a server; str() says what is wrong with it."""
 
 
 class NoConnectionError(StreamdError):
-    """Nobody answers, or the connection broke; str() is the line to print."""
+    """The server does not answer, or the connection broke; str() is the line to print."""
 
 
 class ReplyError(StreamdError):
@@ -60,7 +60,7 @@ class Status(str):
 
 
 class Verbatim(bytes):
-    """A text that is meant to be shown as it is."""
+    """Text that is meant to be shown as it is."""
 
 
 class SetReply(list[Any]):
@@ -70,17 +70,17 @@ class SetReply(list[Any]):
 
 
 class Push(list[Any]):
-    """A message that is no reply to a request."""
+    """A message that is not a reply to a request."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is, and how one logs in there.
+    """Where a server is, and how to log in there.
 
     unix_path   path of a unix socket, which is then used instead of host and port
-    ca_file     certificates that the server's is checked against, instead of the system's
+    ca_file     certificates to verify the server's with, instead of the system's
     cert_file, key_file  the client's own
     """
 
@@ -104,7 +104,7 @@ class Place:
     def from_url(cls, url: str) -> Place:
         """`redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS, `unix://[[user]:password@]path[?db=n]`.
 
-        Of redis-py's options after `?` those about certificates are known. Raises BadUrlError.
+        Of redis-py's options after `?`, those about certificates are supported. Raises BadUrlError.
         """
         try:
             parts = urlsplit(url)
@@ -136,10 +136,10 @@ class Place:
 
 
 class Caller:
-    """A connection, logged in. Raises NoConnectionError when nobody answers, ReplyError when the password is refused.
+    """A connection, logged in. Raises NoConnectionError if there is no answer, ReplyError if the password is refused.
 
     protocol  2 or 3
-    timeout_s how long a reply is waited for; None: for ever
+    timeout_s how long to wait for a reply; None: forever
     """
 
     def __init__(self, place: Place, *, protocol: int = 2, timeout_s: float | None = 10.0) -> None:
@@ -203,7 +203,7 @@ class Caller:
     # --- Replies ---------------------------------------------------------------------------------------------------
 
     def read(self) -> Reply:
-        """The next reply; an error reply is returned."""
+        """The next reply; an error reply is returned, not raised."""
         line = self._line()
         kind, rest = line[:1], line[1:]
         if kind == b"$":

@@ -1,7 +1,7 @@
 """Lines in, replies out: from a terminal with completion, hints and a history, or from a pipe.
 
-A line is a request in the quoting of inline commands. `quit` and `exit` end, `help NAME` tells about a command. After SUBSCRIBE and
-its kin, and MONITOR, messages are shown as they come, until Ctrl-C.
+A line is a request in the quoting of inline commands. `quit` and `exit` leave, `help NAME` describes a
+command. After SUBSCRIBE and similar commands, and MONITOR, messages are shown as they arrive, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SECRET = (
     "CONFIG SET MASTERAUTH",
     "CONFIG SET PRIMARYAUTH",
 )
-"""Lines that begin so may hold a password, and are not kept in the history."""
+"""Lines that start like this may hold a password, and are not kept in the history."""
 
 
 class Conversation:
     """A conversation with a server.
 
-    connect  makes a connection; called again when it broke
+    connect  makes a connection; called again when it breaks
     show     writes a reply
     """
 
@@ -61,7 +61,7 @@ class Conversation:
             self._caller = None
 
     def ask(self, words: list[bytes]) -> None:
-        """Send a request and show what comes; raises NoConnectionError."""
+        """Send a request and show the reply; raises NoConnectionError."""
         caller = self.caller
         caller.send(*words)
         name = words[0].decode("latin-1").upper()
@@ -111,7 +111,7 @@ class Conversation:
     # --- A terminal --------------------------------------------------------------------------------------------------
 
     def prompt(self) -> None:
-        """Ask for lines until the end."""
+        """Prompt for lines until the end."""
         read = self._make_reader()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What can be typed: the commands of a server, and what follows each, as COMMAND DOCS tells it."""
+"""What can be typed: the commands of a server, and what follows each, as reported by COMMAND DOCS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Commands:
 
     @classmethod
     def ask(cls, caller: Caller) -> Commands:
-        """Of a server; none when it does not tell."""
+        """The commands of a server; none if it does not report them."""
         try:
             docs = pairs(caller.call("COMMAND", "DOCS"))
         except ReplyError:
@@ -44,7 +44,7 @@ class Commands:
         return cls(found)
 
     def beginning_with(self, text: str) -> list[Command]:
-        """Those whose names begin with what has been typed, in order; a subcommand when its command stands there."""
+        """Those whose names start with what has been typed, in order; subcommands once their command has been typed."""
         typed = " ".join(text.upper().split()) + (" " if text.endswith(" ") and text.strip() else "")
         depth = typed.count(" ")
         return [
@@ -60,7 +60,7 @@ class Commands:
         return None
 
     def rest_of(self, words: list[str]) -> str:
-        """What may still follow in a line, as far as counting words tells."""
+        """What may still follow in a line, judged by the number of words."""
         command = self.of_line(words)
         if command is None:
             return ""
@@ -73,7 +73,7 @@ def add(found: dict[str, Command], name: str, fields: dict[str, Any]) -> None:
 
 
 def shape(argument: dict[str, Any]) -> str:
-    """How an argument is written down: `[MAXLEN | MINID] [= | ~] threshold`."""
+    """How an argument is written: `[MAXLEN | MINID] [= | ~] threshold`."""
     kind = as_text(argument["type"])
     token = as_text(argument.get("token", ""))
     flags = {as_text(each) for each in argument.get("flags", [])}
@@ -93,7 +93,7 @@ def shape(argument: dict[str, Any]) -> str:
 
 
 def pairs(reply: Any) -> dict[str, Any]:
-    """A map, which RESP2 sends as a list, by text."""
+    """A map, which RESP2 sends as a list, with text keys."""
     if isinstance(reply, dict):
         return {as_text(name): value for name, value in reply.items()}
     return {as_text(reply[at]): reply[at + 1] for at in range(0, len(reply) - 1, 2)}

@@ -21,7 +21,7 @@ ESCAPES = {
 
 
 def pretty(reply: Any, prefix: str = "") -> str:
-    """With types and numbers, elements one below the other; `prefix` is what indents the lines after the first."""
+    """With types and numbers, elements one below another; `prefix` indents the lines after the first."""
     if isinstance(reply, ReplyError):
         return f"(error) {reply}"
     if isinstance(reply, dict):
@@ -51,7 +51,7 @@ def scalar(reply: Any) -> str:
 
 
 def numbered(heads: list[str] | None, elements: list[Any], prefix: str, mark: str, when_empty: str) -> str:
-    """Elements with their numbers, each in lines of its own."""
+    """Elements with their numbers, each on its own lines."""
     if not elements:
         return when_empty
     width = len(str(len(elements)))
@@ -69,13 +69,13 @@ def numbered(heads: list[str] | None, elements: list[Any], prefix: str, mark: st
 
 
 def quoted(value: bytes) -> str:
-    """A string in quotes, as it can be typed in again."""
+    """A string in quotes, as it can be typed in."""
     shown = (ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in value)
     return f'"{"".join(shown)}"'
 
 
 def raw(reply: Any) -> bytes:
-    """The bytes alone, elements a line each."""
+    """The bytes alone, one element per line."""
     if reply is None:
         return b""
     if isinstance(reply, bool):
@@ -92,7 +92,7 @@ def raw(reply: Any) -> bytes:
 
 
 def as_json(reply: Any) -> str:
-    """One line of JSON; bytes that are no UTF-8 appear as escapes of single bytes."""
+    """One line of JSON; bytes that are not UTF-8 appear as escapes of single bytes."""
     return json.dumps(plain(reply), ensure_ascii=False)
 
 

@@ -18,11 +18,11 @@ class AofOptions:
     dirname              `appenddirname`
     filename             `appendfilename`: prefix of the names of all files
     appendfsync          when to sync
-    no_fsync_on_rewrite  not while a child writes
-    use_rdb_preamble     bases are snapshots, else commands
+    no_fsync_on_rewrite  do not sync while a child is writing
+    use_rdb_preamble     bases are snapshots; otherwise commands
     keep_history         keep files that are no longer needed (aof-disable-auto-gc)
-    rewrite_percentage   rewrite when the files have grown by so much since the last time; 0: never
-    rewrite_min_size     ... and have this many bytes
+    rewrite_percentage   rewrite when the files have grown by this percentage since the last rewrite; 0: never
+    rewrite_min_size     ... and have at least this many bytes
     """
 
     directory: str = "."

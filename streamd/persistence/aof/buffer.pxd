@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What is to be written to the append-only file next. See buffer.pyx."""
+"""What will be written to the append-only file next. See buffer.pyx."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -25,11 +25,11 @@ cdef class AofBuffer(EffectSink):
     cdef public bint is_open            # False: what is appended is dropped
     cdef public bint has_timestamps     # note the time, once a second
     cdef readonly long long commands    # appended so far
-    cdef int selected                   # the database that the last command was for; -1: none, or another file begins
-    cdef long long stamp_s              # the time noted last, Unix seconds
+    cdef int selected                   # the database that the last command was for; -1: none, or a new file starts
+    cdef long long stamp_s              # the last time noted, Unix seconds
     cdef ByteBuffer held                # what has not been written
-    cdef char nothing                   # what a memoryview of nothing points to
-    cdef int exports                    # memoryviews of it that are alive
+    cdef char nothing                   # what an empty memoryview points to
+    cdef int exports                    # live memoryviews of it
 
     cpdef int append(self, int db_index, list args, long long now_ms) except -1
     cdef int stamp(self, long long now_ms) except -1

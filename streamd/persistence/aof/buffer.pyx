@@ -1,17 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""AofBuffer: commands become bytes of the append-only file, and wait here until they are written.
+"""AofBuffer: encodes commands for the append-only file, and holds them until they are written.
 
     append(3, [b"XADD", b"s", b"1-1", b"f", b"v"])   ->   *2 $6 SELECT $1 3     when the last command was for
                                                                                another database
                                                           *5 $4 XADD $1 s ...   each word followed by CR LF
 
-This runs once for every change, so it is one walk over the arguments into memory that is kept from turn to turn. What
-is appended is an effect, that is, already what has to be done again (an ID instead of `*`); nothing is interpreted.
+This runs once for every change, so it makes one pass over the arguments, into memory that is kept from turn to turn.
+What is appended is an effect, that is, already in the form to be replayed (an ID instead of `*`); nothing is
+interpreted.
 
-Effects that belong together stand between MULTI and EXEC, and a change of database stands inside: when the group is
-dropped, because its end is missing, nothing of it is left behind. Behaviour: Redis, as seen in its files.
+Effects that belong together are enclosed in MULTI and EXEC, with any SELECT inside: when a group is dropped because its
+end is missing, no part of it is left behind. Behaviour: as seen in Redis's files.
 
-The buffer hands out its bytes as a memoryview; while one is alive nothing can be appended (BufferError).
+The buffer exposes its bytes as a memoryview; while one is alive, nothing can be appended (BufferError).
 """
 
 cimport cython
@@ -28,13 +29,13 @@ __all__ = ["AofBuffer"]
 
 cdef enum:
     FIRST_CAPACITY = 16 * 1024
-    KEPT_CAPACITY = 1024 * 1024     # an empty buffer that is larger gives its memory back
+    KEPT_CAPACITY = 1024 * 1024     # an empty buffer larger than this frees its memory
 
 
 # --- Bytes ----------------------------------------------------------------------------------------------------------
 
 cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
-    """A place for n more bytes; they count only when the caller adds them to `size`. May move."""
+    """Make room for n more bytes, which count only once the caller adds them to `size`. May move the buffer."""
     cdef Py_ssize_t wanted
     cdef char *block
     if n <= buffer.capacity - buffer.size:
@@ -73,7 +74,7 @@ cdef int buffer_put_bulk(ByteBuffer *buffer, const char *p, Py_ssize_t n) except
 
 
 cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
-    """Add a request; `args` are bytes objects, at least one."""
+    """Append a request; `args` are bytes objects, at least one."""
     cdef Py_ssize_t n = PyList_GET_SIZE(args)
     cdef Py_ssize_t wanted = LINE_ROOM
     cdef Py_ssize_t i
@@ -104,9 +105,9 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
 cdef class AofBuffer(EffectSink):
     """Commands that have not been written yet.
 
-    is_open         False: there is no file that they could go to; what is appended is dropped
-    commands        how many have been appended so far, MULTI and EXEC among them, but no SELECT: by that many Redis
-                    raises the replication offset while it has no replicas
+    is_open         False: there is no file to write to; what is appended is dropped
+    commands        how many have been appended so far, counting MULTI and EXEC but not SELECT; Redis advances the
+                    replication offset by as much while it has no replicas
     has_timestamps  put `#TS:<Unix seconds>` before the first command of each second (aof-timestamp-enabled)
     """
 
@@ -125,12 +126,12 @@ cdef class AofBuffer(EffectSink):
         return f"<AofBuffer, {'open' if self.is_open else 'closed'}, {self.held.size} bytes>"
 
     cpdef int append(self, int db_index, list args, long long now_ms) except -1:
-        """Add one command.
+        """Append one command.
 
-        db_index  the database it is for; -1: for none (MULTI and EXEC)
+        db_index  the database it is for; -1: none (MULTI and EXEC)
         args      bytes objects, not changed and not kept
         now_ms    Unix time
-        O(bytes). Raises MemoryError, TypeError; then nothing has been added.
+        O(bytes). Raises MemoryError, TypeError, in which case nothing has been added.
         """
         cdef Py_ssize_t mark = self.held.size
         if not self.is_open:
@@ -143,14 +144,14 @@ cdef class AofBuffer(EffectSink):
             self.commands += 1
         except BaseException:
             self.held.size = mark
-            self.selected = -1      # the SELECT may be among what has been taken back
+            self.selected = -1      # the SELECT may have been rolled back too
             raise
         return 0
 
     cpdef int take_effects(self, list effects, long long now_ms) except -1:
-        """Add the effects of one unit: two or more stand between MULTI and EXEC.
+        """Append the effects of one unit: two or more are enclosed in MULTI and EXEC.
 
-        As `append` else; all of them are added, or none.
+        Otherwise like `append`; either all of them are added or none.
         """
         cdef Py_ssize_t mark = self.held.size
         cdef bint is_group = len(effects) > 1
@@ -175,7 +176,7 @@ cdef class AofBuffer(EffectSink):
         return 0
 
     cdef int stamp(self, long long now_ms) except -1:
-        """Note the time, unless it has been noted in this second."""
+        """Note the time, unless that has been done in this second."""
         cdef long long now_s = now_ms // 1000
         cdef bytes line
         if now_s > self.stamp_s:
@@ -185,7 +186,7 @@ cdef class AofBuffer(EffectSink):
         return 0
 
     cdef int put(self, int db_index, list args) except -1:
-        """Add a command, and before it SELECT when it is for another database than the last."""
+        """Append a command, preceded by SELECT when it is for another database than the last one."""
         if db_index >= 0 and db_index != self.selected:
             buffer_put_command(&self.held, [b"SELECT", b"%d" % db_index])
             self.selected = db_index
@@ -199,11 +200,11 @@ cdef class AofBuffer(EffectSink):
     # --- For the writer ----------------------------------------------------------------------------------------------
 
     def begin_file(self):
-        """Another file begins: the next command names its database again."""
+        """A new file starts: the next command selects its database again."""
         self.selected = -1
 
     def view(self):
-        """The bytes that have not been written; to be released before anything is appended."""
+        """The unwritten bytes; the view must be released before anything is appended."""
         return memoryview(self)
 
     def drop(self, Py_ssize_t n):
@@ -240,7 +241,7 @@ cdef class AofBuffer(EffectSink):
         return self.held.capacity
 
     def check_invariants(self):
-        """Assert what must hold of the fields."""
+        """Assert the invariants of the fields."""
         assert 0 <= self.held.size <= self.held.capacity
         assert (self.held.data is NULL) == (self.held.capacity == 0)
         assert self.exports >= 0

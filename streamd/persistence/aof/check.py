@@ -1,7 +1,7 @@
-"""Look through the files of an append-only file without loading them.
+"""Check the files of an append-only file without loading them.
 
 Stricter than a server: every line end and every number must be canonical, and MULTI and EXEC must come in pairs.
-So a file that a server starts with may still be not in order, as with Redis's own checker.
+So a file that a server accepts may still be reported as faulty, as with Redis's own checker.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Checked:
     """What was found in one file.
 
     path        the file
-    size        its bytes
-    valid       up to this offset everything is in order, and no MULTI is open
-    commands    whole commands, MULTI and EXEC among them
-    rdb_keys    keys of the snapshot at its head; None: it has none
-    fault       what is wrong first, or None
-    from_stamp  Unix time of the first `#TS:`, -1 without any; `to_stamp` of the last
-    late_at     offset at which the commands after the time asked for begin; None: there are none
+    size        its size in bytes
+    valid       up to this offset everything is valid, and no MULTI is open
+    commands    complete commands, including MULTI and EXEC
+    rdb_keys    keys of the snapshot at its head; None: there is no snapshot
+    fault       the first fault, or None
+    from_stamp  Unix time of the first `#TS:`, -1 if there is none; `to_stamp`: of the last
+    late_at     offset where the commands after the requested time start; None: there are none
     """
 
     path: str
@@ -50,7 +50,7 @@ class Checked:
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether cutting the file at `valid` leaves one that is in order."""
+        """Whether truncating the file at `valid` leaves a valid file."""
         return isinstance(self.fault, AofFault)
 
 
@@ -64,7 +64,7 @@ def is_manifest(path: str) -> bool:
 
 
 def check_file(path: str, until_stamp: int | None = None) -> Generator[int, None, Checked]:
-    """Look through a file; yields the bytes read so far. Raises OSError.
+    """Check a file; yields the number of bytes read so far. Raises OSError.
 
     until_stamp  stop at the first `#TS:` after this Unix time
     """
@@ -111,7 +111,7 @@ def _check_commands(reader: AofReader, found: Checked, until_stamp: int | None) 
 
 
 def cut_file(path: str, offset: int, disk: Disk | None = None) -> str:
-    """Cut a file off at `offset`; what is cut off is kept in a file beside it, whose path is returned. Raises OSError."""
+    """Truncate a file at `offset`, keeping the rest in a file beside it, whose path is returned. Raises OSError."""
     disk = disk or Disk()
     kept = keep_tail(path, offset, read_tail(path, offset), disk)
     disk.cut(path, offset)

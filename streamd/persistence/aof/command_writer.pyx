@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""CommandWriter: databases as the commands that make them again. The base of an append-only file without a snapshot.
+"""CommandWriter: databases as the commands that recreate them, the base of an append-only file without a snapshot.
 
     SELECT 0
     XADD s 1-1 f v                                                        each entry
@@ -9,20 +9,20 @@
     #STREAMD:0 consumer 1700000000000 1700000000000                       the consumer's seen and active time
     XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 3 FORCE                       unowned pending entries; or each, for
     XCLAIM s g "" -1 1-2 TIME 0 RETRYCOUNT 3 JUSTID FORCE                 readers before 8.8: see UNOWNED_MARK
-    XGROUP CREATECONSUMER s g d                                           a consumer without any
-    XCFGSET s IDMP-DURATION 60 IDMP-MAXSIZE 100                           unless it is what all streams have
+    XGROUP CREATECONSUMER s g d                                           a consumer without pending entries
+    XCFGSET s IDMP-DURATION 60 IDMP-MAXSIZE 100                           unless it is the default of all streams
     XIDMPRECORD s producer iid 1-1                                        each idempotent ID
     PEXPIREAT s 1800000000000
 
-These are the commands that Redis writes, and Redis loads the file: 8.6 all of it, 7.0 when there is no idempotency. Two
+These are the commands that Redis writes, and Redis loads the file: 8.6 all of it, 7.0 if idempotency is not used. Two
 things are kept here that Redis loses in this form:
 
-- Pending entries, and idempotent IDs, of entries that have been deleted. XCLAIM and XIDMPRECORD want the entry to be
-  there. So such an entry is added, with one small field, claimed, and deleted again before XSETID: a placeholder.
-- What no command can say stands in annotations, which Redis skips: `#STREAMD:` and the number of the database, about
-  the consumer or the stream of the command before. load.restore_state reads them.
+- Pending entries and idempotent IDs of deleted entries. XCLAIM and XIDMPRECORD require the entry to exist. So a
+  placeholder is used: an entry with one small field is added, claimed, and deleted again before XSETID.
+- What no command can express goes into annotations, which Redis skips: `#STREAMD:` and the database number. They apply
+  to the consumer or the stream of the preceding command. load.restore_state reads them.
 
-Not kept, as in Redis: tombstones and the borders of nodes; they are laid out again.
+Not kept, as in Redis: tombstones and node boundaries; nodes are laid out again.
 """
 
 cimport cython
@@ -48,7 +48,7 @@ from streamd.engine.group import UNOWNED_MARK
 __all__ = ["CommandWriter"]
 
 cdef enum:
-    PIECE = 256 * 1024          # bytes handed on at a time
+    PIECE = 256 * 1024          # bytes passed on at a time
     IDS_PER_XDEL = 100
     IDS_PER_XNACK = 64
     DEFAULT_IDMP_DURATION = 100
@@ -61,8 +61,8 @@ cdef class CommandWriter:
 
     sink          has write(bytes)
     idmp          the settings (duration, maxsize) that new streams get here
-    has_xnack     readers know XNACK
-    timestamp_s   note this time at the head, Unix seconds; None: do not
+    has_xnack     readers support XNACK
+    timestamp_s   time to note at the head, Unix seconds; None: no time
     """
 
     cdef object sink
@@ -86,15 +86,15 @@ cdef class CommandWriter:
         free(self.held.data)
 
     def write(self, databases not None, progress=None):
-        """Write all of them; `progress` is called with the number of keys written, now and then. O(bytes).
+        """Write all databases; `progress` is called now and then with the number of keys written. O(bytes).
 
-        What the sink raises goes through. Keys whose time has come are written too, with that time.
+        Exceptions of the sink propagate. Expired keys are written too, with their expiry time.
         """
         cdef Database db
         cdef Slot slot
         if self.timestamp_s is not None:
             self.put(b"#TS:%d\r\n" % self.timestamp_s)
-        # Never an empty file: an empty base is one that was lost.
+        # Never an empty file: an empty base means that its content was lost.
         self.put(b"#STREAMD: 1\r\n")
         for db in databases:
             self.db_index = db.index
@@ -114,7 +114,7 @@ cdef class CommandWriter:
         return buffer_put(&self.held, text, len(text))
 
     cdef int hand_on(self) except -1:
-        """Give what has been collected to the sink."""
+        """Pass the collected bytes to the sink."""
         if self.held.size:
             self.sink.write(self.held.data[:self.held.size])
             self.bytes_written += self.held.size
@@ -142,7 +142,7 @@ cdef class CommandWriter:
         return buffer_put_bulk(&self.held, <const char *>value.data, <Py_ssize_t>value.length)
 
     cdef int begin(self, unsigned int words) except -1:
-        """Begin a command."""
+        """Start a command."""
         if self.held.size > PIECE:
             self.hand_on()
         return buffer_put_count(&self.held, c'*', words)
@@ -187,7 +187,7 @@ cdef class CommandWriter:
         if missing:
             self.put_ids(key, stream, self.delete_placeholders(key, stream, missing))
             for group in groups:
-                # Again, since how far it has read is measured by the entries added, which are right only now.
+                # Again: entries-read depends on the count of entries added, which is correct only now.
                 self.begin(7)
                 self.word(b"XGROUP")
                 self.word(b"SETID")
@@ -201,7 +201,7 @@ cdef class CommandWriter:
     # --- Entries ---------------------------------------------------------------------------------------------------
 
     cdef list find_missing(self, Stream stream):
-        """IDs in order, as tuples, that are pending somewhere or known to a producer, but whose entries are gone."""
+        """IDs, in order and as tuples, that are pending or known to a producer but whose entries no longer exist."""
         cdef Group group
         cdef PelCursor cursor
         cdef PelRecord *record
@@ -223,14 +223,14 @@ cdef class CommandWriter:
         return sorted(found)
 
     cdef int put_entries(self, bytes key, Stream stream, list missing) except -1:
-        """Every live entry, and placeholders among them where they belong."""
+        """Write every live entry, with the placeholders in ID order among them."""
         cdef StreamCursor cursor
         cdef LpValue field, value
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t count = len(missing)
         cdef StreamID next_missing
         if not stream.length and not missing:
-            # No command makes an empty stream without a group: an entry that is trimmed at once.
+            # No command creates an empty stream without a group: add an entry and trim it at once.
             self.begin(7)
             self.word(b"XADD")
             self.word(key)
@@ -269,9 +269,9 @@ cdef class CommandWriter:
         return self.word(b"y")
 
     cdef StreamID delete_placeholders(self, bytes key, Stream stream, list missing) except *:
-        """Delete them again; the greatest deleted ID that the stream can then have at least."""
-        # Trimming leaves no trace, so what stands before the first entry is trimmed. The others have been deleted one
-        # by one, so the stream has a deleted ID above them; but for what Redis 6 and older did not note.
+        """Delete the placeholders again. Returns the lowest max deleted ID that the stream can have afterwards."""
+        # Trimming leaves no trace, so what comes before the first entry is trimmed. The others were deleted one by
+        # one, so the stream has a max deleted ID above them, except where Redis 6 and older did not record it.
         cdef StreamID max_deleted = stream.max_deleted_id
         cdef StreamID id
         cdef list within
@@ -361,7 +361,7 @@ cdef class CommandWriter:
         return self.word(b"FORCE")
 
     cdef int put_unowned(self, bytes key, Group group) except -1:
-        """XNACK of unowned entries: neighbours in their order with the same delivery count together."""
+        """XNACK for unowned entries: adjacent ones with the same delivery count share a command."""
         cdef PelCursor cursor, ahead
         cdef PelRecord *record
         cdef PelRecord *other
@@ -400,7 +400,7 @@ cdef class CommandWriter:
 
     cdef int put_idempotency(self, bytes key, Stream stream) except -1:
         is_default = (stream.idmp_duration, stream.idmp_maxsize) == (DEFAULT_IDMP_DURATION, DEFAULT_IDMP_MAXSIZE)
-        # Also when it equals the default here, unless it is the general default: it may be loaded under other settings.
+        # Even if it equals the default of this server, unless that is the built-in one: settings may differ at load.
         if not is_default or (self.idmp_duration, self.idmp_maxsize) != (stream.idmp_duration, stream.idmp_maxsize):
             self.begin(6)
             self.word(b"XCFGSET")
@@ -419,6 +419,6 @@ cdef class CommandWriter:
                     self.word(iid)
                     self.id_word(make_id(ms, seq))
         if stream.iids_added or stream.iids_duplicates:
-            # Whatever command stands before, it is about this stream.
+            # Whichever command comes before, it is about this stream.
             self.put(b"#STREAMD:%d iids %d %d\r\n" % (self.db_index, stream.iids_added, stream.iids_duplicates))
         return 0

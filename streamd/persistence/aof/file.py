@@ -1,28 +1,28 @@
-"""AppendOnlyFile: every change goes to a file before it is acknowledged.
+"""AppendOnlyFile: every change is written to a file before it is acknowledged.
 
     dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
-                      appendonly.aof.3.incr.aof        what happened since; the last one is written to
+                      appendonly.aof.3.incr.aof        changes since then; the last file is the current one
 
 The parts, from the bytes up:
 
     buffer, command_writer   commands as bytes: those of this turn, and those of a base
-    reader, load, check      reading them back; what happens to damaged files; looking through files
-    manifest, file_set       which files there are, and what new ones are called
-    syncer, tail             the file that is written to: when it is written and synced, what happens when that fails
+    reader, load, check      reading them back; handling damaged files; checking files
+    manifest, file_set       which files there are, and how new ones are named
+    syncer, tail             the current file: when it is written and synced, what happens when that fails
     schedule, rewrite        when a rewrite is due; writing a base
-    file (this module)       on and off, the start, the steps of a rewrite
+    file (this module)       switching on and off, startup, the steps of a rewrite
 
-It is given paths, a policy and commands; it forks nothing and knows no connection. Behaviour, log lines and numbers in INFO
-are Redis's, except where it says so.
+It works on paths, a policy and commands; it does not fork and knows nothing of connections. Behaviour, log lines and
+INFO figures are those of Redis, except where noted.
 
 What a server does:
 
     aof = AppendOnlyFile(AofOptions(directory=".", ...))
-    aof.files.read_manifest()                         at start, always; ManifestError: refuse to start
-    for loaded in aof.load(apply, ...):               with appendonly yes; bytes loaded so far: answer LOADING in between
+    aof.files.read_manifest()                         always, at startup; ManifestError: refuse to start
+    for loaded in aof.load(apply, ...):               with appendonly yes; bytes loaded so far; answer LOADING meanwhile
         ...                                           CorruptFileError, AofLoadError: refuse to start
-    aof.open(write_base)                              starts writing; the first base, when there is none yet
+    aof.open(write_base)                              starts writing; creates the first base if there is none
 
     aof.buffer.take_effects(effects, now_ms)          after each command that changed something (compiled)
     aof.flush()                                       at the end of each turn, before any reply leaves
@@ -33,30 +33,30 @@ What a server does:
 
 A rewrite, started by BGREWRITEAOF or when `aof.wants_rewrite()` says so, and only while no other child runs:
 
-    aof.begin_rewrite()                               a new incremental file; OSError, StreamdError: it cannot begin
+    aof.begin_rewrite()                               a new incremental file; OSError, StreamdError: it cannot start
     pid = fork
       child   write_base(aof.files.temporary_base(os.getpid()), ...); exit 0 or 1
       parent  aof.rewrite_started(pid)                the fork failed: aof.rewrite_failed("...")
-    aof.finish_rewrite(ok)                            when the child has ended; False: everything is as it was
+    aof.finish_rewrite(ok)                            when the child has ended; False: nothing has changed
 
-CONFIG SET appendonly yes is `aof.enable()`, then a rewrite as above; no is `aof.disable()`.
+`CONFIG SET appendonly yes` is `aof.enable()`, then a rewrite as above; `no` is `aof.disable()`.
 
 `flush` raises CannotPersistError when the policy is `always` and something cannot be written or synced. Nothing of that
-turn may be acknowledged, and what is in memory cannot be taken back, so the process must end, as Redis does: log the
-text, exit with status 1 without sending anything. When the server goes on all the same, every later flush raises again.
+turn may be acknowledged, and changes in memory cannot be undone, so the process must end, as Redis does: log the text
+and exit with status 1 without sending anything. If the server keeps running anyway, every later flush raises again.
 
-What must hold (check_invariants): what the head of tail.py says; the manifest in memory is the one on the disk; current_size
-is what its files have together.
+Invariants (check_invariants): those at the head of tail.py; the manifest in memory equals the one on disk; current_size
+is the total size of its files.
 
-Where this is sounder than Redis:
-- Files are opened for appending always. Redis cuts a short write off in a file that is not, and the next write leaves a
-  gap of zero bytes.
-- A rewrite does not begin while something is left to be written: the new base would contain it, and the file after it
-  would bring it again.
-- A failed sync in the background is tried again each second, and once it succeeds the file is rewritten: the system may
+Where this is safer than Redis:
+- Files are always opened in append mode. Redis truncates a short write in a file that is not, and the next write leaves
+  a gap of zero bytes.
+- A rewrite does not start while unwritten data is left: the new base would contain it, and the next incremental file
+  would repeat it.
+- A failed fsync in the background is retried every second, and once it succeeds the file is rewritten: the system may
   have dropped what it could not write.
-- After a replacement of the manifest that was not synced no file is deleted, and when the file that is written to may have
-  no name on the disk yet, writes are refused until it has.
+- After a manifest replacement that was not synced, no file is deleted. While the current file may not have a name on
+  disk yet, writes are refused.
 """
 
 from __future__ import annotations
@@ -88,21 +88,21 @@ log = logging.getLogger("streamd")
 class AofState(Enum):
     OFF = "off"
     ON = "on"
-    WAIT_REWRITE = "wait-rewrite"  # switched on at run time; the first base is not there yet
+    WAIT_REWRITE = "wait-rewrite"  # switched on at run time; the first base does not exist yet
 
 
 class AppendOnlyFile:
-    """The append-only file of one server. All methods are for the thread of the loop.
+    """The append-only file of one server. Call all methods in the event loop's thread.
 
     options        settings
     disk           the operating system
     buffer         what has not been written; commands are appended to it
     files          which files there are
-    tail           the file that is written to, and what is wrong with it
-    rewriting      when it is rewritten, and how that went
+    tail           the current file, and its errors
+    rewriting      when rewrites are due, and how they went
     state          off, on, or waiting for the first base
-    base_size      bytes of all files, as they were after the last rewrite or at start
-    loaded_offset  the replication offset that the loaded files end at; None: they do not say
+    base_size      bytes of all files, as of the last rewrite or the start
+    loaded_offset  the replication offset at the end of the loaded files; None: not recorded
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class AppendOnlyFile:
         self.base_size = 0
         self.loaded_offset: int | None = None
         self._syncer = Syncer(self.disk)
-        self._counted = 0  # bytes of all files, but for what the tail has grown by since
+        self._counted = 0  # bytes of all files, except for the growth of the tail since then
         self.files = FileSet(options, self.disk, replication_offset)
         self.tail = Tail(
             options, self.disk, self.buffer, self._syncer,
@@ -139,16 +139,16 @@ class AppendOnlyFile:
         self.tail.grown = 0
 
     def set_directory(self, directory: str) -> None:
-        """CONFIG SET dir, while it is off. While it is on, or a base is being written, it stays where it is.
+        """CONFIG SET dir, while the append-only file is off. While it is on, or a base is being written, nothing moves.
 
-        Raises StreamdError, OSError when the manifest there cannot be read: it stays where it is.
+        Raises StreamdError, OSError when the manifest there cannot be read: nothing moves.
         """
         if self.is_movable:
             self.files.move(directory)
 
     @property
     def is_movable(self) -> bool:
-        """Whether nothing is written: the next one may start in another directory."""
+        """Whether nothing is being written, so that the next file may start in another directory."""
         return self.state is AofState.OFF and self.rewriting.pid is None
 
     # --- Start ---------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class AppendOnlyFile:
         knows: Callable[[list[bytes]], object] | None = None,
         databases: Sequence[Database] = (),
     ) -> Iterator[int]:
-        """Run everything in the files, a step at a time; yields the bytes read so far. See FileSet.load."""
+        """Replay the files step by step; yields the number of bytes read so far. See FileSet.load."""
         sizes = yield from self.files.load(apply, options, load_rdb=load_rdb, knows=knows, databases=databases)
         if sizes:
             self._count(sum(sizes))
@@ -170,7 +170,7 @@ class AppendOnlyFile:
             self.loaded_offset = self.files.end_of(sizes[-1])
 
     def open(self, write_base: Callable[[str], object]) -> None:
-        """Begin to write: `appendonly yes` at start, after `load`.
+        """Start writing: `appendonly yes` at start, after `load`.
 
         write_base  called with a path when there is no base yet, to write the data set there
         Raises OSError, StreamdError: the server must not start.
@@ -209,7 +209,7 @@ class AppendOnlyFile:
         files.delete_history(self._syncer)
 
     def _put_base(self, manifest: Manifest, temporary: str, write_base: Callable[[str], object]) -> None:
-        """Write the first base, under a name that says that it is not whole, and then under its own."""
+        """Write the first base under a name that marks it as incomplete, then rename it."""
         try:
             write_base(temporary)
             self.disk.rename(temporary, self.files.path(_name_of_base(manifest)))
@@ -221,10 +221,11 @@ class AppendOnlyFile:
     # --- Writing -------------------------------------------------------------------------------------------------
 
     def flush(self, *, force: bool = False) -> None:
-        """Write what has been appended, and sync it as the policy says. Before any reply of the turn leaves.
+        """Write what has been appended, and sync it according to the policy, before any reply of the turn leaves.
 
         force  do not wait for a sync in the background
-        A failed write is kept and tried again by `cron`; see write_error. Raises CannotPersistError: head of this module.
+        A failed write is kept and retried by `cron`; see write_error. Raises CannotPersistError: see the head of this
+        module.
         """
         self.tail.flush(force=force)
 
@@ -235,24 +236,24 @@ class AppendOnlyFile:
 
     @property
     def is_idle(self) -> bool:
-        """Off, with nothing to be done about it."""
+        """Off, with no work pending."""
         return not self.tail.is_open and self.state is AofState.OFF and not self.rewriting.is_requested
 
     def cron(self) -> None:
-        """Write what had to wait, try again what failed, sync what was written. Raises CannotPersistError."""
+        """Write what was postponed, retry what failed, sync what was written. Raises CannotPersistError."""
         if self.tail.is_open:
             if self.tail.look_at_syncs():
                 self.rewriting.is_requested = True
             self.tail.try_again()
 
     def wants_rewrite(self) -> bool:
-        """Whether a rewrite shall begin, which may happen only while no other child runs; see the head of this module."""
+        """Whether a rewrite should start: only while no other child runs; see the head of this module."""
         return self.rewriting.is_due(self.current_size, self.base_size, may_grow=self.state is AofState.ON)
 
     # --- Rewrite -------------------------------------------------------------------------------------------------
 
     def begin_rewrite(self) -> None:
-        """Get ready for a child that writes a new base: what comes from here on goes to a new incremental file.
+        """Prepare for a child that writes a new base: from here on, changes go to a new incremental file.
 
         Raises OSError, StreamdError: nothing has changed, and it counts as a failed rewrite.
         """
@@ -284,7 +285,7 @@ class AppendOnlyFile:
         try:
             files.manifest_file.replace(manifest)
         except NotSyncedError as error:
-            self.tail.directory_not_synced(files.directory, error)  # it is in place all the same, and names both files
+            self.tail.directory_not_synced(files.directory, error)  # it is in place nevertheless, and names both files
         except OSError:
             self.disk.close(fd)
             with suppress(OSError):
@@ -301,15 +302,15 @@ class AppendOnlyFile:
         log.info("Background append only file rewriting started by pid %d", pid)
 
     def rewrite_failed(self, reason: str) -> None:
-        """It could not be forked."""
+        """The fork failed."""
         log.warning("Can't rewrite append only file in background: %s", reason)
         self.rewriting.note(False)
 
     def finish_rewrite(self, ok: bool, *, was_asked: bool = False) -> bool:
-        """The child has ended: put the new base in place, or leave everything as it was. Whether there is a new base.
+        """The child has ended: install the new base, or change nothing. Returns whether there is a new base.
 
-        ok         it has written the base
-        was_asked  it was killed on purpose: no failure
+        ok         the child has written the base
+        was_asked  the child was killed on purpose, which is not a failure
         """
         temporary = self.files.temporary_base(self.rewriting.ended())
         if ok:
@@ -334,7 +335,7 @@ class AppendOnlyFile:
         return ok
 
     def _install(self, temporary: str) -> None:
-        """Make the file at `temporary` the base. Raises OSError: the old files are still the ones that count."""
+        """Make the file at `temporary` the base. Raises OSError: the old files remain in use."""
         files = self.files
         manifest = files.manifest.copy()
         is_first = manifest.is_empty
@@ -342,7 +343,7 @@ class AppendOnlyFile:
         manifest.set_base(files.next_base(manifest))
         manifest.forget_incrementals(but_last=self.state is AofState.ON)
         if waits:
-            # The numbers go on, though all the old files are history now.
+            # The numbers continue, though all the old files are history now.
             manifest.incrementals.append(files.next_incremental(files.manifest))
         if is_first:
             files.manifest_file.prepare(manifest, is_first=True)
@@ -361,7 +362,7 @@ class AppendOnlyFile:
             if waits:
                 self.tail.directory_not_synced(files.directory, error)
             else:
-                log.warning("%s", error)  # the old files have everything too
+                log.warning("%s", error)  # the old files contain everything too
         except OSError:
             for _, new in placed:
                 with suppress(OSError):
@@ -382,9 +383,9 @@ class AppendOnlyFile:
     # --- On and off ----------------------------------------------------------------------------------------------
 
     def enable(self) -> None:
-        """CONFIG SET appendonly yes. Nothing is kept until a rewrite has started; the file is on when that has ended.
+        """CONFIG SET appendonly yes. Nothing is recorded until a rewrite starts; the file is on once that has ended.
 
-        Errors of the time before are forgotten. When the rewrite cannot begin, call `disable`.
+        Earlier errors are cleared. If the rewrite cannot start, call `disable`.
         """
         if self.state is AofState.OFF:
             self.state = AofState.WAIT_REWRITE
@@ -412,7 +413,7 @@ class AppendOnlyFile:
         return self.rewriting.pid
 
     def _forget_waiting(self) -> None:
-        """Nothing is kept any more until another rewrite begins."""
+        """Stop recording until another rewrite starts."""
         self.buffer.clear()
         self.buffer.is_open = False
         self.tail.close()
@@ -420,20 +421,20 @@ class AppendOnlyFile:
             self.disk.unlink(self.files.temporary_incremental)
 
     def close(self) -> None:
-        """The end of the server: write and sync the rest, and end the thread. Raises CannotPersistError."""
+        """Shut down: write and sync the rest, and stop the thread. Raises CannotPersistError."""
         try:
             self.disable()
         finally:
             self._syncer.stop()
 
     def discard(self) -> None:
-        """End, with nothing written or synced any more: the files are about to be deleted."""
+        """Stop without writing or syncing anything more: the files are about to be deleted."""
         self._forget_waiting()
         self.state = AofState.OFF
         self._syncer.stop()
 
     def check_invariants(self) -> None:
-        """Assert what the head of this module says. Looks at the files."""
+        """Assert the invariants at the head of this module. Inspects the files."""
         tail, files = self.tail, self.files
         assert tail.synced <= tail.written  # noqa: S101
         assert tail.is_open >= (self.state is AofState.ON)  # noqa: S101

@@ -2,9 +2,9 @@
 
     dir/appendonlydir/appendonly.aof.manifest          which files there are (manifest.py)
                       appendonly.aof.2.base.rdb        everything up to the last rewrite
-                      appendonly.aof.3.incr.aof        what happened since; the last one is written to
+                      appendonly.aof.3.incr.aof        changes since then; the last file is the current one
 
-Where this is sounder than Redis: base and incremental files without a manifest refuse the start.
+Safer than Redis: the server refuses to start when there are base or incremental files but no manifest.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger("streamd")
 class FileSet:
     """
     parent         absolute path of the data directory; `directory`: of the files' own directory there
-    manifest       the files there are
-    manifest_file  where that is on the disk
+    manifest       the files that there are
+    manifest_file  the manifest on disk
     """
 
     def __init__(self, options: AofOptions, disk: Disk, replication_offset: Callable[[], int]) -> None:
@@ -48,7 +48,7 @@ class FileSet:
         self.manifest_file = ManifestFile(self.directory, self._options.filename, self._disk)
 
     def move(self, directory: str) -> None:
-        """Go on in another data directory. Raises StreamdError, OSError when the manifest there cannot be read: stays where it is."""
+        """Move to another data directory. Raises StreamdError, OSError if its manifest cannot be read: no move."""
         parent = self.parent
         if os.path.abspath(directory) == parent:
             return
@@ -74,9 +74,10 @@ class FileSet:
         knows: Callable[[list[bytes]], object] | None = None,
         databases: Sequence[Database] = (),
     ) -> Generator[int, None, list[int]]:
-        """Run everything in the files, a step at a time; yields the bytes read so far, returns the files' sizes. See load.py.
+        """Replay the files step by step; yields the number of bytes read so far, returns the files' sizes. See load.py.
 
-        Nothing to load is not an error, and returns no sizes. Raises CorruptFileError, AofLoadError, OSError: the server must not start.
+        Having nothing to load is not an error, and returns no sizes. Raises CorruptFileError, AofLoadError, OSError:
+        the server must not start.
         """
         old_file = os.path.join(self.parent, self._options.filename)
         if self._is_old_style(old_file):
@@ -91,7 +92,7 @@ class FileSet:
 
     @property
     def total_to_load(self) -> int:
-        """Bytes of all files that `load` will read; raises nothing, a file that is missing has none."""
+        """Total bytes that `load` will read. Does not raise: a missing file counts as empty."""
         return sum(self.size_of(file) for file in self.manifest.to_load)
 
     def size_of(self, file: AofFile) -> int:
@@ -104,14 +105,14 @@ class FileSet:
         return self.size_of(self.manifest.base) if self.manifest.base is not None else 0
 
     def end_of(self, size: int) -> int | None:
-        """The replication offset at which the last incremental file, of `size` bytes, ends, when it says at least where it begins."""
+        """The replication offset at the end of the last incremental file, of `size` bytes; None: unknown."""
         last = self.manifest.incrementals[-1] if self.manifest.incrementals else None
         if last is None or last.start_offset is None:
             return None
         return last.start_offset + size if last.end_offset is None else last.end_offset
 
     def _is_old_style(self, old_file: str) -> bool:
-        """Whether there is a file of Redis before 7.0, or an upgrade from one was interrupted."""
+        """Whether there is a file from before Redis 7.0, or an interrupted upgrade from one."""
         if not os.path.isfile(old_file):
             return False
         if self.manifest.is_empty:
@@ -125,10 +126,10 @@ class FileSet:
         )
 
     def _upgrade(self, old_file: str) -> None:
-        """Take the single file of older versions as the base, under its own name."""
+        """Adopt the single file of older versions as the base, under its own name."""
         self._disk.make_directory(self.directory)
         manifest = Manifest(base=AofFile(self._options.filename, 1, "b"))
-        # The manifest first: the file stays where it is until it says where it will be found.
+        # The manifest first: the file stays where it is until the manifest says where it will be.
         self.manifest_file.replace(manifest)
         self.manifest = manifest
         self._disk.rename(old_file, self.path(self._options.filename))
@@ -191,7 +192,7 @@ class FileSet:
         try:
             self.manifest_file.replace(manifest)
         except NotSyncedError:
-            pass  # either of the two is right
+            pass  # either version is correct
         except OSError as error:
             log.warning("The manifest still lists deleted files: %s", error.strerror)
             return

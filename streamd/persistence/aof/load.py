@@ -1,27 +1,27 @@
-"""Load an append-only file: run every command of its files again.
+"""Load an append-only file: replay every command in its files.
 
-A file is a snapshot, commands, or a snapshot and then commands (the single file of Redis 4 to 6); the first bytes tell.
-Everything goes through callables, so that this knows neither commands nor clients:
+A file is a snapshot, commands, or a snapshot and then commands (the single file of Redis 4 to 6); the first bytes tell
+which. Everything goes through callables, so this module knows nothing about commands or clients:
 
-    apply(args)                 runs one command without a reply: no limits, no waiting, no propagation, `is_replaying`
-    knows(args)                 raises UnknownCommandError when there is no such command; for those of a group, which are
-                                run only when all of it has been read
-    load_rdb(path, file)        loads a snapshot from an open file that stands at its beginning; yields bytes read, returns
-                                the offset behind it
+    apply(args)                 runs one command without a reply: no limits, no blocking, no propagation, `is_replaying`
+    knows(args)                 raises UnknownCommandError when there is no such command; called for the commands of a
+                                group, which are run only after the whole group has been read
+    load_rdb(path, file)        loads a snapshot from an open file positioned at its start; yields bytes read, returns
+                                the offset after the snapshot
 
-What is damaged, and what then happens, is decided here:
+This module decides what counts as damage, and what happens then:
 
-    the last file ends inside a command          cut off behind the last whole command, when `load_truncated` allows it
-    ... or inside a group (MULTI without EXEC)   cut off before MULTI: the group has not been run, and the next start
-                                                 must not find an open MULTI that takes in what is written from now on
-    the last file has garbage at its end         the same, when that is less than `corrupt_tail_max_size`, whatever
+    the last file ends inside a command          truncated after the last complete command, if `load_truncated` allows
+    ... or inside a group (MULTI without EXEC)   truncated before MULTI: the group has not been run, and the next start
+                                                 must not find an open MULTI that swallows what is written from now on
+    the last file has garbage at its end         the same, if that is shorter than `corrupt_tail_max_size`, whatever
                                                  `load_truncated` says
-    everything else                              CorruptFileError, and no file has been changed
+    everything else                              CorruptFileError, and no file is changed
 
-A file is cut only when everything before has been loaded, and its bytes are kept beside it when whole commands are among
-them (`NAME.cut-OFFSET`): a wrong length in the middle looks like an end that is missing, and hides all that follows.
-Behaviour: Redis 8.6, but for groups and for what is kept: Redis cuts inside a group when the cut is inside a command, and
-cuts a file that is not the last before it refuses it.
+A file is truncated only after everything before that point has been loaded. The bytes cut off are kept beside it
+(`NAME.cut-OFFSET`) if they contain complete commands: a wrong length in the middle looks like a missing end, and hides
+everything after it. Behaviour: Redis 8.6, except for groups and for what is kept: Redis truncates inside a group when
+the file ends inside a command, and truncates a file that is not the last before refusing it.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ MAX_LOGGED_FAILURES = 10
 
 
 class AofLoadError(StreamdError):
-    """Files that cannot be loaded, though none is damaged: one is missing, or a command is not known."""
+    """Files that cannot be loaded, though none is damaged: one is missing, or a command is unknown."""
 
 
 @dataclass(frozen=True)
 class LoadOptions:
     """
-    load_truncated         a last file whose end is missing is loaded (aof-load-truncated)
-    corrupt_tail_max_size  and one with fewer bad bytes than these at its end (aof-load-corrupt-tail-max-size)
+    load_truncated         load a last file whose end is missing (aof-load-truncated)
+    corrupt_tail_max_size  load one with fewer bad bytes than this at its end (aof-load-corrupt-tail-max-size)
     """
 
     load_truncated: bool = True
@@ -86,9 +86,9 @@ def load_files(
     databases: Sequence[Database] = (),
     disk: Disk | None = None,
 ) -> Generator[int, None, list[int]]:
-    """Load files in their order; yields the bytes read so far, about every millisecond. Returns the files' sizes.
+    """Load files in order; yields the bytes read so far, about every millisecond. Returns the files' sizes.
 
-    databases  where state goes that no command can bring (see command_writer)
+    databases  receive the state that no command can express (see command_writer)
     Raises CorruptFileError, AofLoadError, OSError.
     """
     paths = [os.path.join(directory, file.name) for file in files]
@@ -121,7 +121,7 @@ def _shifted(steps: Generator[int, None, int], by: int) -> Generator[int, None, 
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file that must be there."""
+    """The size of a file that must exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -131,8 +131,8 @@ def size_of(path: str) -> int:
 def check_base(file: AofFile, path: str, size: int) -> None:
     """Refuse a base that has lost its content.
 
-    A base of commands may be empty in one case: Redis makes such a one, with the number 1, when it starts for the first
-    time. Ours never are.
+    A base of commands may be empty in one case: Redis creates one, with the number 1, when it starts for the first
+    time. Those of streamd never are.
     """
     if size:
         return
@@ -200,7 +200,7 @@ def _replay(
 
 
 def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, *, is_last: bool) -> None:
-    """Raise CorruptFileError, unless the file may be cut where it stops making sense."""
+    """Raise CorruptFileError, unless the file may be truncated where it becomes invalid."""
     lost = reader.size - reader.whole
     if fault.is_cut:
         if is_last and options.load_truncated:
@@ -225,7 +225,7 @@ def _judge(fault: AofFault, reader: AofReader, path: str, options: LoadOptions, 
 
 
 def _cut(reader: AofReader, fault: AofFault, path: str, disk: Disk) -> int:
-    """Cut the file behind what has been loaded; its new size."""
+    """Truncate the file after what has been loaded; returns its new size."""
     lost = reader.size - reader.valid
     name = os.path.basename(path)
     if fault.is_cut:
@@ -246,25 +246,25 @@ def _cut(reader: AofReader, fault: AofFault, path: str, disk: Disk) -> int:
 
 
 def _short(path: str) -> str:
-    """A file and its folder, as some lines of Redis's log name it."""
+    """A file and its directory, as some of Redis's log lines name it."""
     return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
 
 
 def keep_commands(path: str, offset: int, disk: Disk) -> str:
-    """Keep what follows `offset` in a file of its own if it has whole commands; return its path, or nothing."""
+    """Save what follows `offset` to a separate file if it has complete commands; returns its path, or ""."""
     tail = read_tail(path, offset)
     return keep_tail(path, offset, tail, disk) if has_commands(tail) else ""
 
 
 def read_tail(path: str, offset: int) -> bytes:
-    """What stands behind `offset` in a file."""
+    """The content of a file from `offset` on."""
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read()
 
 
 def keep_tail(path: str, offset: int, tail: bytes, disk: Disk) -> str:
-    """Write the end of a file, which is about to be cut off at `offset`, to a file beside it; its path."""
+    """Save the end of a file, about to be truncated at `offset`, to a file beside it; returns its path."""
     kept = f"{path}.cut-{offset}"
     with new_file(kept, disk=disk) as fd:
         disk.write_all(fd, tail)
@@ -273,7 +273,7 @@ def keep_tail(path: str, offset: int, tail: bytes, disk: Disk) -> str:
 
 
 def has_commands(tail: bytes) -> bool:
-    """Whether commands stand somewhere behind the first byte, up to the end or to the next piece of damage."""
+    """Whether there are commands after the first byte, up to the end or the next piece of damage."""
     at = 0
     while (at := tail.find(b"\r\n*", at)) >= 0:
         at += 2
@@ -286,7 +286,7 @@ def has_commands(tail: bytes) -> bool:
 
 
 class _View:
-    """Bytes from a place on, as a file."""
+    """Bytes from an offset on, as a file."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = memoryview(data)
@@ -303,11 +303,11 @@ class _View:
 
 
 def restore_state(databases: Sequence[Database], text: bytes, args: list[bytes]) -> None:
-    """Apply an annotation of ours to what the command before it was about; what is not understood is passed over.
+    """Apply one of streamd's annotations to the subject of the preceding command; what is not understood is skipped.
 
     text  `0 consumer 1700000000000 -1`: database, and then the consumer's seen and active time, Unix ms
           `0 iids 5 2`: how many IIDs the stream was given, and how many of them were duplicates
-    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; any about the stream for the other
+    args  the command: XCLAIM or XGROUP CREATECONSUMER for a consumer; any command on the stream for the other
     """
     words = text.split()
     try:

@@ -1,23 +1,23 @@
-"""The manifest of the append-only file: which files it is made of, in which order.
+"""The manifest of the append-only file: which files it consists of, in which order.
 
     file appendonly.aof.2.base.rdb seq 2 type b                     the base: everything up to a moment
     file appendonly.aof.1.incr.aof seq 1 type h                     history: no longer needed, to be deleted
-    file appendonly.aof.2.incr.aof seq 2 type i startoffset 4711    what happened since, in files of rising numbers
+    file appendonly.aof.2.incr.aof seq 2 type i startoffset 4711    changes since then, in files of rising numbers
 
-The text is Redis's (7.0 and later): pairs of words, one file in a line; names with blanks or special characters stand in
-quotes; lines that start with `#` are comments; pairs with other names are skipped.
+The format is that of Redis 7.0 and later: pairs of words, one file per line. Names with spaces or special characters
+are quoted; lines that start with `#` are comments; pairs with other names are skipped.
 
-`Manifest` is that list. `ManifestFile` is the file that holds it: read whole, and replaced as a whole. The replacement
+`Manifest` is that list. `ManifestFile` is the file that holds it: it is read and replaced as a whole. The replacement
 has two halves, so that new files are recorded before they are created:
 
     prepare(manifest)   the text goes to `temp-NAME`, which is synced
                         ... files get the names that it lists ...
-    commit()            `temp-NAME` takes the place of NAME, and the directory is synced
+    commit()            `temp-NAME` replaces NAME, and the directory is synced
 
-A crash before the rename leaves the old manifest, whose files are all still there; after it, the new one. The very first
-manifest is prepared as `first-NAME`, which distinguishes such a crash from a lost manifest: `load` finishes
-what only misses the rename, and base and incremental files without any manifest can be taken for what they are, data
-that must not be ignored (Redis would start again, and overwrite files whose names it has already used).
+A crash before the rename leaves the old manifest, whose files all still exist; after it, the new one. The very first
+manifest is prepared as `first-NAME`, which distinguishes such a crash from a lost manifest: `load` completes a manifest
+that only lacks the rename, and base and incremental files without any manifest can be recognised as data that must not
+be ignored (Redis would start from scratch, and overwrite files whose names it has already used).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamd.protocol.inline import split_line
 __all__ = ["AofFile", "Manifest", "ManifestError", "ManifestFile", "NotSyncedError"]
 
 MAX_LINE = 1023
-"""Bytes of a line, its end included."""
+"""The most bytes in a line, its end included."""
 
 BASE, HISTORY, INCREMENTAL = "b", "h", "i"
 Kind = Literal["b", "h", "i"]
@@ -60,7 +60,7 @@ class ManifestError(StreamdError):
 
 
 class NotSyncedError(StreamdError):
-    """The manifest was replaced, but its directory could not be synced: after a crash either may be there."""
+    """The manifest was replaced, but its directory could not be synced: after a crash either one may be there."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class AofFile:
     """One file of the list.
 
     name          without a directory
-    seq           its number, from 1; among files of its kind the later is the greater
+    seq           its number, from 1; later files of a kind have higher numbers
     kind          `b` base, `h` history, `i` incremental
-    start_offset  replication offset at which the file begins, None: not known
+    start_offset  replication offset at which the file starts; None: unknown
     end_offset    ... at which it ends; only after a clean end
     """
 
@@ -87,7 +87,7 @@ class AofFile:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether it is an incremental file, or has been one."""
+        """Whether it is an incremental file, or was one."""
         return self.kind == INCREMENTAL or self.name.endswith(".incr.aof")
 
     def format(self) -> bytes:
@@ -101,7 +101,7 @@ class AofFile:
 
 @dataclass
 class Manifest:
-    """The files of an append-only file. An empty one says that there is none yet.
+    """The files of an append-only file. Empty when there is none yet.
 
     base          the base, or None
     history       files that are no longer needed
@@ -114,13 +114,13 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes, path: str = "") -> Manifest:
-        """Read the text of a manifest; raises ManifestError. What is refused is what Redis refuses."""
+        """Parse the text of a manifest; raises ManifestError for what Redis refuses."""
         if not data:
             raise ManifestError(path, "Found an empty AOF manifest")
         manifest = cls()
         lines = data.split(b"\n")
         for number, line in enumerate(lines, 1):
-            # Redis reads 1023 bytes at a time and takes a piece without an end for a line that is too long.
+            # Redis reads 1023 bytes at a time and takes a piece without a line end for a line that is too long.
             if number == len(lines):
                 if line:
                     raise ManifestError(path, "The AOF manifest file contains too long line")
@@ -169,12 +169,12 @@ class Manifest:
 
     @property
     def base_seq(self) -> int:
-        """The greatest number of a base, those that are history among them; 0 when there is none."""
+        """The highest number of a base, including history; 0 when there is none."""
         return max((file.seq for file in self if not file.is_incremental), default=0)
 
     @property
     def incremental_seq(self) -> int:
-        """The same of the incremental files."""
+        """The same for incremental files."""
         return max((file.seq for file in self if file.is_incremental), default=0)
 
     def copy(self) -> Manifest:
@@ -183,13 +183,13 @@ class Manifest:
     # --- Changes, for a rewrite ----------------------------------------------------------------------------------
 
     def set_base(self, file: AofFile) -> None:
-        """Begin with another base; the one before becomes history."""
+        """Set a new base; the previous one becomes history."""
         if self.base is not None:
             self.history.insert(0, _as_history(self.base))
         self.base = file
 
     def forget_incrementals(self, *, but_last: bool) -> None:
-        """Let the incremental files that a new base contains become history."""
+        """Turn the incremental files that a new base covers into history."""
         keep = 1 if but_last and self.incrementals else 0
         until = len(self.incrementals) - keep
         self.history[:0] = [_as_history(file) for file in reversed(self.incrementals[:until])]
@@ -206,7 +206,7 @@ def _as_history(file: AofFile) -> AofFile:
 
 
 def parse_line(line: bytes) -> AofFile:
-    """One line; raises ValueError with Redis's reason."""
+    """Parse one line; raises ValueError with Redis's reason."""
     invalid = ValueError("Invalid AOF manifest file format")
     try:
         words = split_line(line.strip(b" \t\r\n"))
@@ -229,7 +229,7 @@ def parse_line(line: bytes) -> AofFile:
 
 
 def _number(text: bytes) -> int:
-    """The leading digits as a number, 0 without any, as C's atoll."""
+    """The leading digits as a number, 0 if there are none, like C's atoll."""
     found = re.match(rb"\s*([+-]?\d+)", text)
     return int(found[1]) if found else 0
 
@@ -239,7 +239,7 @@ _ESCAPES = {b"\n": b"\\n", b"\r": b"\\r", b"\t": b"\\t", b"\a": b"\\a", b"\b": b
 
 
 def _quoted(name: bytes) -> bytes:
-    """A name as it stands in the manifest: in quotes when it has more than plain characters."""
+    """A name as written in the manifest: quoted if not all its characters are plain."""
     if _PLAIN.fullmatch(name):
         return name
     escaped = (
@@ -274,7 +274,7 @@ class ManifestFile:
     def load(self) -> Manifest:
         """The manifest, an empty one when there is none. Raises ManifestError, OSError.
 
-        A first manifest of which only the rename is missing is put in place.
+        A first manifest that only lacks the rename is put in place.
         """
         data = _read(self.path)
         if data is not None:
@@ -290,7 +290,7 @@ class ManifestFile:
     def unlisted(self, manifest: Manifest) -> list[str]:
         """Names of base and incremental files in the directory that the manifest does not list.
 
-        Those of a first manifest that never came to its end are left out: they hold nothing that was promised.
+        Those of a first manifest that was never committed are left out: they hold nothing that was promised.
         """
         prepared = self._prepared()
         known = {file.name for each in (manifest, prepared or Manifest()) for file in each}
@@ -301,7 +301,7 @@ class ManifestFile:
         return sorted(name for name in names if name not in known and self._seq_of(name))
 
     def highest_seqs(self) -> tuple[int, int]:
-        """The greatest numbers in the names of base and incremental files in the directory, 0 without any."""
+        """The highest numbers in the names of base and incremental files in the directory, 0 if there are none."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
@@ -317,7 +317,7 @@ class ManifestFile:
         return (int(found[1]), 0) if found[2] else (0, int(found[1]))
 
     def _prepared(self) -> Manifest | None:
-        """The first manifest as `prepare` wrote it and `commit` did not put it in place, when it is whole."""
+        """A complete first manifest that `prepare` wrote but `commit` did not put in place, or None."""
         data = _read(self.first_path)
         try:
             return Manifest.parse(data, self.first_path) if data else None
@@ -325,13 +325,13 @@ class ManifestFile:
             return None
 
     def prepare(self, manifest: Manifest, *, is_first: bool = False) -> None:
-        """Write the text down where `commit` finds it; `is_first`: there has been no append-only file before."""
+        """Write the text to where `commit` finds it; `is_first`: there has been no append-only file before."""
         path = self.first_path if is_first else self.temporary_path
         with new_file(path, disk=self.disk) as fd:
             self.disk.write_all(fd, manifest.format())
 
     def commit(self, *, is_first: bool = False) -> None:
-        """Replace the manifest by the prepared one. Raises OSError: nothing has changed; NotSyncedError: it has."""
+        """Replace the manifest with the prepared one. Raises OSError: nothing has changed; NotSyncedError: it has."""
         self.disk.rename(self.first_path if is_first else self.temporary_path, self.path)
         try:
             self.disk.sync_directory(self.directory)
@@ -339,7 +339,7 @@ class ManifestFile:
             raise NotSyncedError(f"the directory {self.directory} could not be synced: {error.strerror}") from error
 
     def replace(self, manifest: Manifest) -> None:
-        """Both halves at once."""
+        """Do both halves at once."""
         self.prepare(manifest)
         self.commit()
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Commands of an append-only file, one after the other. See reader.pyx."""
+"""Commands of an append-only file, one by one. See reader.pyx."""
 
 cimport cython
 
@@ -9,15 +9,15 @@ cdef class AofReader:
     cdef object file                    # has readinto(view); read to its end, from `start` on
     cdef readonly bint strict           # refuse what Redis's checker refuses, not only what its server refuses
     cdef readonly long long size        # bytes of the file
-    cdef readonly long long whole       # offset behind the last whole command or annotation
+    cdef readonly long long whole       # offset after the last complete command or annotation
     cdef readonly long long valid       # the same, but before an open MULTI
     cdef readonly long long commands    # commands read
-    cdef readonly long long multi_at    # offset of the MULTI that is open; -1: none
+    cdef readonly long long multi_at    # offset of the open MULTI; -1: none
     cdef readonly long long stamp_s     # the last `#TS:`, Unix seconds; -1: none yet
     cdef list group                     # commands since MULTI; None: no MULTI is open
-    cdef list last                      # the command read last; an annotation may belong to it
+    cdef list last                      # the last command read; an annotation may belong to it
 
-    # What has been read of the file: buffer[:filled] begins at offset `base`. The next command begins at buffer[start].
+    # What has been read of the file: buffer[:filled] starts at offset `base`. The next command starts at buffer[start].
     cdef char *buffer                   # owned
     cdef Py_ssize_t capacity
     cdef Py_ssize_t filled

@@ -1,21 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""AofReader: walks the commands of one append-only file, and says exactly where it stops making sense.
+"""AofReader: walks the commands of one append-only file, and reports exactly where it becomes invalid.
 
     #TS:1700000000\\r\\n                                  an annotation, skipped (one line, at most 1023 bytes)
     *1 MULTI  *5 XADD s 1-1 f v  *3 XACK s g 1-1  *1 EXEC     a group: run when its EXEC has been read, or not at all
     *5 XADD s 1-2 f v                                     a command
 
-`replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and words that repeat
-are the same objects again. `next_command` returns them one by one, with MULTI and EXEC, for checkers.
+`replay` hands each command to a callable; that is the loop that loads a file, so it is compiled, and repeated words
+are the same objects. `next_command` returns the commands one by one, with MULTI and EXEC, for checkers.
 
-Two faults are distinguished (AofFault.is_cut): the file ends where more was announced, as after a crash during
-a write; or it has other bytes than a command could have. `whole` and `valid` say what is before: up to `whole` every
-command is complete, and `valid` is the place to cut the file off, before a MULTI whose EXEC is missing.
+Two faults are distinguished (AofFault.is_cut): the file ends too early, as after a crash during a write; or its bytes
+cannot be part of a command. `whole` and `valid` describe what comes before: up to `whole` every command is complete,
+and `valid` is where to truncate the file, before a MULTI whose EXEC is missing.
 
-What is taken for a command is what Redis's server takes for one: numbers may be followed by other characters, and
-the two bytes after an argument are ignored. `strict` checks both, as Redis's checker does, and refuses MULTI inside
-MULTI and EXEC without it. One difference: an annotation without its line end is a cut. Redis accepts it, and what it
-then appends becomes part of that line.
+A command is what Redis's server accepts as one: numbers may be followed by other characters, and the two bytes after an
+argument are ignored. `strict` checks both, as Redis's checker does, and refuses MULTI inside MULTI, and EXEC without
+MULTI. One difference: an annotation without its line end counts as cut off. Redis accepts it, and what it then appends
+becomes part of that line.
 """
 
 cimport cython
@@ -43,19 +43,19 @@ cdef extern from "Python.h":
 cdef enum:
     MAX_LINE = 1023             # bytes that Redis reads as one line
     READ_SIZE = 1 << 20         # bytes asked for at a time
-    MAX_SIZED_LIST = 64         # a longer list of arguments grows with what is there
+    MAX_SIZED_LIST = 64         # a longer list of arguments grows as they are read
 
 STATE_PREFIX = b"#STREAMD:"
-"""Annotations with this beginning hold what no command can say; see command_writer. Redis skips them as all others."""
+"""Annotations with this prefix hold what no command can express; see command_writer. Redis skips all annotations."""
 
 
 class AofFault(StreamdError):
-    """What stands at `offset` cannot be read.
+    """The bytes at `offset` cannot be read.
 
-    offset    of the bytes that are wrong, or of the end of the file
+    offset    of the wrong bytes, or of the end of the file
     expected  what should be there
     found     what is there, at most 16 bytes; empty at the end
-    is_cut    the file ends too early; else its content is wrong
+    is_cut    the file ends too early; otherwise its content is wrong
     """
 
     def __init__(self, offset, expected, found, is_cut):
@@ -77,9 +77,9 @@ cdef inline bint is_command(list args, const char *word, Py_ssize_t n) noexcept:
 cdef class AofReader:
     """The commands of a file.
 
-    file    an unbuffered binary file, or anything with readinto(view); read from where it stands
+    file    an unbuffered binary file, or anything with readinto(view); read from its current position
     size    bytes of the whole file
-    offset  where it stands
+    offset  the current position of the file
     strict  see the head of this module
     """
 
@@ -99,9 +99,9 @@ cdef class AofReader:
     # --- Bytes ------------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t fill(self, Py_ssize_t wanted) except -1:
-        """Have `wanted` bytes from `start` on in the buffer; how many there are, fewer only at the end of the file.
+        """Read until the buffer has `wanted` bytes from `start` on; returns how many, fewer only at end of file.
 
-        Offsets from `start` stay what they mean; pointers die.
+        Offsets from `start` stay valid; pointers do not.
         """
         cdef Py_ssize_t room = self.capacity
         cdef Py_ssize_t got
@@ -114,7 +114,7 @@ cdef class AofReader:
                 self.base += self.start
                 self.filled -= self.start
                 self.start = 0
-            # As much as the file still has, or as is wanted, is room enough: announced lengths may be wrong.
+            # Room for the rest of the file, or for what is wanted, is enough: announced lengths may be wrong.
             room = max(self.capacity, <Py_ssize_t>min(<long long>2 * READ_SIZE, self.size - self.base + 1))
             while room < self.start + wanted and self.base + room < self.size:
                 room *= 2
@@ -128,7 +128,7 @@ cdef class AofReader:
                 PyMemoryView_FromMemory(self.buffer + self.filled, self.capacity - self.filled, PyBUF_WRITE)
             )
             if not got:
-                self.size = self.base + self.filled      # it has become shorter since its size was asked for
+                self.size = self.base + self.filled      # it has shrunk since its size was determined
                 break
             self.filled += got
         return self.filled - self.start
@@ -151,7 +151,7 @@ cdef class AofReader:
         return at + (there if end is NULL else end - line + 1)
 
     cdef long long read_number(self, Py_ssize_t at, Py_ssize_t end, bint *canonical) noexcept:
-        """The number that starts at `at` (from `start`), before `end`, as C's strtol reads it.
+        """The number that starts at `at` (from `start`), before `end`, as read by C's strtol.
 
         canonical  whether it is digits without leading zeros, followed by CR LF and nothing else
         """
@@ -185,7 +185,7 @@ cdef class AofReader:
         return PyBytes_FromStringAndSize(self.buffer + self.start + at, min(there, <Py_ssize_t>16))
 
     cdef int fail(self, Py_ssize_t at, str expected, bint is_cut=False) except -1:
-        """Raise the fault of what stands at `at` (from `start`); is_cut: of the end of the file."""
+        """Raise the fault for the bytes at `at` (from `start`); is_cut: for the end of the file."""
         if is_cut:
             raise AofFault(self.size, expected, b"", True)
         raise AofFault(self.base + self.start + at, expected, self.shown(at), False)
@@ -193,7 +193,7 @@ cdef class AofReader:
     # --- Commands ---------------------------------------------------------------------------------------------------
 
     cdef list read(self):
-        """The next command; None at the end. Annotations are passed over, except those that `replay` acts on: []."""
+        """The next command; None at the end. Annotations are skipped, except those that `replay` acts on: []."""
         cdef Py_ssize_t end
         cdef char first
         while True:
@@ -209,7 +209,7 @@ cdef class AofReader:
                 return []
 
     cdef int read_annotation(self, Py_ssize_t line_end) except -1:
-        """Pass an annotation over; 1 when it holds state of ours: it stays the next thing to read."""
+        """Skip an annotation; 1 when it holds streamd's state: it then remains the next thing to read."""
         cdef const char *line = self.buffer + self.start
         cdef bint canonical
         if line[line_end - 1] != c'\n':
@@ -225,7 +225,7 @@ cdef class AofReader:
         return 0
 
     cdef int pass_over(self, Py_ssize_t n) except -1:
-        """Go on after n more bytes that are whole."""
+        """Advance by n bytes, which are complete."""
         self.start += n
         self.whole = self.base + self.start
         if self.group is None and self.multi_at < 0:
@@ -233,7 +233,7 @@ cdef class AofReader:
         return 0
 
     cdef list read_command(self, Py_ssize_t line_end):
-        """Read a command whose first line is there."""
+        """Read a command whose first line is in the buffer."""
         cdef bint canonical
         cdef long long count
         cdef long long length
@@ -264,7 +264,7 @@ cdef class AofReader:
             if length < 0 or (self.strict and not canonical):
                 self.fail(at + 1, f"the length of argument {i + 1} of {count}")
             at = end
-            # Without overflow: whatever was announced, the file has no more than that.
+            # No overflow: whatever was announced, the file has no more than that.
             if length > self.size - self.base - self.start - at - 2:
                 self.fail(at, f"{length} bytes and a line end", is_cut=True)
             if self.fill(at + <Py_ssize_t>length + 2) < at + <Py_ssize_t>length + 2:
@@ -289,7 +289,7 @@ cdef class AofReader:
         return args
 
     cdef int note_group(self, list args) except -1:
-        """Whether a command starts or ends a group; `strict`: raise the fault of one that cannot."""
+        """Whether a command starts or ends a group; `strict`: raise the fault if it cannot."""
         if is_command(args, b"MULTI", 5):
             if self.multi_at >= 0:
                 if self.strict:
@@ -315,16 +315,16 @@ cdef class AofReader:
         return args
 
     def replay(self, apply not None, long long limit, restore=None, failed=None, knows=None):
-        """Hand at most about `limit` commands to `apply`; False when the file has come to its end.
+        """Pass at most about `limit` commands to `apply`; False when the end of the file has been reached.
 
-        apply    is called with the arguments; a group is handed over when its EXEC has been read, without MULTI and
-                 EXEC. CommandErrors are passed over, as Redis does, except UnknownCommandError
-        restore  is called for annotations with state of ours, with the text behind the prefix and the last command
-        failed   is called with the arguments and the CommandError when a command fails
-        knows    is called with the commands of a group, when they are read; it raises UnknownCommandError when there is
-                 no such command. Else damage there would pass for a group whose end is missing, when it is in its EXEC
-        Raises AofFault, OSError, UnknownCommandError and whatever else `apply` raises. After AofFault `whole` and
-        `valid` say where; nothing of an open group has been handed over.
+        apply    called with the arguments; a group is passed on when its EXEC has been read, without MULTI and EXEC.
+                 CommandErrors are ignored, as in Redis, except UnknownCommandError
+        restore  called for annotations with streamd's state, with the text after the prefix and the last command
+        failed   called with the arguments and the CommandError when a command fails
+        knows    called with the commands of a group when they are read; raises UnknownCommandError when there is no
+                 such command. Otherwise damage in an EXEC would pass for a group whose end is missing
+        Raises AofFault, OSError, UnknownCommandError and whatever else `apply` raises. After AofFault, `whole` and
+        `valid` tell where; no part of an open group has been passed on.
         """
         cdef list args
         cdef list each
@@ -364,7 +364,7 @@ cdef class AofReader:
         return True
 
     cdef int run(self, object apply, list args, object failed) except -1:
-        """Hand one command over."""
+        """Pass one command to `apply`."""
         try:
             apply(args)
         except UnknownCommandError:
@@ -376,7 +376,7 @@ cdef class AofReader:
         return 0
 
     def check_invariants(self):
-        """Assert what must hold of the fields."""
+        """Assert the invariants of the fields."""
         assert 0 <= self.start <= self.filled <= self.capacity
         assert self.valid <= self.whole <= self.size
         assert self.base + self.filled <= self.size

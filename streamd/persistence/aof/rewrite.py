@@ -1,6 +1,6 @@
 """Write the base of an append-only file: the data set as a snapshot, or as commands. What the child of a rewrite does.
 
-The file that results stands for everything up to the moment of the fork; it is whole and on the disk when `write_base`
+The file that results stands for everything up to the moment of the fork; it is complete and synced when `write_base`
 returns, and takes its name only then (AppendOnlyFile.finish_rewrite).
 """
 
@@ -22,9 +22,9 @@ __all__ = ["BaseOptions", "write_base"]
 @dataclass(frozen=True)
 class BaseOptions:
     """
-    use_rdb_preamble   a snapshot; else commands (aof-use-rdb-preamble)
+    use_rdb_preamble   a snapshot; otherwise commands (aof-use-rdb-preamble)
     timestamp          note the time at the head of commands (aof-timestamp-enabled)
-    incremental_fsync  bring the file to the disk every 4 MiB (aof-rewrite-incremental-fsync)
+    incremental_fsync  sync the file every 4 MiB (aof-rewrite-incremental-fsync)
     rdb                how a snapshot is written; its form, which commands keep to as well, should lose nothing
     idmp               duration and maxsize that new streams get (stream-idmp-duration, stream-idmp-maxsize)
     """
@@ -47,7 +47,7 @@ def write_base(
     written: Callable[[str], object] | None = None,
     disk: Disk | None = None,
 ) -> int:
-    """Write a base to `path`, and bring it to the disk; its size in bytes.
+    """Write a base to `path`, and sync it; returns its size in bytes.
 
     now_ms    Unix time
     progress  called with the number of keys written so far, often

@@ -21,7 +21,7 @@ class RewriteSchedule:
     is_requested  start a rewrite as soon as no other child runs
     pid           of the child that writes a base, or None
     started_at    Unix time, or None; `last_s`: how long the last one took, -1: none yet
-    is_last_ok    how it ended; `count`: started, `failures`: failed since the last successful one
+    is_last_ok    whether it succeeded; `count`: started, `failures`: failed since the last successful one
     """
 
     def __init__(self, options: AofOptions, clock: Callable[[], float]) -> None:
@@ -51,21 +51,21 @@ class RewriteSchedule:
         return pid
 
     def note(self, ok: bool) -> None:
-        """Note how a rewrite went."""
+        """Record how a rewrite went."""
         self.is_last_ok = ok
         self.failures = 0 if ok else self.failures + 1
 
     def note_time(self) -> None:
-        """Note how long it took."""
+        """Record how long it took."""
         self.last_s = int(time.time() - (self.started_at or time.time()))
         self.started_at = None
 
     def is_due(self, size: int, base_size: int, *, may_grow: bool) -> bool:
-        """Whether one shall begin, which may happen only while no other child runs.
+        """Whether a rewrite should start, which is allowed only while no other child runs.
 
         size       bytes of all files; `base_size`: as they were after the last one
-        may_grow   growth counts, and not only that one is requested
-        After three failures in a row they have to wait, a minute, then two, up to an hour.
+        may_grow   growth counts, not only a request
+        After three consecutive failures rewrites are delayed by a minute, then two, up to an hour.
         """
         if self.pid is not None:
             return False

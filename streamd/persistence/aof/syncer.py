@@ -17,22 +17,22 @@ __all__ = ["Done", "Syncer"]
 log = logging.getLogger("streamd")
 
 Done = tuple[int, int, int]
-"""Which file, how many bytes of it, and the replication offset at that place."""
+"""Which file, how many bytes of it, and the replication offset at that point."""
 
 
 @dataclass
 class _Job:
     fd: int
-    done: Done | None  # None: is not synced
+    done: Done | None  # None: not synced
     close: bool
 
 
 class Syncer:
-    """A thread that syncs and closes files, in the order in which it is asked to.
+    """A thread that syncs and closes files in the order of the requests.
 
-    pending    syncs that are not done, without those of files that are closed then: no write waits for these
-    error      errno of the last sync, 0 when it was good
-    last_done  what the last good sync brought to the disk
+    pending    unfinished syncs, except of files that are then closed: no write waits for these
+    error      errno of the last sync, 0 if it succeeded
+    last_done  what the last successful sync covered
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -49,11 +49,11 @@ class Syncer:
         return self._submitted - self._done
 
     def submit(self, fd: int, done: Done, *, close: bool = False) -> None:
-        """Sync a file, and close it then if asked to."""
+        """Sync a file, and then close it if `close` is set."""
         self._put(_Job(fd, done, close))
 
     def close_later(self, fd: int) -> None:
-        """Close a file, which may take long when it has no name any more."""
+        """Close a file, which may take long when it no longer has a name."""
         self._put(_Job(fd, None, True))
 
     def unlink(self, path: str) -> None:
@@ -69,7 +69,7 @@ class Syncer:
         self._queue.join()
 
     def stop(self) -> None:
-        """Wait until everything is done, and end the thread; the next request starts it again."""
+        """Wait until everything is done, and stop the thread; the next request restarts it."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
@@ -99,7 +99,7 @@ class Syncer:
             try:
                 self._disk.sync_data(job.fd)
             except OSError as error:
-                # Redis passes these two over: the descriptor may have been closed, or be no file.
+                # Redis ignores these two: the descriptor may have been closed, or may not be a file.
                 if error.errno not in (errno.EBADF, errno.EINVAL):
                     if not self.error:
                         log.warning("Fail to fsync the AOF file: %s", error.strerror)

@@ -1,11 +1,12 @@
-"""The end of an append-only file: the incremental file that effects are written to, and when it is synced.
+"""The tail of an append-only file: the incremental file that effects are written to, and when it is synced.
 
-With `always` every write is synced before `flush` returns, or CannotPersistError ends the process. With `everysec` a thread
-syncs, and a write waits for a sync in progress for two seconds at most: it might hang in the kernel behind it. What cannot be
-written or synced otherwise is kept, tried again each second, and says why in `error`, so that writes are refused meanwhile.
+With `always`, every write is synced before `flush` returns, or CannotPersistError ends the process. With `everysec`, a
+thread syncs, and a write waits at most two seconds for a sync in progress, since it might block in the kernel behind
+the sync. Except with `always`, what cannot be written or synced is kept and retried every second; `error` tells why, so
+that writes are refused meanwhile.
 
-What must hold: the file has `written` bytes, of which `synced` are on the disk for certain; `written` is the end of a whole
-command, unless a short write could not be taken back.
+Invariants: the file has `written` bytes, of which `synced` are certainly on disk; `written` is the end of a complete
+command, unless a short write could not be undone.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ ERROR_LOG_INTERVAL_S = 30.0
 
 
 class CannotPersistError(StreamdError):
-    """With `appendfsync always` something could not be brought to the disk: the process must end."""
+    """With `appendfsync always`, something could not be written or synced: the process must end."""
 
 
 class Tail:
     """
-    fd              of the file, -1: none is written to
+    fd              of the file, -1: there is no current file
     written         bytes of it
-    synced          of them, those that are on the disk, as far as is known
-    grown           bytes written since the owner has set it to 0
+    synced          how many of them are known to be on disk
+    grown           bytes written since the owner set it to 0
     last_write_ok   False: the last write failed; `last_write_errno` says why
-    delayed_fsync   writes that did not wait any longer for a sync in the background
-    synced_offset   the replication offset up to which everything is on the disk
+    delayed_fsync   writes that gave up waiting for a sync in the background
+    synced_offset   the replication offset up to which everything is on disk
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Tail:
         self._clock = clock
         self._replication_offset = replication_offset
         self._has_child = has_child
-        self._generation = 0  # goes up with every file: descriptors are used again
+        self._generation = 0  # increases with every file: descriptors are reused
         self._last_sync = clock()
         self._postponed_since: float | None = None
         self._last_error_log = -ERROR_LOG_INTERVAL_S
@@ -80,7 +81,7 @@ class Tail:
         self._fatal: str | None = None
         self._sync_was_broken = False
         self._unsynced_directory = ""
-        self._directory_error = 0  # errno of the sync of that directory, which is to be tried again
+        self._directory_error = 0  # errno of the sync of that directory, which must be retried
 
     # --- Which file --------------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Tail:
         return self.fd >= 0
 
     def open(self, fd: int, size: int) -> None:
-        """Begin with a file that has `size` bytes, all of them on the disk."""
+        """Start with a file that has `size` bytes, all of them on disk."""
         self.fd = fd
         self._generation += 1
         self.written = self.synced = size
@@ -97,7 +98,7 @@ class Tail:
         self.synced_offset = self._replication_offset()
 
     def replace(self, fd: int) -> None:
-        """Write to another file; the one before is closed in the background, and synced if there is anything to sync."""
+        """Switch to another file; the previous one is closed in the background, and synced if it needs to be."""
         if self.fd >= 0 and self.synced == self.written:
             self._syncer.close_later(self.fd)  # a sync that fails would stop writers for nothing
         elif self.fd >= 0:
@@ -111,19 +112,19 @@ class Tail:
         self._buffer.begin_file()
 
     def close(self) -> None:
-        """Write to no file any more; it is closed in the background."""
+        """Stop writing to the file; it is closed in the background."""
         if self.fd >= 0:
             self._syncer.close_later(self.fd)
             self.fd = -1
 
     def forget(self) -> None:
-        """Nothing is written any more."""
+        """Stop writing: nothing is written any more."""
         self.last_write_ok = True
         self.written = self.synced = 0
         self._postponed_since = None
 
     def forget_errors(self) -> None:
-        """Those of the time before, when the append-only file is switched on."""
+        """Clear earlier errors when the append-only file is switched on."""
         self.last_write_ok = True
         self._syncer.error = 0
         self._sync_was_broken = False
@@ -134,10 +135,10 @@ class Tail:
     # --- Writing -------------------------------------------------------------------------------------------------
 
     def flush(self, *, force: bool = False) -> None:
-        """Write what has been appended, and sync it as the policy says. Before any reply of the turn leaves.
+        """Write what has been appended, and sync it according to the policy, before any reply of the turn leaves.
 
         force  do not wait for a sync in the background
-        A failed write is kept and tried again by `cron`; see `error`. Raises CannotPersistError: see the head of file.py.
+        A failed write is kept and retried by `cron`; see `error`. Raises CannotPersistError: see the head of file.py.
         """
         if self.fd < 0:
             return
@@ -154,7 +155,7 @@ class Tail:
             self._sync()
 
     def _postpone(self) -> bool:
-        """Whether a write still waits for the sync in the background: it might hang in the kernel behind it."""
+        """Whether a write must still wait for the sync in the background: it might block in the kernel behind it."""
         now = self._clock()
         if self._postponed_since is None:
             self._postponed_since = now
@@ -177,7 +178,7 @@ class Tail:
             total = len(view)
             while done < total and error is None:
                 try:
-                    with view[done:] as rest:  # let go at once, also when an exception has hold of it
+                    with view[done:] as rest:  # released at once, even if an exception holds a reference
                         done += self._disk.write(self.fd, rest)
                 except InterruptedError:
                     continue
@@ -235,7 +236,7 @@ class Tail:
         return self._clock() - self._last_sync >= SYNC_INTERVAL_S and not self._syncer.pending
 
     def _sync(self) -> None:
-        """Bring what has been written to the disk, now or soon, as the policy says."""
+        """Sync what has been written, now or soon, according to the policy."""
         policy = self._options.appendfsync
         if policy == "no" or (self._options.no_fsync_on_rewrite and self._has_child()):
             return
@@ -258,7 +259,7 @@ class Tail:
         self._last_sync = self._clock()
 
     def directory_not_synced(self, directory: str, error: NotSyncedError) -> None:
-        """The file that is written to may have no name after a power failure: nothing is to be promised until it has."""
+        """The current file may have no name after a power failure: promise nothing until its directory is synced."""
         log.warning("%s", error)
         cause = error.__cause__
         if self._options.appendfsync == "always":
@@ -293,7 +294,7 @@ class Tail:
             self.synced_offset = self._replication_offset()
 
     def look_at_syncs(self) -> bool:
-        """Take over what the syncs in the background have come to. True: one was broken, and no longer is."""
+        """Take over the results of background syncs. True: syncing had failed, and works again."""
         syncer = self._syncer
         generation, size, offset = syncer.last_done
         if generation == self._generation and size > self.synced:
@@ -308,11 +309,11 @@ class Tail:
         return False
 
     def try_again(self) -> None:
-        """Write what had to wait, try again what failed, sync what was written. Raises CannotPersistError."""
+        """Write what was postponed, retry what failed, sync what was written. Raises CannotPersistError."""
         if self._directory_error:
             self._sync_directory_again()
         if self._syncer.error and self._is_sync_due():
-            # Writes are refused meanwhile, so that nothing else may come that is to be synced.
+            # Writes are refused meanwhile, so no further data may arrive to trigger a sync.
             self._sync_in_background()
         if not self.last_write_ok and self._clock() < self._next_retry:
             return
@@ -320,12 +321,12 @@ class Tail:
 
     @property
     def error(self) -> int:
-        """Why writes have to be refused (MISCONF): an errno, or 0 when they need not be."""
+        """Why writes must be refused (MISCONF): an errno, or 0 when they need not be."""
         if not self.last_write_ok:
             return self.last_write_errno
         return self._syncer.error or self._directory_error
 
     @property
     def pending_fsyncs(self) -> int:
-        """Syncs in the background that have not come to their end."""
+        """Syncs in the background that have not finished."""
         return self._syncer.pending

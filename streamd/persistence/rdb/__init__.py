@@ -1,1 +1,1 @@
-"""Redis's snapshot format, both ways."""
+"""Redis's snapshot format: reading and writing."""

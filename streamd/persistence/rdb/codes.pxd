@@ -1,13 +1,13 @@
 # cython: language_level=3
 """The numbers of the RDB format: opcodes, types of values, encodings of strings.
 
-Everything that reads or writes the format has them from here.
+Everything that reads or writes the format takes them from here.
 
 Compiled modules cimport them; Python modules import them from the module of this name.
 """
 
 cpdef enum:
-    # Opcodes: bytes that may stand where a type of a value may.
+    # Opcodes: bytes that may appear in place of a value's type.
     OP_HASH_TEMPLATE = 242          # Redis 8.10
     OP_KEY_METADATA = 243
     OP_SLOT_INFO = 244
@@ -23,7 +23,7 @@ cpdef enum:
     OP_SELECT = 254
     OP_END = 255
 
-    # Types of values. Streams: each has what the one before has and more.
+    # Types of values. Streams: each type adds to the one before.
     TYPE_STRING = 0
     TYPE_LIST = 1
     TYPE_SET = 2
@@ -57,7 +57,7 @@ cpdef enum:
     TYPE_HASH_TEMPLATE_3 = 31
     TYPE_HASH_TEMPLATE_4 = 32
 
-    # Encodings of strings that are not written as length and bytes.
+    # Encodings of strings that are not stored as length and bytes.
     STRING_INT8 = 0
     STRING_INT16 = 1
     STRING_INT32 = 2

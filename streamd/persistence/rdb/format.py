@@ -1,4 +1,4 @@
-"""What writer and reader of RDB must agree on: the forms of the releases, options, what types are called.
+"""What the writer and the reader of RDB must agree on: the forms of the releases, options, names of types.
 
 The numbers of opcodes and types are in `codes`.
 
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 NEWEST_VERSION = 15
-"""Of the format: what is written at most, and what is read at most."""
+"""Format versions: the highest that is written, and the highest that is read."""
 
 # --- Types -----------------------------------------------------------------------------------------------------------
 
 STREAM_TYPES = (codes.TYPE_STREAM, codes.TYPE_STREAM_2, codes.TYPE_STREAM_3, codes.TYPE_STREAM_4, codes.TYPE_STREAM_5)
-"""Types of streams, each with what the one before has and more: since Redis 5.0, 7.0, 7.2, 8.6, 8.8."""
+"""Types of streams, each adding to the one before: since Redis 5.0, 7.0, 7.2, 8.6, 8.8."""
 
 _NAMES = {
     "STRING": "string", "LIST": "list", "SET": "set", "SORTED_SET": "sorted set", "HASH": "hash", "STREAM": "stream",
@@ -66,7 +66,7 @@ UNKNOWN_LAYOUTS = frozenset(
         codes.TYPE_HASH_TEMPLATE_4,
     }
 )
-"""Types whose values cannot be passed over: module values of a pre-release; arrays and hashes with templates of 8.8, 8.10."""
+"""Types whose values cannot be skipped: module values of a pre-release; arrays, hashes with templates of 8.8, 8.10."""
 
 # --- Forms -----------------------------------------------------------------------------------------------------------
 
@@ -75,8 +75,8 @@ UNKNOWN_LAYOUTS = frozenset(
 class Form:
     """What files of a Redis release look like.
 
-    version      of the format, as it stands in the header
-    stream_type  the type byte of streams; says what of them there is room for
+    version      of the format, as stored in the header
+    stream_type  the type byte of streams; determines what can be stored of them
     """
 
     version: int
@@ -84,7 +84,7 @@ class Form:
 
     @property
     def has_xnack(self) -> bool:
-        """Whether that release knows XNACK, and unowned pending entries."""
+        """Whether that release supports XNACK and unowned pending entries."""
         return self.stream_type >= codes.TYPE_STREAM_5
 
 
@@ -95,7 +95,7 @@ FORMS = {
     "7.2": Form(11, codes.TYPE_STREAM_3),
     "7.0": Form(10, codes.TYPE_STREAM_2),
 }  # fmt: skip
-"""The forms that can be written, by the first release that can read them."""
+"""The forms that can be written, keyed by the first release that can read them."""
 
 DEFAULT_FORM = "8.6"
 """The oldest form that keeps everything."""
@@ -107,7 +107,7 @@ def lossless_form(form: str) -> str:
 
 
 class Losses(dict[str, int]):
-    """What a form had no room for: how many streams lost each thing.
+    """What a form could not hold: how many streams lost each thing.
 
     Keys are `idempotent producers`, `idempotency settings`, `active times of consumers`.
     """
@@ -129,12 +129,12 @@ class WriteOptions:
 
     form          which release's form, a key of FORMS
     compression   compress strings (`rdbcompression`)
-    checksum      write the checksum (`rdbchecksum`); else zero, which readers take for `none`
+    checksum      write the checksum (`rdbchecksum`); otherwise zero, which readers take as `none`
     access_times  write how long each key has not been used, as Redis does with an LRU policy of `maxmemory-policy`
     access_counts write how often each key is used, as Redis does with an LFU policy
     aux           further auxiliary fields behind redis-ver, redis-bits, ctime and used-mem, in order; Redis's names are
                   repl-stream-db, repl-id, repl-offset, aof-base
-    default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: losing that is no loss
+    default_idmp  (duration, maxsize) of idempotency that a stream has unless set otherwise: omitting them is not a loss
     """
 
     form: str = DEFAULT_FORM
@@ -157,10 +157,10 @@ class LoadOptions:
     checksum             verify the checksum (`rdbchecksum`)
     drop_expired         omit keys that have expired at `now_ms`: for a primary that loads a snapshot of its own, not
                          for the base of an AOF and not for a replica
-    now_ms               Unix time; what has been used so long ago is counted back from it, too
-    skip_unsupported     leave out values of types that streamd does not have, instead of refusing the file
-    node_max_bytes ...   settings for the streams that are made
-    registry             where streams with idempotent producers are entered; None: one of their own
+    now_ms               Unix time; idle times are counted back from it, too
+    skip_unsupported     leave out values of types that streamd does not support, instead of refusing the file
+    node_max_bytes ...   settings for the streams that are created
+    registry             where streams with idempotent producers are registered; None: a new one
     log                  called for each key that is omitted, and of functions and module data, which always are
     """
 

@@ -11,7 +11,7 @@ from streamd.persistence.rdb.window cimport Window
 
 
 cdef struct Pending:
-    # A pending entry as it stands in the file.
+    # A pending entry as stored in the file.
     StreamID id
     int64_t delivery_ms
     uint64_t delivery_count
@@ -20,7 +20,7 @@ cdef struct Pending:
 
 cdef struct Unowned:
     # An unowned pending entry.
-    int64_t place              # in the order in which such entries are handed out again
+    int64_t place              # in the order in which such entries are redelivered
     size_t at                  # in the array of pending entries
 
 
@@ -30,7 +30,7 @@ cdef class StreamLoader:
     cdef object options                       # LoadOptions
     cdef object registry                      # IdempotencyRegistry
     cdef bint is_strict                       # refuse what Redis 8.8 refuses of payloads, and loads from files
-    cdef Stream value                         # read last
+    cdef Stream value                         # the last one read
     cdef Pending *pending                     # owned; of the group being read
     cdef size_t pending_count
     cdef size_t pending_room

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Reading a stream out of an RDB file or a payload: nodes, counters, groups, idempotent producers. Drawn in write.pyx.
 
-    nodes             window ──> Stream.adopt_node: a node's bytes go from the window, by the decoder if compressed,
-                      straight into the block that the stream keeps
-    pending entries   those of a group are read into an array, sorted as they come; then each consumer says which are
-                      its own, and only when every one has an owner do they go into the group
+    nodes             window ──> Stream.adopt_node: a node's bytes go from the window, through the decoder if
+                      compressed, straight into the block that the stream keeps
+    pending entries   those of a group are read into an array, already sorted; then each consumer lists its own, and
+                      they go into the group only when every one of them has an owner
 
-What is wrong raises CorruptFileError; the stream is of no use then.
+Invalid data raises CorruptFileError; the stream must then be discarded.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ cdef enum:
 
 @cython.final
 cdef class StreamLoader:
-    """Reads one stream after the other from a window."""
+    """Reads one stream after another from a window."""
 
     def __init__(self, Window window not None, options):
         self.window = window
@@ -82,7 +82,7 @@ cdef class StreamLoader:
             self.window.corrupt(f"an ID not below the last entry's, {show(stream.last_id)}", show(last), offset)
         added = length
         if type >= TYPE_STREAM_2:
-            self.window.get_id()      # the first entry's: the entries tell
+            self.window.get_id()      # the first entry's: known from the entries
             offset = <int64_t>self.window.position()
             deleted = self.window.get_id()
             if id_cmp(deleted, last) > 0:
@@ -142,7 +142,7 @@ cdef class StreamLoader:
         self.value = stream
 
     cdef Stream take(self):
-        """The stream that was read last, which is the caller's then."""
+        """The last stream read, which the caller then owns."""
         cdef Stream stream = self.value
         self.value = None
         return stream
@@ -188,7 +188,7 @@ cdef class StreamLoader:
             f"{(<bytes>reason).decode()}, at byte {where} of {size} of node {show(master)}", offset)
 
     cdef Group get_group(self, Stream stream, int type):
-        """Read name and counters of a group, which is the stream's then."""
+        """Read the name and counters of a group, and add it to the stream."""
         cdef int64_t offset = <int64_t>self.window.position()
         cdef bytes name = self.window.get_bytes()
         cdef StreamID last
@@ -227,7 +227,7 @@ cdef class StreamLoader:
         if self.pending_count and id_cmp(pending.id, (pending - 1).id) <= 0:
             self.window.corrupt(f"a pending entry above {show((pending - 1).id)}", show(pending.id), offset)
         pending.delivery_ms = self.get_time("a delivery time", 0)
-        pending.delivery_count = min(self.window.get_count(), <uint64_t>INT64_MAX)     # Redis 8.6 counts beyond
+        pending.delivery_count = min(self.window.get_count(), <uint64_t>INT64_MAX)     # Redis 8.6 may count higher
         pending.owner = -1
         self.pending_count += 1
         return 0
@@ -239,7 +239,7 @@ cdef class StreamLoader:
         return value
 
     cdef Consumer get_consumer(self, Group group, int type):
-        """Read name and times of a consumer, and add it to the group; None for the placeholder consumer."""
+        """Read the name and times of a consumer, and add it to the group; None for the placeholder consumer."""
         cdef int64_t offset = <int64_t>self.window.position()
         cdef bytes name = self.window.get_bytes()
         cdef Consumer consumer
@@ -256,7 +256,7 @@ cdef class StreamLoader:
         return consumer
 
     cdef size_t get_owned(self, uint32_t owner, size_t first) except? 0:
-        """Read the ID of a pending entry of a consumer, at `first` in the array or behind it; the place behind it."""
+        """Read the ID of a pending entry of a consumer, at `first` in the array or later; the place after it."""
         cdef int64_t offset = <int64_t>self.window.position()
         cdef StreamID id = self.window.get_raw_id()
         cdef size_t at = self.find_pending(id, first)
@@ -297,9 +297,9 @@ cdef class StreamLoader:
         return 0
 
     cdef size_t find_pending(self, StreamID id, size_t first) noexcept nogil:
-        """The place of a pending entry at `first` or behind it; pending_count when it is not there."""
+        """The place of a pending entry at `first` or later; pending_count when there is none."""
         cdef size_t lo = first, hi = self.pending_count, mid, step = 1
-        # What a consumer has comes in order, and mostly close together.
+        # The entries of a consumer come in order, and mostly close together.
         while lo + step < hi and id_cmp(self.pending[lo + step].id, id) <= 0:
             lo += step
             step *= 2
@@ -316,7 +316,7 @@ cdef class StreamLoader:
         return self.pending_count
 
     cdef size_t keep_pending(self, Group group, size_t first) except? 0:
-        """Give the group the next of its pending entries; where to go on."""
+        """Add the next of the pending entries to the group; return where to continue."""
         cdef size_t stop = first + PENDING_BETWEEN_STEPS
         cdef Pending *pending
         if stop > self.pending_count:

@@ -4,12 +4,12 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 cdef enum:
-    LZF_GROWTH = 88            # a compressed byte stands for at most so many bytes: three for a match of 264
+    LZF_GROWTH = 88            # a compressed byte expands to at most this many bytes: three for a match of 264
 
 
 cdef struct LzfTable:
-    # Where the compressor saw which four bytes last. Cleared by zeroes; then it serves any number of inputs.
-    uint32_t base              # the number of the first byte of the next input, so that older places are seen to be old
+    # Where the compressor last saw each four bytes. Zero it once; it then serves any number of inputs.
+    uint32_t base              # the number of the first byte of the next input, so that older places are known as old
     uint32_t seen[1 << 13]
 
 

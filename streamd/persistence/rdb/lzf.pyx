@@ -7,12 +7,12 @@
 
     "ab" * 5    01 "a" "b"  c0 01 (8 from 2 back)
 
-The format is libLZF's. What the compressor chooses is its own, so its bytes differ from Redis's, and either can be
-read by the other. It takes the last place where it saw the next four bytes, and the longest match from there (three
-would save nothing: literals that are cut in two need another byte); the more misses there are, the fewer places it
-looks at, so that what cannot be compressed costs little.
+The format is libLZF's. The compressor makes its own choices, so its bytes differ from Redis's, but each can read the
+other's. It takes the last place where it saw the next four bytes, and the longest match from there (three would save
+nothing: splitting a run of literals costs another byte). The more misses there are, the fewer places it tries, so that
+incompressible data costs little.
 
-The decoder trusts nothing: whatever the bytes are, it reads and writes inside the two blocks.
+The decoder trusts nothing: whatever the bytes are, it reads and writes only inside the two blocks.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -37,10 +37,10 @@ cdef enum:
     MOST_LITERALS = 32
     MOST_MATCHED = 264
     FARTHEST = 8192
-    TABLE_BITS = 13            # of LzfTable's places
-    NODE_BITS = 11             # as many of them as are used for a short input: they stay in the processor's cache
-    NODE_SIZE = 4096           # what is a short input, bytes: a node of a stream
-    PATIENCE = 5               # after 2^PATIENCE misses in a row every second place is looked at, and so on
+    TABLE_BITS = 13            # log2 of the places in LzfTable
+    NODE_BITS = 11             # the same for a short input: these places stay in the processor's cache
+    NODE_SIZE = 4096           # bytes of a short input: a node of a stream
+    PATIENCE = 5               # after 2^PATIENCE misses in a row every second place is tried, and so on
     LONGEST_STEP = 32
 
 
@@ -74,7 +74,7 @@ cdef inline uint8_t *put_literals(uint8_t *out, const uint8_t *data, size_t coun
 
 
 cdef inline size_t match_length(const uint8_t *a, const uint8_t *b, size_t most) noexcept nogil:
-    """How many bytes are alike at both places, looking at `most` bytes at most. Four are known to be."""
+    """How many bytes are equal at both places, comparing at most `most` bytes. Four are known to be equal."""
     cdef size_t n = 4
     cdef uint64_t difference
     while n + 8 <= most:
@@ -88,7 +88,7 @@ cdef inline size_t match_length(const uint8_t *a, const uint8_t *b, size_t most)
 
 
 cdef inline size_t step_after(size_t misses) noexcept nogil:
-    """How far to go on after so many misses in a row."""
+    """How far to advance after this many consecutive misses."""
     misses >>= PATIENCE
     return 1 + misses if misses < LONGEST_STEP else LONGEST_STEP
 
@@ -158,9 +158,9 @@ cdef size_t lzf_compress(
 
 
 cdef inline void copy_back(uint8_t *out, size_t back, size_t length, size_t room) noexcept nogil:
-    """Copy `length` bytes, which fit, from `back` before `out`, byte after byte: it may repeat what it has written.
+    """Copy `length` bytes, which fit, from `back` before `out`, byte by byte: it may repeat what it has written.
 
-    room  bytes that may be written, whatever they are: what is behind `length` of them is not wanted
+    room  bytes that may be written: whatever follows the first `length` of them is irrelevant
     """
     cdef const uint8_t *source = out - back
     cdef size_t done = 0
@@ -185,8 +185,8 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
     cdef uint8_t *stop = out + expected
     cdef const uint8_t *source
     cdef size_t control, length, back
-    # As long as neither end is near, literals and matches are copied by whole words, and what is too much is written
-    # over by what comes next.
+    # As long as neither end is near, literals and matches are copied in whole words, and any excess is overwritten by
+    # what comes next.
     while end - data >= MOST_LITERALS + 1 and stop - out >= MOST_MATCHED + 16:
         control = data[0]
         if control < MOST_LITERALS:
@@ -209,8 +209,8 @@ cdef bint lzf_expand(const uint8_t *data, size_t size, uint8_t *out, size_t expe
         if back > <size_t>(out - start):
             return False
         if length <= 8:
-            # Byte by byte: what is copied has mostly just been written, in pieces of other sizes, and a word that
-            # spans several pieces has to wait until all of them have left the processor's store buffer.
+            # Byte by byte: what is copied has mostly just been written, in pieces of other sizes, and a load that
+            # spans several pieces must wait until all of them have left the processor's store buffer.
             source = out - back
             out[0] = source[0]
             out[1] = source[1]

@@ -2,7 +2,7 @@
 """Reading RDB: a stream of bytes into databases, a RESTORE payload into a value.
 
 What is read was written by Redis 5 to 8.10, or by streamd, or by an attacker: every byte is checked
-before it is relied on, and the first thing that is wrong ends it with a CorruptFileError.
+before it is relied on, and the first error ends the read with a CorruptFileError.
 
     reader = RdbReader(file, databases, options=LoadOptions(...), name="dump.rdb", size=...)
     for done in reader.steps():       # bytes read so far; between two steps there is time for clients
@@ -11,15 +11,15 @@ before it is relied on, and the first thing that is wrong ends it with a Corrupt
 
     window.pyx         the bytes at hand; lengths and strings
     load_stream.pyx    the value of a stream
-    skip_values.pyx    passing over what streamd does not have
+    skip_values.pyx    skipping what streamd does not support
     this module        the parts of a file, keys into databases; payloads
 
-What becomes of what streamd does not have: values of other types refuse the load (UnsupportedValueError) or, with
-`skip_unsupported` and a layout that is known, are skipped and logged by name; an expired key is dropped whatever it
-holds; functions, module data and cluster hints are always skipped. The databases may be half filled after an error: the
-caller throws them away.
+What streamd does not support: values of other types make the load fail (UnsupportedValueError) or, with
+`skip_unsupported` and a known layout, are skipped and logged by name; an expired key is dropped whatever it holds;
+functions, module data and cluster hints are always skipped. The databases may be half filled after an error: the caller
+discards them.
 
-Who calls this: snapshot.load_file, the loading of an AOF's base, `streamd check-rdb`, RESTORE.
+Callers: snapshot.load_file, the loading of an AOF's base, `streamd check-rdb`, RESTORE.
 """
 
 cimport cython
@@ -43,7 +43,7 @@ from streamd.persistence.rdb.format import NEWEST_VERSION, STREAM_TYPES, TYPE_NA
 __all__ = ["PayloadError", "RdbReader", "restore_value"]
 
 cdef enum:
-    FOOTER = 10                # bytes behind the value in a payload: version and checksum
+    FOOTER = 10                # bytes after the value in a payload: version and checksum
     DEFAULT_BUDGET = 1 << 20
 
 
@@ -56,10 +56,10 @@ cdef class RdbReader:
     """Reads one RDB stream.
 
     source     an object with `readinto(buffer) -> int`, such as a file opened without buffering, or bytes
-    databases  Database objects, by index, that get the keys; None: everything is looked at and nothing is kept
+    databases  Database objects, by index, that get the keys; None: everything is checked and nothing is kept
     options    LoadOptions
     name       of the file, for errors
-    size       bytes that the source has at most, when that is known: a length beyond it is seen at once
+    size       upper bound of the source's bytes, if known: a length beyond it is detected at once
     """
 
     # --- What is being read
@@ -69,18 +69,18 @@ cdef class RdbReader:
     cdef readonly list databases
     cdef Database db
     cdef int db_index
-    cdef object value                         # read last
+    cdef object value                         # the last one read
     # --- What was read
     cdef readonly int version                 # of the format
     cdef readonly dict aux                    # auxiliary fields: name -> value, both text
     cdef readonly uint64_t keys_loaded
-    cdef readonly uint64_t keys_expired       # left out because their time had come
+    cdef readonly uint64_t keys_expired       # left out because they had expired
     cdef readonly uint64_t keys_skipped       # left out because of their type
-    cdef readonly uint64_t keys_with_expiry   # all of them, the expired too
+    cdef readonly uint64_t keys_with_expiry   # all of them, including expired ones
     cdef readonly dict types                  # type name -> keys of it
     cdef readonly int64_t end_offset          # where the RDB stream ended; -1: not yet
     cdef readonly object checksum             # "ok", "none" (not written, or not verified); None: not yet
-    cdef readonly bytes key                   # the key being read, or read last
+    cdef readonly bytes key                   # the key being read, or the last one read
 
     def __cinit__(self):
         self.end_offset = -1
@@ -102,7 +102,7 @@ cdef class RdbReader:
 
     @property
     def rest(self):
-        """What has been taken from the source and not been read: at the end, some of what stands behind it."""
+        """What has been taken from the source but not read: at the end, some of what follows the RDB stream."""
         return PyBytes_FromStringAndSize(<const char *>self.window.at, self.window.end - self.window.at)
 
     @property
@@ -118,7 +118,7 @@ cdef class RdbReader:
     # --- The parts of a file ------------------------------------------------------------------------------------------
 
     def load(self):
-        """Read all of it, at one go."""
+        """Read all of it in one go."""
         for _ in self.steps():
             pass
 
@@ -246,7 +246,7 @@ cdef class RdbReader:
         return 0
 
     cdef int meet_unsupported(self, int type, int64_t offset, bint expired) except -1:
-        """Pass over a value of a type that streamd does not have, or refuse it."""
+        """Skip a value of a type that streamd does not support, or refuse it."""
         name = TYPE_NAMES.get(type)
         if name is None:
             self.window.corrupt("a type or an opcode", str(type), offset)
@@ -296,7 +296,7 @@ cdef class RdbReader:
     # --- Payloads -----------------------------------------------------------------------------------------------------
 
     cdef object read_value(self):
-        """The value that the bytes are, all of them."""
+        """The value that all of the bytes together represent."""
         cdef int type = self.window.get_byte()
         if type == TYPE_STRING:
             return self.window.get_bytes()
@@ -309,7 +309,7 @@ cdef class RdbReader:
 
 
 cdef inline int64_t as_expiry(int64_t at_ms) noexcept:
-    """An expiry as it may stand in a database: -1 is none, and what is below has long passed."""
+    """An expiry as a database may hold it: -1 means none, and anything below has long passed."""
     return 0 if at_ms < -1 else at_ms
 
 
@@ -317,8 +317,8 @@ def restore_value(bytes payload not None, options=None):
     """The value of a payload of DUMP: a new Stream, or bytes. O(bytes).
 
     options  LoadOptions: settings and registry of new streams
-    Raises PayloadError when version or checksum are wrong, CorruptFileError when anything else is. A checksum of zero
-    is taken for none, as Redis 8.6 does.
+    Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
+    means none, as in Redis 8.6.
     """
     cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
     cdef const uint8_t *footer = <const uint8_t *>PyBytes_AS_STRING(payload) + size - FOOTER

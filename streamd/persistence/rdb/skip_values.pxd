@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Passing over what streamd does not have. See skip_values.pyx."""
+"""Skipping what streamd does not support. See skip_values.pyx."""
 
 from libc.stdint cimport uint64_t
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Passing over what an RDB file may hold and streamd does not have: values of other types, data of modules.
+"""Skipping what an RDB file may hold but streamd does not support: values of other types, module data.
 
 Types whose layout is not known (UNKNOWN_LAYOUTS in format.py) are for the caller to refuse.
 """
@@ -18,7 +18,7 @@ __all__ = []
 
 
 cdef int skip_value(Window window, int type) except -1:
-    """Pass over a value of another type than strings and streams."""
+    """Skip a value of a type other than strings and streams."""
     cdef uint64_t left
     if type in (TYPE_LIST, TYPE_SET, TYPE_LIST_OF_ZIPLISTS):
         window.skip_strings(window.get_count())
@@ -42,7 +42,7 @@ cdef int skip_value(Window window, int type) except -1:
     elif type in (
         TYPE_HASH_ZIPMAP, TYPE_LIST_ZIPLIST, TYPE_SET_INTSET, TYPE_SORTED_SET_ZIPLIST, TYPE_HASH_ZIPLIST,
         TYPE_HASH_LISTPACK, TYPE_SORTED_SET_LISTPACK, TYPE_SET_LISTPACK, TYPE_HASH_LISTPACK_TTL_PRERELEASE,
-    ):                                           # one string that has everything
+    ):                                           # one string that holds everything
         window.skip_string()
     elif type == TYPE_LIST_OF_LISTPACKS:
         left = window.get_count()
@@ -70,13 +70,13 @@ cdef int skip_value(Window window, int type) except -1:
 
 
 cdef int skip_text_double(Window window) except -1:
-    """Pass over a double written as text, or as one byte for what is not a number."""
+    """Skip a double written as text, or as one byte for infinities and NaN."""
     cdef uint8_t size = window.get_byte()
     return 0 if size >= 253 else window.skip(size)
 
 
 cdef int skip_module_data(Window window) except -1:
-    """Pass over what a module has written, up to its end mark."""
+    """Skip what a module has written, up to its end marker."""
     cdef int64_t offset
     cdef uint64_t kind
     while True:

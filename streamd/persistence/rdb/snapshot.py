@@ -1,8 +1,8 @@
 """An RDB file on disk.
 
-Saving never touches the file that is there: everything goes into `temp-PID.rdb` beside it, which is brought to the disk, put
-in the other's place, and then the directory is brought to the disk too. Whatever happens between two of these steps, the
-name leads to a whole snapshot, the old one or the new one.
+Saving never touches the existing file: everything goes into `temp-PID.rdb` beside it, which is synced and renamed over
+the existing file; then the directory is synced too. Whatever happens between two of these steps, the name leads to a
+complete snapshot, the old one or the new one.
 
     saved = save_to_file(databases, path, options)              # in a forked child, or in the server itself (SAVE)
     for line in saved.losses:
@@ -13,7 +13,7 @@ name leads to a whole snapshot, the old one or the new one.
         ...                                                     # `done` of reader.size bytes: INFO, the log
     reader.aux, reader.keys_loaded ...
 
-A file that is not in order raises CorruptFileError, and the databases are of no use then; a missing one FileNotFoundError.
+An invalid file raises CorruptFileError, and the databases must be discarded; a missing one raises FileNotFoundError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Saved", "load_file", "save_to_file", "summary", "temporary_path"]
 
 
 def temporary_path(path: str, pid: int | None = None) -> str:
-    """Where a snapshot is written before it is put at `path`. What a killed child leaves there may be removed."""
+    """Where a snapshot is written before it is renamed to `path`. What a killed child leaves there may be removed."""
     return os.path.join(os.path.dirname(path), f"temp-{os.getpid() if pid is None else pid}.rdb")
 
 
@@ -68,13 +68,13 @@ def save_to_file(
     written: Callable[[str], object] | None = None,
     disk: Disk | None = None,
 ) -> Saved:
-    """Write a snapshot and put it at `path`; what was there stays, whole, until the new one is safe.
+    """Write a snapshot and put it at `path`; the old file stays intact until the new one is safe.
 
     now_ms             Unix time; None: the system's
     used_memory        bytes, noted in the file
-    incremental_fsync  bring the file to the disk every 4 MiB (`rdb-save-incremental-fsync`)
+    incremental_fsync  sync the file every 4 MiB (`rdb-save-incremental-fsync`)
     progress           called with the number of keys written so far, often
-    written            called with a line for the log when all of it is written, and has not its name yet
+    written            called with a line for the log when all of it is written, before the rename
     Raises OSError; the temporary file is gone then.
     """
     disk = Disk() if disk is None else disk
@@ -92,7 +92,7 @@ def save_to_file(
 def load_file(path: str, databases: Iterable[Database] | None, options: LoadOptions | None = None) -> RdbReader:
     """The reader of a file; `load` or `steps` reads it. Raises OSError.
 
-    databases  those that get the keys; None: the file is only looked through
+    databases  those that get the keys; None: the file is only checked
     """
     source = _Source(path)
     return RdbReader(source, databases, options=options, name=path, size=source.size)

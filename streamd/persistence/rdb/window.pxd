@@ -22,15 +22,15 @@ cdef inline uint64_t load_le(const uint8_t *p, unsigned int size) noexcept nogil
 @cython.final
 cdef class Window:
     cdef object source                        # None: all bytes are there already
-    cdef bytes fixed                          # the bytes then
+    cdef bytes fixed                          # the bytes in that case
     cdef uint8_t *memory                      # owned
     cdef size_t room                          # bytes malloc'ed for it
     cdef const uint8_t *base                  # the first byte at hand
     cdef const uint8_t *at                    # the next byte to be read
-    cdef const uint8_t *end                   # behind the last byte at hand
+    cdef const uint8_t *end                   # past the last byte at hand
     cdef uint64_t base_offset                 # of `base` in the stream
     cdef int64_t size                         # of the stream, or more; -1: not known
-    cdef const uint8_t *summed                # the checksum is of what comes before
+    cdef const uint8_t *summed                # the checksum covers what comes before
     cdef uint64_t crc
     cdef bint sums                            # whether a checksum is to be computed
     cdef uint64_t pause_at                    # offset at which the next step ends
@@ -43,7 +43,7 @@ cdef class Window:
         return self.position() >= self.pause_at
 
     cdef inline int need(self, uint64_t count) except -1:
-        """See that `count` bytes are at hand from `at` on. Pointers into the window are dead then."""
+        """Make `count` bytes available from `at` on. This invalidates pointers into the window."""
         if <uint64_t>(self.end - self.at) >= count:
             return 0
         return self.fill(count)

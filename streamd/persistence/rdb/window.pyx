@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""A window that slides along an RDB stream: its bytes, and the lengths, IDs and strings that they stand for.
+"""A window that slides along an RDB stream: its bytes, and the lengths, IDs and strings that they encode.
 
     source ── readinto ──> window, 256 KiB ──> get_length, get_bytes, get_block ...
 
-It grows only when one string does not fit into it, and then no faster than bytes come. The checksum follows when it
-slides. Pointers into it are dead after `need`. Nothing is allocated by a length that the bytes at hand do not bear out;
-what cannot be read raises CorruptFileError. Lengths and strings are drawn in format.py.
+It grows only when one string does not fit into it, and then no faster than bytes arrive. The checksum is updated when
+it slides. Pointers into it are invalid after `need`. No allocation relies on a length that the bytes at hand do not
+confirm; what cannot be read raises CorruptFileError. Lengths and strings are drawn in format.py.
 """
 
 cimport cython
@@ -35,7 +35,7 @@ cdef class Window:
     """
     source  an object with `readinto(buffer) -> int`, such as a file opened without buffering, or bytes
     name    of the file, for errors
-    size    bytes that the source has at most, when that is known: a length beyond it is seen at once
+    size    upper bound of the source's bytes, if known: a length beyond it is detected at once
     """
 
     def __cinit__(self):
@@ -102,12 +102,12 @@ cdef class Window:
         return 0
 
     cdef void settle(self, size_t kept) noexcept:
-        """The window has `kept` bytes, none of them read or summed up."""
+        """The window holds `kept` bytes, none of them read or added to the checksum."""
         self.base = self.at = self.summed = self.memory
         self.end = self.memory + kept
 
     cdef int sum_up(self) except -1:
-        """Let the checksum be that of all that has been read."""
+        """Update the checksum to cover all that has been read."""
         if self.sums and self.at > self.summed:
             self.crc = crc64(
                 PyMemoryView_FromMemory(<char *>self.summed, self.at - self.summed, PyBUF_READ), self.crc)
@@ -115,7 +115,7 @@ cdef class Window:
         return 0
 
     cdef bint get_length(self, uint64_t *out) except -1:
-        """Read a length, or, and then True, what kind of string follows."""
+        """Read a length, or the kind of string that follows, in which case return True."""
         cdef uint8_t first = self.get_byte()
         if first < 0x40:
             out[0] = first
@@ -139,14 +139,14 @@ cdef class Window:
         self.corrupt("a length", f"byte {first:#x}", <int64_t>self.position() - 1)
 
     cdef uint64_t get_count(self) except? 0:
-        """A length that stands for a number of things."""
+        """Read a length that is a count."""
         cdef uint64_t value
         if self.get_length(&value):
             self.corrupt("a length", "an encoded string", <int64_t>self.position() - 1)
         return value
 
     cdef uint64_t get_small(self, uint64_t most, str what) except? 0:
-        """A number with a limit."""
+        """Read a number with an upper limit."""
         cdef int64_t offset = <int64_t>self.position()
         cdef uint64_t value = self.get_count()
         if value > most:
@@ -162,7 +162,7 @@ cdef class Window:
     # --- Strings ----------------------------------------------------------------------------------------------------
 
     cdef int get_lzf_head(self, uint64_t *packed, uint64_t *unpacked) except -1:
-        """Read the two sizes of a compressed string, whose bytes are at hand then. Both can be relied on."""
+        """Read the two sizes of a compressed string, whose bytes are then at hand. Both can be relied on."""
         cdef int64_t offset = <int64_t>self.position()
         packed[0] = self.get_count()
         unpacked[0] = self.get_count()
@@ -172,7 +172,7 @@ cdef class Window:
         return 0
 
     cdef bytes get_bytes(self):
-        """Read a string, whichever way it is written."""
+        """Read a string in any encoding."""
         cdef uint64_t size, unpacked
         cdef int64_t offset = <int64_t>self.position()
         cdef bytes text
@@ -196,7 +196,7 @@ cdef class Window:
         return text
 
     cdef uint8_t *get_block(self, uint64_t *size) except NULL:
-        """Read a string into a malloc'ed block, which is the caller's. It has LEAST_LISTPACK bytes or more."""
+        """Read a string into a malloc'ed block, which the caller owns. It has at least LEAST_LISTPACK bytes."""
         cdef uint64_t packed
         cdef int64_t offset = <int64_t>self.position()
         cdef uint8_t *block
@@ -222,7 +222,7 @@ cdef class Window:
         return block
 
     cdef int skip(self, uint64_t count) except -1:
-        """Pass over so many bytes."""
+        """Skip `count` bytes."""
         cdef uint64_t piece
         if self.size >= 0 and count > <uint64_t>self.size - self.position():
             self.need(count)

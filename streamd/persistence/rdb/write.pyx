@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Writing RDB: databases into a stream of bytes, a value into a DUMP payload.
 
-A stream's nodes are written as they lie in memory, so saving costs by the byte and not by the entry. As objects of the
+A stream's nodes are written as they are in memory, so saving costs time per byte and not per entry. In terms of the
 format, whose lengths and strings are drawn in format.py (numbers in brackets: the types that have it):
 
     nodes         | count | per node: master ID, 16 bytes as a string; listpack, as a string |
@@ -14,26 +14,25 @@ format, whose lengths and strings are drawn in format.py (numbers in brackets: t
     idempotency   | seconds | most IIDs | producers | per producer: pid | count | per IID: iid | ID | ... | added |
                   | duplicates | [26+]
 
-An ID is two lengths where it does not say 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending
-entries, groups, consumers and producers stand in the order of their IDs and names, IIDs oldest first. Pending entries
-that are unowned are among those of the group, with the time 0, and again under `unowned`, in the order in
-which they are handed out again.
+An ID is two lengths unless marked as 16 bytes, big endian; times are Unix ms, little endian. Nodes, pending entries,
+groups, consumers and producers are ordered by ID or name, IIDs oldest first. Unowned pending entries are among those of
+the group, with the time 0, and again under `unowned`, in the order in which they are redelivered.
 
 Types before 27 need an owner for every pending entry. A placeholder consumer, called Group.free_name(), owns them,
 never seen and never active: 1970 and -1. The entries' times are their places in that order, ms after 1970, so that
-older releases of Redis hand them out in the same order, before all others. The reader knows that consumer by its name
-and its times.
+older releases of Redis redeliver them in the same order, before all others. The reader recognises that consumer by its
+name and its times.
 
-Redis 8.8 refuses what older releases take: with type 27, nodes without live entries are left out, groups have read no
-more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
+Redis 8.8 refuses some of what older releases accept: with type 27, nodes without live entries are left out, groups have
+read no more than was added, and back-lengths of listpacks are those of 8.8 (see listpack).
 
     writer = RdbWriter(file, WriteOptions(aux={"aof-base": 1}))
     writer.write(databases, now_ms=..., progress=...)         # all of a file
     writer.losses                                             # what the form had no room for
 
-Who calls this: snapshot.save_to_file, in a forked child or in the server itself; the rewrite of the AOF; the full
-resynchronisation of a replica, with the connection's buffer as the file; DUMP. Nothing is changed in what is written.
-Behaviour: Redis 8.6, byte for byte, but for what LZF makes of a string.
+Callers: snapshot.save_to_file, in a forked child or in the server itself; the rewrite of the AOF; the full
+resynchronisation of a replica, with the connection's buffer as the file; DUMP. The data itself is never modified.
+Behaviour: Redis 8.6, byte for byte, except for the output of LZF.
 """
 
 cimport cython
@@ -68,7 +67,7 @@ from streamd.persistence.rdb.format import FORMS, Losses, WriteOptions
 __all__ = ["RdbWriter", "dump_value"]
 
 cdef enum:
-    HAND_OVER = 1 << 18        # bytes that are gathered before the file gets them
+    HAND_OVER = 1 << 18        # bytes that are collected before they go to the file
     FIRST_ROOM = 1 << 12
     LONGEST_NUMBER = 11        # bytes of a string that may be written as an integer
     SHORTEST_COMPRESSED = 21   # bytes of a string that is worth compressing
@@ -79,7 +78,7 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class RdbWriter:
-    """Writes the parts of an RDB stream in the order in which they are asked for, usually all of it with `write`.
+    """Writes the parts of an RDB stream in the order requested, usually all of it with `write`.
 
     sink     any object with `write(bytes)`; None: everything stays in the buffer, for `take`
     options  WriteOptions
@@ -150,7 +149,7 @@ cdef class RdbWriter:
         view = PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)
         if self.options.checksum:
             self.crc = crc64(view, self.crc)
-        # Bytes, not the view: who is given them may keep them, and the buffer is used again.
+        # Bytes, not the view: the receiver may keep them, and the buffer is reused.
         self.sink.write(PyBytes_FromStringAndSize(<char *>self.buffer, <Py_ssize_t>self.used))
         self.bytes_written += self.used
         self.used = 0
@@ -185,7 +184,7 @@ cdef class RdbWriter:
         return 0
 
     cdef inline int put_id(self, StreamID id) except -1:
-        """As two lengths."""
+        """Write an ID as two lengths."""
         self.put_length(id.ms)
         return self.put_length(id.seq)
 
@@ -227,8 +226,8 @@ cdef class RdbWriter:
         cdef uint8_t head[19]
         cdef unsigned int guess, width
         cdef size_t done
-        # The head has the compressed size, which takes the more bytes the larger it is: the string is compressed behind
-        # a head that is as long as most turn out, and moved when it was not.
+        # The head holds the compressed size, whose length depends on its value: the string is compressed after a head
+        # of the most common length, and moved if the actual one differs.
         guess = 1 + (2 if size < 16384 else 5) + write_length(head, size)
         self.reserve(sizeof(head) + size)
         done = lzf_compress(self.table, data, size, self.buffer + self.used + guess, size - LEAST_SAVED)
@@ -294,7 +293,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_narrow(self, const uint8_t *lp) except -1:
-        """A listpack with the back-lengths of Redis 8.8."""
+        """Write a listpack with the back-lengths of Redis 8.8."""
         cdef uint8_t *converted = NULL
         cdef size_t size = lp_bytes(lp)
         cdef int done = 0
@@ -354,7 +353,7 @@ cdef class RdbWriter:
         return 0
 
     cdef int put_nobody(self, Group group) except -1:
-        """The placeholder consumer of unowned entries."""
+        """Write the placeholder consumer of unowned entries."""
         cdef PelCursor cursor
         cdef PelRecord *record
         self.put_bytes(group.free_name())
@@ -398,7 +397,7 @@ cdef class RdbWriter:
         return self.put_length(stream.iids_duplicates)
 
     cdef int note_losses(self, Stream stream) except -1:
-        """Count what of a stream the form has no room for."""
+        """Count the parts of a stream that the form cannot hold."""
         cdef Group group
         cdef Consumer consumer
         if stream.iids_added or stream.iids_duplicates or stream.idempotency is not None:
@@ -422,8 +421,8 @@ cdef class RdbWriter:
     def write(self, databases, *, long long now_ms, used_memory=0, progress=None):
         """Write everything from the magic to the checksum.
 
-        databases    Database objects; those without keys leave no trace
-        now_ms       Unix time, for the auxiliary field `ctime` and for how long keys have not been used
+        databases    Database objects; empty ones are omitted
+        now_ms       Unix time, for the auxiliary field `ctime` and for the idle times of keys
         used_memory  bytes, for the auxiliary field `used-mem`
         progress     called with the number of keys written so far, every 1024 keys and every 256 KiB
         """
@@ -505,7 +504,7 @@ cdef inline bint has_live(const StreamNode *node) noexcept nogil:
 
 
 cdef inline unsigned int write_length(uint8_t *p, uint64_t value) noexcept nogil:
-    """Write a length at `p`, 1 to 9 bytes; how many."""
+    """Write a length at `p`, 1 to 9 bytes; returns how many."""
     cdef int i
     if value < 64:
         p[0] = <uint8_t>value
