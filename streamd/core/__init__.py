@@ -1,1 +1,1 @@
-"""From a request to its effects and its reply: what every capability stands on, and what knows none of them by name."""
+"""From a request to its effects and reply: the base of every capability, which knows none of them by name."""

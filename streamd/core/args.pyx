@@ -14,9 +14,9 @@ __all__ = ["database_index", "integer", "is_option", "parse_timeout", "stream_id
 
 
 cdef bint parse_id(bytes text, StreamID *out, unsigned long long missing_seq=0) except -1:
-    """Parse a strict ID into `out`; False when it is not one. The rule is `entry_id.parse_id`.
+    """Parse a strict ID into `out`; False when it is not valid. The rule is `entry_id.parse_id`.
 
-    The canonical form, one to nineteen digits each side, is read here; anything else is left to the rule.
+    The canonical form, one to nineteen digits on each side, is parsed here; anything else is left to the rule.
     """
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef const char *end = p + PyBytes_GET_SIZE(text)
@@ -73,7 +73,7 @@ cdef long long require_int64(bytes text) except? -1:
 
 
 cpdef long long parse_timeout(bytes text, long long now_ms) except -1:
-    """Milliseconds that a client may wait, which end within the range of Unix times; raises CommandError."""
+    """A timeout in milliseconds, which must end within the range of Unix times; raises CommandError."""
     cdef long long timeout_ms
     if not parse_int64(text, &timeout_ms):
         raise CommandError("ERR timeout is not an integer or out of range")
@@ -85,7 +85,7 @@ cpdef long long parse_timeout(bytes text, long long now_ms) except -1:
 
 
 cdef bint is_word(bytes text, const char *upper) noexcept:
-    """Whether `text` equals the upper-case word `upper` without regard to case."""
+    """Whether `text` equals the upper-case word `upper`, ignoring case."""
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
     cdef Py_ssize_t i
@@ -102,12 +102,12 @@ cdef bint is_word(bytes text, const char *upper) noexcept:
 
 
 def integer(bytes text not None):
-    """The signed 64-bit integer that `text` is the canonical form of; raises NotIntegerError."""
+    """The signed 64-bit integer whose canonical form is `text`; raises NotIntegerError."""
     return require_int64(text)
 
 
 def word(bytes text not None):
-    """An option word in upper case, to compare with."""
+    """An option word in upper case, for comparison."""
     return text.upper()
 
 
@@ -122,12 +122,12 @@ def stream_id(bytes text not None, unsigned long long missing_seq=0):
 
 
 def is_option(bytes text not None, bytes upper not None):
-    """Whether `text` is the option word `upper`, which is in upper case, without regard to case."""
+    """Whether `text` is the option word `upper`, ignoring case; `upper` is in upper case."""
     return is_word(text, PyBytes_AS_STRING(upper))
 
 
 def database_index(bytes text not None):
-    """The number of a database; it may be one that is not there."""
+    """The index of a database, which may not exist."""
     cdef long long index = integer(text)
     if not INT32_MIN <= index <= INT32_MAX:
         raise CommandError(f"ERR value is out of range, value must between {INT32_MIN} and {INT32_MAX}")

@@ -11,10 +11,10 @@ from streamd.core.route cimport Route
 
 
 cdef struct Place:
-    # A place in a queue, which is a ring of them. `next` is NULL while it stands in none.
+    # A place in a queue, which is a ring of places. `next` is NULL while it is in no queue.
     Place *prev
     Place *next
-    PyObject *blocked           # the Blocked that it belongs to, borrowed; NULL: the place of the queue itself
+    PyObject *blocked           # the Blocked that owns it, borrowed; NULL: the place of the queue itself
 
 
 @cython.final
@@ -29,8 +29,8 @@ cdef class Queue:
 @cython.final
 cdef class Waiters:
     # The queues of one key.
-    cdef Queue readers          # readers without a group; None: there were none
-    cdef readonly dict groups   # name -> Queue, none of them empty
+    cdef Queue readers          # readers without a group; None: there have been none
+    cdef readonly dict groups   # name -> Queue, never an empty one
 
     cdef Queue queue_for(self, bytes group)
 
@@ -45,10 +45,10 @@ cdef class Blocked:
     cdef readonly Route route
     cdef readonly list args
     cdef long long spent_us
-    cdef bint waits_on          # run again, its request has asked to wait once more
-    cdef Place *places          # one for each of the keys; `place` when that is one, else owned
+    cdef bint waits_on          # its request was run again and asked to wait once more
+    cdef Place *places          # one for each key; `place` when there is one key, else owned
     cdef Place place
-    cdef Py_ssize_t at          # its index in the timeline; -1: it has none
+    cdef Py_ssize_t at          # its index in the timeline; -1: not in it
 
     cdef int begin(self, Route route, list args, long long took_us) except -1
     cdef long long next_us(self) noexcept
@@ -57,14 +57,14 @@ cdef class Blocked:
 @cython.final
 cdef class BlockedClients:
     cdef object loop
-    cdef dict blocked           # client id -> Blocked: what keeps the records that queues and the timeline point to
+    cdef dict blocked           # client id -> Blocked: owns the records that queues and the timeline point to
     cdef ClientHost host
-    # A heap of the Blocked that have a deadline or a retry, by the earlier of them; borrowed.
+    # A heap of the Blocked records with a deadline or a retry time, ordered by the earlier one; borrowed.
     cdef PyObject **timeline
     cdef Py_ssize_t time_count
     cdef Py_ssize_t time_room
-    cdef object timer           # what the loop will call; None: nothing
-    cdef long long timer_us     # when
+    cdef object timer           # the loop's timer handle; None: no timer is set
+    cdef long long timer_us     # when it fires
 
     cdef int block(self, Client client, Database db, BlockRequest request) except -1
     cdef int set_retry(self, Blocked blocked, long long ready_at_ms) except -1

@@ -1,28 +1,28 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Clients that wait for keys, and how they are woken.
 
-A waiting client is a `Blocked` record: the request to run again, its keys, and when it gives up. Every key that
+A waiting client is a `Blocked` record: the request to run again, its keys, and its deadline. Every key that
 a client waits for has a `Waiters` entry in its database's `waiters`, with first-come-first-served queues: one for
 readers without a group, one for each consumer group. A queue is a ring of places, which are part of the records:
-waiters in the middle leave at no cost, and the head is found immediately however many have left before it.
+a waiter in the middle leaves in constant time, and the head is found at once however many have left before it.
 
-When a key is ready, all readers without a group are run again, provided that it is a stream now: they outlast whatever
-else becomes of it. Of a group only the head of its queue is run again, and the next one only when the head was served
-and the group has more to give: with a thousand consumers waiting, a message costs as much as with one. Entries that
-XNACK gave back are for the first who claims, wherever in the queue it stands. Group readers
-also learn that the key has gone or is something else, since then they fail.
+When a key is ready, all readers without a group are run again, provided that it is now a stream: whatever else happens
+to the key, they keep waiting. In a group, only the head of the queue is run again, and the next one only when the head
+was served and the group has more entries: with a thousand consumers waiting, a message costs as much as with one.
+Entries released by XNACK go to the first waiter that claims, wherever it is in the queue. Group readers are also run
+when the key was removed or replaced by another type, since their requests then fail.
 
-A served request is run whole, so what it finds may come from any of its keys. One that finds nothing stays where it was
-in its queues, with the time-out it had.
+A request is always run as a whole, so its result may come from any of its keys. A request that finds nothing keeps its
+place in its queues and its deadline.
 
-Keys are served after each command that made one ready, as Redis does it: a reader sees what the command left, not what
-the rest of a pipeline will. Its own next requests wait for the end of the turn.
+Keys are served after each command that made one ready, as in Redis: a reader sees the state after that command, not
+after the rest of the pipeline. The reader's own next requests wait for the end of the turn.
 
-Time-outs, and the times at which claiming readers look again, are the keys of one heap with one timer for the earliest.
-They go by the monotonic clock, so that setting the wall clock changes no wait.
+Timeouts, and the times at which claiming readers retry, are the keys of one heap with one timer for the earliest.
+They use the monotonic clock, so setting the wall clock does not affect any wait.
 
-What must hold: a record is in `BlockedClients.blocked` exactly as long as its client's `blocked` names it, and only
-that long it stands in the queues of its keys and, when it has a time, in the heap; no queue is kept empty.
+Invariants: a record is in `BlockedClients.blocked` exactly as long as its client's `blocked` refers to it, and only
+then is it in the queues of its keys and, when it has a time, in the heap; no empty queue is kept.
 """
 
 cimport cython
@@ -43,13 +43,13 @@ __all__ = ["Blocked", "BlockedClients", "Waiters"]
 
 cdef long long NEVER = INT64_MAX
 cdef long long TIMER_GRACE_US = 500
-# The loop counts whole milliseconds from the beginning of its turn: a timer may come early, and is set again.
+# The loop counts whole milliseconds from the start of its turn: a timer may fire early, and is then set again.
 
 
 # --- Queues ----------------------------------------------------------------------------------------------------------
 
 cdef inline void unlink(Place *place) noexcept:
-    """Leave the queue, if there is one."""
+    """Leave the queue, if in one."""
     if place.next is not NULL:
         place.prev.next = place.next
         place.next.prev = place.prev
@@ -62,7 +62,7 @@ cdef class Queue:
         self.ring.prev = self.ring.next = &self.ring
 
     cdef void append(self, Place *place) noexcept:
-        """Put a place at the end, unless its owner stands there already: a request may name a key twice."""
+        """Append a place, unless its owner is already last: a request may name a key twice."""
         if self.ring.prev.blocked == place.blocked:
             return
         place.prev = self.ring.prev
@@ -74,7 +74,7 @@ cdef class Queue:
         return self.ring.next is &self.ring
 
     cdef list members(self):
-        """Who stands in it, from the head on."""
+        """The waiters in it, starting at the head."""
         cdef list found = []
         cdef Place *place = self.ring.next
         while place is not &self.ring:
@@ -89,7 +89,7 @@ cdef class Waiters:
         self.groups = {}
 
     cdef Queue queue_for(self, bytes group):
-        """The queue of a group, or, for None, of those without one; made when there is none."""
+        """The queue of a group, or, for None, of readers without a group; created when missing."""
         cdef Queue queue
         if group is None:
             if self.readers is None:
@@ -101,19 +101,19 @@ cdef class Waiters:
         return queue
 
 
-# --- Who waits ------------------------------------------------------------------------------------------------------
+# --- Waiting clients ------------------------------------------------------------------------------------------------
 
 @cython.final
 cdef class Blocked:
-    """A client that waits.
+    """A waiting client.
 
     db           the database it waits in
-    request      what to run when a key is ready; its `args` are those from the last time it was run
-    deadline_us  when it gives up, in monotonic microseconds; NEVER without a time-out
-    retry_us     when it is to be run again though no key is ready; NEVER if that cannot help
-    route        of the command
+    request      what to run when a key is ready; its `args` are those of the last run
+    deadline_us  when it times out, in monotonic microseconds; NEVER without a timeout
+    retry_us     when to run it again even if no key is ready; NEVER if that cannot help
+    route        the route of the command
     args         the request as received
-    spent_us     what has been spent running it
+    spent_us     time spent running it
     """
 
     def __cinit__(self, Client client, Database db, BlockRequest request, long long deadline_us):
@@ -141,18 +141,18 @@ cdef class Blocked:
 
     @property
     def deadline(self):
-        """When it gives up, in monotonic seconds; infinity without a time-out."""
+        """When it times out, in monotonic seconds; infinity without a timeout."""
         return float("inf") if self.deadline_us == NEVER else self.deadline_us / 1e6
 
     cdef int begin(self, Route route, list args, long long took_us) except -1:
-        """The request has been run for the first time: what of it is counted, once the wait is over."""
+        """The request was run for the first time: store what is counted for it when the wait is over."""
         self.route = route
         self.args = args
         self.spent_us = took_us
         return 0
 
     cdef long long next_us(self) noexcept:
-        """When something is to be done about it, if no key is ready before."""
+        """When it needs attention if no key is ready before."""
         return self.deadline_us if self.deadline_us < self.retry_us else self.retry_us
 
 
@@ -175,10 +175,10 @@ cdef class BlockedClients:
     def __iter__(self):
         return iter(self.blocked.values())
 
-    # --- To wait ----------------------------------------------------------------------------------------------------
+    # --- Start waiting ----------------------------------------------------------------------------------------------
 
     cdef int block(self, Client client, Database db, BlockRequest request) except -1:
-        """Let `client` wait; called from inside its handler, for the first time or again."""
+        """Make `client` wait; called from inside its handler, for the first time or again."""
         cdef Blocked blocked = client.blocked
         cdef Waiters waiters
         cdef long long deadline_us = NEVER
@@ -208,7 +208,7 @@ cdef class BlockedClients:
         return 0
 
     cdef int set_retry(self, Blocked blocked, long long ready_at_ms) except -1:
-        """When to run a request again that no key makes ready, in Unix ms; -1: not at all."""
+        """When to run a request again if no key becomes ready, in Unix ms; -1: never."""
         cdef long long wait_ms
         if ready_at_ms < 0 and blocked.retry_us == NEVER:
             return 0
@@ -220,7 +220,7 @@ cdef class BlockedClients:
         return self.put_in_time(blocked)
 
     cdef int end(self, Blocked blocked) except -1:
-        """Take a client out of every queue; it goes on from now."""
+        """Remove a client from every queue; it resumes now."""
         cdef BlockRequest request = blocked.request
         cdef Waiters waiters
         cdef Py_ssize_t i
@@ -244,10 +244,10 @@ cdef class BlockedClients:
         del self.blocked[blocked.client.id]
         return 0
 
-    # --- To go on ---------------------------------------------------------------------------------------------------
+    # --- Resume -----------------------------------------------------------------------------------------------------
 
     cdef int serve_ready(self, dict ready) except -1:
-        """Serve those who wait for the keys in `ready`, until none is left, those included that serving makes ready."""
+        """Serve clients waiting for keys in `ready` until it is empty, including keys that become ready meanwhile."""
         cdef list keys
         while ready:
             keys = list(ready)
@@ -281,20 +281,20 @@ cdef class BlockedClients:
         while (queue := waiters.groups.get(name)) is not None:
             blocked = <Blocked>queue.ring.next.blocked
             value = db.peek(key)
-            # The head is run whatever there is, as in Redis: its consumer is made again when it has been deleted.
+            # The head is run in any case, as in Redis: its consumer is created again if it was deleted.
             if not is_first and isinstance(value, Stream) and blocked.request.ready_at_ms < 0:
                 group = (<Stream>value).groups.get(name)
                 if group is not None and (
                     (<Stream>value).length == 0 or id_cmp((<Stream>value).last_live_id(), group.last_id) <= 0
                 ):
-                    return 0    # the one before has got all that there was; who claims sees that for itself
+                    return 0    # the previous one took everything; a claiming waiter finds that out itself
             if not self.serve(blocked):
                 return self.serve_claiming(db, key, queue, name)
             is_first = False
         return 0
 
     cdef int serve_claiming(self, Database db, bytes key, Queue queue, bytes name) except -1:
-        """Unowned entries go to waiters after the head that claim; the first one that gets nothing ends it."""
+        """Give unowned entries to claiming waiters after the head; stop at the first that gets nothing."""
         cdef object value = db.peek(key)
         cdef Group group = (<Stream>value).groups.get(name) if isinstance(value, Stream) else None
         cdef Blocked blocked
@@ -306,11 +306,11 @@ cdef class BlockedClients:
         return 0
 
     cdef bint serve(self, Blocked blocked) except -1:
-        """Run a waiting request again; True when it did not ask to wait once more."""
+        """Run a waiting request again; True unless it asked to wait once more."""
         return blocked.client.blocked is not blocked or self.host.run_again(blocked.client)
 
     def time_out(self, Blocked blocked not None):
-        """Answer as after a time-out."""
+        """Reply as after a timeout."""
         cdef size_t mark = blocked.client.reply.length
         if blocked.request.timeout_reply is None:
             blocked.client.reply.null_array()
@@ -319,22 +319,22 @@ cdef class BlockedClients:
         self.host.finish_wait(blocked.client, mark)
 
     def fail(self, Blocked blocked not None, str text not None):
-        """Answer with an error."""
+        """Reply with an error."""
         cdef size_t mark = blocked.client.reply.length
         blocked.route.failed_calls += 1
         self.host.answer_error(blocked.client, text)
         self.host.finish_wait(blocked.client, mark)
 
     cdef int drop(self, Client client) except -1:
-        """The connection is gone: forget that it waits."""
+        """The connection is closed: drop its record."""
         if client.blocked is not None:
             self.end(<Blocked>client.blocked)
         return 0
 
-    # --- Time -------------------------------------------------------------------------------------------------------
+    # --- Timers -----------------------------------------------------------------------------------------------------
 
     cdef int put_in_time(self, Blocked blocked) except -1:
-        """Give a record its place in the heap, after a time of it has changed."""
+        """Update a record's place in the heap after one of its times has changed."""
         cdef long long when_us = blocked.next_us()
         cdef PyObject **grown
         cdef Py_ssize_t room
@@ -365,7 +365,7 @@ cdef class BlockedClients:
             self.settle(last, at)
 
     cdef void settle(self, PyObject *item, Py_ssize_t at) noexcept:
-        """Put a record in the heap: where its time belongs, from the free place `at` up or down."""
+        """Place a record in the heap by its time, moving up or down from the free place `at`."""
         cdef Blocked blocked = <Blocked>item
         cdef Py_ssize_t other
         while at > 0:
@@ -396,7 +396,7 @@ cdef class BlockedClients:
         return 0
 
     def on_time(self):
-        """Time out, or look again for, whose time has come."""
+        """Time out, or retry, the clients whose time has come."""
         cdef long long now_us = monotonic_us()
         cdef Blocked blocked
         self.timer = None
@@ -417,7 +417,7 @@ cdef class BlockedClients:
     # --- Checks -----------------------------------------------------------------------------------------------------
 
     def check_invariants(self):
-        """Assert what the head of this file says."""
+        """Assert the invariants stated at the top of this file."""
         cdef Blocked blocked
         cdef Py_ssize_t i, timed = 0
         cdef Waiters waiters
@@ -448,7 +448,7 @@ cdef class BlockedClients:
 
 
 cdef inline bint is_before(PyObject *one, PyObject *other) noexcept:
-    """Whether the time of one record comes before that of another; of two at once, the older connection's does."""
+    """Whether one record's time comes before another's; if equal, the older connection's comes first."""
     cdef long long one_us = (<Blocked>one).next_us()
     cdef long long other_us = (<Blocked>other).next_us()
     return one_us < other_us or (one_us == other_us and (<Blocked>one).client.id < (<Blocked>other).client.id)

@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""What a capability may have a say in. See capability.pyx."""
+"""The hooks of a capability. See capability.pyx."""
 
 from streamd.core.client cimport Client
 from streamd.core.route cimport Route
 
 
 cdef class Capability:
-    cdef public int client_bits           # ClientState in which requests are put to `find_refusal`
+    cdef public int client_bits           # ClientState in which requests are passed to `find_refusal`
     cdef public int server_bits           # ... and ServerState
-    cdef public long long slow_us         # what takes at least so long is put to `command_took`
+    cdef public long long slow_us         # commands that take at least this long are passed to `command_took`
 
     cpdef str find_refusal(self, Client client, Route route, list args)
     cpdef int command_took(self, Client client, Route route, list args, long long took_us) except -1

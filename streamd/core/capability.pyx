@@ -1,20 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Capability: one thing that the server can do, and all that the rest of the server needs to know of it.
+"""Capability: one thing that the server can do, and all that the rest of the server needs to know about it.
 
 A capability (users, publish/subscribe, client-side caching, persistence, ...) keeps its state, declares its commands
-and settings in its own room, and overrides of this class what it has a say in. The core calls these methods and knows
-no capability by name; `serve/app.py` has the one list of them all, whose order is the order in which they are asked.
+and settings in its own room, and overrides the methods of this class that concern it. The core calls these methods and
+knows no capability by name; `serve/app.py` has the one list of them all, whose order is the order of the calls.
 
     life        start, close; apply_settings after every change of a setting; cron `hz` times a second, each_second once
     clients     client_connected, client_gone, client_reset
-    requests    find_refusal, while one of the capability's bits is set; command_took of slow commands
-    keys        data_dropped: all data is gone on request
-    a turn      before_replies when it has called `Dispatcher.ask_before_replies` in this turn; after_replies
+    requests    find_refusal, while one of the capability's bits is set; command_took for slow commands
+    keys        data_dropped: all data was deleted on request
+    a turn      before_replies if it called `Dispatcher.ask_before_replies` in this turn; after_replies
     INFO        `info`: fields by section; reset_statistics
 
-What is written `cdef` is for compiled capabilities alone: hooks in the path of every request. They are called only
-where a state bit or an attribute of the dispatcher says that some capability wants it (see dispatch.pyx), so unused
-ones cost nothing.
+The `cdef` methods are for compiled capabilities only: hooks in the path of every request. They are called only
+when a state bit or an attribute of the dispatcher says that some capability wants it (see dispatch.pyx), so unused
+hooks cost nothing.
 """
 
 from libc.stdint cimport INT64_MAX
@@ -26,11 +26,11 @@ __all__ = ["Capability"]
 
 
 cdef class Capability:
-    """The base of all capabilities; none of its methods does anything. Each is made with the Host, once.
+    """The base class of all capabilities; its methods do nothing. Each capability is created once, with the Host.
 
     info          fields of INFO by section: (core.info.Field, ...); observe/info.py has their order
-    refusal_rank  whose refusal comes first when several would refuse a request: the smaller one
-    observer_rank  the same of those that want to know of changed keys
+    refusal_rank  which refusal wins when several capabilities would refuse a request: the smallest rank
+    observer_rank  the order in which observers of changed keys are called
     """
 
     info = {}
@@ -46,36 +46,36 @@ cdef class Capability:
         """All capabilities exist; no client is connected yet."""
 
     def close(self):
-        """The server stops."""
+        """The server is stopping."""
 
     def apply_settings(self):
-        """Take over the settings: at start, and after CONFIG SET of one declared with `apply="refresh"`.
+        """Apply the settings: at startup, and after CONFIG SET of one declared with `apply="refresh"`.
 
         Raises ConfigError to refuse a change.
         """
 
     def cron(self, long long now_ms):
-        """A bounded amount of work, `hz` times a second. `now_ms` is Unix time."""
+        """Do a bounded amount of work, `hz` times a second. `now_ms` is Unix time."""
 
     def each_second(self, long long now_ms):
-        """The same once a second."""
+        """As `cron`, once a second."""
 
     def reset_statistics(self):
-        """CONFIG RESETSTAT: count from here on."""
+        """CONFIG RESETSTAT: reset the counters."""
 
     # --- Clients ---------------------------------------------------------------------------------------------------
 
     def client_connected(self, Client client not None, sock):
-        """A connection has been made. `sock` is None where the transport has none.
+        """A connection has been established. `sock` is None where the transport has none.
 
-        To refuse it, set `close_after_reply` and close the transport: capabilities behind this one are not called then.
+        To refuse it, set `close_after_reply` and close the transport: later capabilities are then not called.
         """
 
     def client_gone(self, Client client not None):
-        """A connection is gone."""
+        """A connection has been closed."""
 
     def client_reset(self, Client client not None):
-        """RESET: the connection is to be as it was when it was made."""
+        """RESET: restore the initial state of the connection."""
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ cdef class Capability:
         return 0
 
     cdef int show_request(self, Client client, list args) except -1:
-        """A request has been run (`Dispatcher.monitor`); secrets have been taken out."""
+        """A request has been run (`Dispatcher.monitor`); secrets have been removed."""
         return 0
 
     cdef int command_read(self, Client client, Route route, list args) except -1:
@@ -96,11 +96,11 @@ cdef class Capability:
         return 0
 
     cdef int request_done(self, Client client, Route route) except -1:
-        """A client in the state TRACKING has been answered; `route` is None for what it had to wait for."""
+        """A client in the state TRACKING has got a reply; `route` is None when it had to wait for it."""
         return 0
 
     cdef int unit_done(self, Client client) except -1:
-        """A client has been answered, and something is to follow the reply (`Dispatcher.has_after_reply`)."""
+        """A client has got a reply, and something must follow it (`Dispatcher.has_after_reply`)."""
         return 0
 
     # --- Keys ------------------------------------------------------------------------------------------------------
@@ -118,20 +118,20 @@ cdef class Capability:
         return 0
 
     cdef int swapping(self, object db, object other) except -1:
-        """Two databases are about to be exchanged (`Keyspace.observers`)."""
+        """Two databases are about to be swapped (`Keyspace.observers`)."""
         return 0
 
     def permissions_change(self):
-        """What users may do is about to change."""
+        """The permissions of users are about to change."""
 
     def child_begins(self):
-        """Called in a child process that has been forked."""
+        """Called in a forked child process."""
 
     def pause_ended(self):
         """CLIENT PAUSE is over."""
 
     def data_dropped(self):
-        """All data is gone on request: what was saved of it, or is being saved now, must not come back."""
+        """All data was deleted on request: anything saved, or being saved now, must not come back."""
 
     # --- A turn of the loop ----------------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ cdef class Capability:
         return 0
 
     cpdef int after_replies(self, list clients) except -1:
-        """They have been sent to these clients (`Dispatcher.limits_clients`)."""
+        """Replies of this turn have been sent to these clients (`Dispatcher.limits_clients`)."""
         return 0
 
     cpdef long long memory(self) except -1:
-        """Bytes that count as used, beside data and clients (`Host.memory_users`)."""
+        """Bytes that count as used, in addition to data and clients (`Host.memory_users`)."""
         return 0

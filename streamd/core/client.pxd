@@ -9,33 +9,33 @@ from streamd.protocol.request cimport RequestParser
 cdef enum ReplyMode:
     REPLY_ON
     REPLY_OFF            # CLIENT REPLY OFF: until ON
-    REPLY_SKIP_ARMED     # CLIENT REPLY SKIP is running: its own silence, then the next command's
-    REPLY_SKIP           # the command that is skipped
+    REPLY_SKIP_ARMED     # CLIENT REPLY SKIP is running: suppress its own reply, then the next command's
+    REPLY_SKIP           # the command whose reply is skipped
 
 
 cdef enum ClientState:
-    # Why a client's requests are looked at more closely before they run; a set.
+    # Why a client's requests need extra checks before they run; a set.
     STRANGER = 1 << 0         # has not authenticated
     IN_MULTI = 1 << 1         # its requests are queued until EXEC
     SUBSCRIBED = 1 << 2       # has subscriptions: in RESP2, few commands are allowed
     MONITORING = 1 << 3       # MONITOR
-    LIMITED = 1 << 4          # its user may not do everything
-    TRACKING = 1 << 5         # client-side caching: what it reads is remembered
+    LIMITED = 1 << 4          # its user has restricted permissions
+    TRACKING = 1 << 5         # client-side caching: the keys that it reads are recorded
 
 
 cdef enum:
-    # Bytes of a name that a client is subscribed to, watches or tracks by, beside the name: as the client's, about as
-    # many as Redis takes for one (44 to 80), and what else it takes.
+    # Overhead in bytes of a name that a client subscribes to, watches or tracks: the part charged to the client, about
+    # as much as Redis charges (44 to 80), and the rest.
     NAME_BYTES = 64
     NAME_SHARED_BYTES = 192
 
 
 cdef enum:
-    REPLY_BLOCK = 16384     # unsent replies that no limit counts
+    REPLY_BLOCK = 16384     # unsent replies that do not count towards any limit
 
 
 cdef enum OutputClass:
-    # Which of the limits of client-output-buffer-limit holds for a client.
+    # Which client-output-buffer-limit applies to a client.
     CLASS_NORMAL
     CLASS_REPLICA
     CLASS_PUBSUB
@@ -43,18 +43,18 @@ cdef enum OutputClass:
 
 
 cdef class ClientHost:
-    # What connections need of the server that they belong to; dispatch.Dispatcher is one.
+    # What connections need from their server; dispatch.Dispatcher implements it.
     cdef readonly dict clients             # id -> Client
     cdef readonly list databases           # by index, as SELECT numbers them
-    cdef readonly Client executing         # whose command runs; None between commands
+    cdef readonly Client executing         # the client whose command is running; None between commands
     cdef list writers                      # clients with output
     cdef list put_off                      # clients that have used up their share of a turn
     cdef long long ended_us                # monotonic: when the last request ended and the next began
-    cdef long long wall_offset_us          # what makes Unix time of monotonic time
-    cdef long long wall_read_us            # monotonic: when that was found
-    cdef size_t output_watch[3]            # by OutputClass: from here on unsent replies are looked at
-    cdef size_t output_most[3]             # ... what a reply may take while it is written; SIZE_MAX: no limit
-    cdef readonly long long names_size     # bytes of the names that clients are subscribed to, watch and track by
+    cdef long long wall_offset_us          # added to monotonic time to get Unix time
+    cdef long long wall_read_us            # monotonic: when the offset was determined
+    cdef size_t output_watch[3]            # by OutputClass: size from which unsent replies are checked
+    cdef size_t output_most[3]             # ... maximum size of a reply while it is written; SIZE_MAX: no limit
+    cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
     cdef public bint needs_password        # of new connections
     cdef public object default_user        # Identity of new connections
     cdef public long long max_bulk_len
@@ -82,14 +82,14 @@ cdef class ClientHost:
 cdef class Client:
     cdef int state                         # set of ClientState
     cdef readonly int output_class         # OutputClass
-    cdef list subscribed                   # dicts name -> place, by kind of name; None: none; kept by pubsub
+    cdef list subscribed                   # dicts name -> place, by kind of name; None: none; maintained by pubsub
     cdef public object transaction         # Transaction between MULTI and EXEC, else None
-    cdef public dict watched               # (database, key) -> whether it had expired by then; None: nothing
-    cdef public bint is_dirty              # something watched has changed
-    cdef readonly long long names_size     # bytes of the names that it is subscribed to, watches and tracks by
-    cdef public object tracking            # what caching keeps while CLIENT TRACKING is on, else None
+    cdef public dict watched               # (database, key) -> whether it had already expired; None: nothing
+    cdef public bint is_dirty              # a watched key has changed
+    cdef readonly long long names_size     # bytes of the names that it subscribes to, watches and tracks
+    cdef public object tracking            # state of the caching room while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
-    cdef ReplyWriter confirmed             # confirmations that CLIENT REPLY does not silence; None: none
+    cdef ReplyWriter confirmed             # confirmations that CLIENT REPLY does not suppress; None: none
     cdef readonly long long id
     cdef readonly RequestParser parser
     cdef readonly ReplyWriter reply
@@ -98,16 +98,16 @@ cdef class Client:
     cdef public object transport           # None after the connection is lost
     cdef int fd                            # -1: replies go through the transport (TLS)
     cdef readonly bint is_unix
-    cdef readonly bint is_congested        # the peer does not read: the transport holds unsent bytes
-    cdef long long over_soft_limit_us      # since when too much output waits; 0: it does not
+    cdef readonly bint is_congested        # the peer is not reading: the transport holds unsent bytes
+    cdef long long over_soft_limit_us      # since when the soft output limit is exceeded; 0: it is not
     cdef bint is_writer                    # in the dispatcher's list of clients with output
-    cdef bint is_put_off                   # has used up its share of the turn; nothing is read from it meanwhile
+    cdef bint is_put_off                   # has used up its share of the turn; reading is paused meanwhile
     cdef readonly bint authenticated
-    cdef public bint close_after_reply     # close once all output is out
+    cdef public bint close_after_reply     # close once all output is sent
     cdef public bint no_evict
     cdef public bint no_touch
     cdef public object blocked             # the Blocked record while waiting for keys, else None
-    cdef public list postponed             # the request that CLIENT PAUSE holds back, else None
+    cdef public list postponed             # the request held back by CLIENT PAUSE, else None
     cdef ReplyMode reply_mode
     cdef public bytes name
     cdef public bytes lib_name
@@ -119,8 +119,8 @@ cdef class Client:
     cdef readonly long long total_net_out  # bytes
     cdef public long long total_commands
     cdef readonly long long read_events    # pieces received
-    cdef readonly long long batches                 # times that requests of it were found and run in a row
-    cdef readonly long long batched_commands        # ... and how many they were
+    cdef readonly long long batches                 # times that one or more of its requests were run in a row
+    cdef readonly long long batched_commands        # ... and the number of these requests
     cdef public object last_command        # spec.Command or None
     cdef str _address
     cdef str _local_address

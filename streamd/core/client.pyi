@@ -43,7 +43,7 @@ class Client(asyncio.Protocol):
     watched: dict[tuple[Database, bytes], bool] | None
     is_dirty: bool
     output_class: int
-    tracking: Any  # what caching keeps
+    tracking: Any  # state of the caching room
     close_after_reply: bool
     no_evict: bool
     no_touch: bool

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Client: one connection, as the event loop's protocol object and as what commands see of it.
+"""Client: one connection, both as the event loop's protocol object and as the object that commands see.
 
-Bytes that arrive go to the parser, and the dispatcher runs what is complete. Replies gather in `reply` and leave once
-per turn of the event loop (`flush`), straight from that buffer with one `send`. Of what the kernel does not take, a
-piece is handed to the transport; until the transport has got rid of it the client is congested and its replies wait in
-`reply`, so that unsent bytes are held, and counted, in one place, and never copied as a whole.
+Received bytes go to the parser, and the dispatcher runs the complete requests. Replies accumulate in `reply` and are
+sent once per turn of the event loop (`flush`), directly from that buffer with one `send`. When the kernel does not
+accept everything, one piece is handed to the transport; until the transport has sent it, the client is congested and
+its replies wait in `reply`. So unsent bytes are held and counted in one place, and never copied as a whole.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -30,9 +30,9 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
 
 cdef enum:
-    PIECE = 65536       # bytes that the transport gets at a time when the kernel takes no more
-    TURN_MOST = 1048576     # bytes that one client is sent in a turn, however fast it reads
-    WALL_CLOCK_US = 1000    # how old an answer of the clock of Unix time may be
+    PIECE = 65536       # bytes handed to the transport at a time when the kernel accepts no more
+    TURN_MOST = 1048576     # bytes sent to one client per turn, however fast it reads
+    WALL_CLOCK_US = 1000    # maximum age of a reading of the wall clock
 
 cdef dict NOTHING = {}
 
@@ -40,7 +40,7 @@ cdef int SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | socket.MSG_DONTWAIT
 
 
 cdef class ClientHost:
-    """What connections need of their server: its clock, counters and limits, and who runs requests."""
+    """What connections need from their server: its clock, counters and limits, and the methods that run requests."""
 
     def __cinit__(self, *args):
         cdef int output_class
@@ -55,9 +55,9 @@ cdef class ClientHost:
         return self.last_client_id
 
     cdef void look_at_clocks(self) noexcept:
-        """Take the time, before requests are run.
+        """Read the time before requests are run.
 
-        A look at a clock is not for nothing: Unix time follows from monotonic time, mostly.
+        Reading a clock has a cost: Unix time is usually derived from monotonic time.
         """
         self.ended_us = monotonic_us()
         if self.ended_us - self.wall_read_us >= WALL_CLOCK_US:
@@ -65,36 +65,36 @@ cdef class ClientHost:
             self.wall_offset_us = wall_us() - self.ended_us
 
     def take_peaks(self):
-        """The most that any one client has had waiting since the last call: bytes of requests, and of replies.
+        """The largest backlog of any one client since the last call: bytes of requests, and of replies.
 
-        Of replies, what is beyond the block that everyone may fill: nothing, as long as clients read.
+        For replies, only bytes beyond the first block count: zero as long as clients read.
         """
         peaks = self.peak_input, (self.peak_output - REPLY_BLOCK if self.peak_output > REPLY_BLOCK else 0)
         self.peak_input = self.peak_output = 0
         return peaks
 
     cdef int register(self, Client client, object sock) except -1:
-        """A connection has been made."""
+        """A connection has been established."""
         raise NotImplementedError
 
     cdef int forget(self, Client client) except -1:
-        """A connection is gone; called once or more for each."""
+        """A connection is closed; called at least once for each."""
         raise NotImplementedError
 
     cdef int schedule(self) except -1:
-        """Have the turn of the loop ended by what is to be done then."""
+        """Schedule the end-of-turn work for this turn of the loop."""
         raise NotImplementedError
 
     cdef int process(self, Client client) except -1:
-        """Run every complete request of a client. The caller has looked at the clocks."""
+        """Run every complete request of a client. The caller has read the clocks."""
         raise NotImplementedError
 
     cdef int run_again(self, Client client) except -1:
-        """Run the request of a client that waits: 1 when it has been answered, 0 when it waits on."""
+        """Run the request of a waiting client: 1 when it got its reply, 0 when it keeps waiting."""
         raise NotImplementedError
 
     cdef int finish_wait(self, Client client, size_t mark) except -1:
-        """What a client waited for has been answered, from `mark` on."""
+        """The request that a client waited on has its reply, starting at `mark`."""
         raise NotImplementedError
 
     cdef int answer_error(self, Client client, str text) except -1:
@@ -102,16 +102,16 @@ cdef class ClientHost:
         raise NotImplementedError
 
     cdef int check_output(self, Client client) except -1:
-        """Close a client, at the end of the turn, whose unsent replies have grown beyond its limit."""
+        """Close, at the end of the turn, a client whose unsent replies exceed its limit."""
         raise NotImplementedError
 
     cdef int close_for_output(self, Client client) except -1:
-        """Close a client, at the end of the turn, that does not read."""
+        """Close, at the end of the turn, a client that does not read."""
         raise NotImplementedError
 
 
 cdef class Client:
-    """A connection. Made by the server's listeners; leaves `ClientHost.clients` when the connection is lost."""
+    """A connection. Created by the server's listeners; leaves `ClientHost.clients` when the connection is lost."""
 
     def __cinit__(self, ClientHost host not None, bint is_unix=False):
         self.host = host
@@ -127,14 +127,14 @@ cdef class Client:
         self.set_authenticated(not host.needs_password)
         self.created_us = self.last_interaction_us = monotonic_us()
 
-    # --- What the event loop calls -------------------------------------------------------------------------------
+    # --- Callbacks of the event loop -----------------------------------------------------------------------------
 
     def connection_made(self, transport):
         cdef ClientHost host = self.host
         self.transport = transport
         sock = transport.get_extra_info("socket")
-        # With these high-water marks a transport says pause_writing as soon as it holds anything unsent: a plain one
-        # above the mark, one of TLS at the mark.
+        # With these high-water marks a transport calls pause_writing as soon as it holds anything unsent: a plain one
+        # above the mark, a TLS one at the mark.
         if transport.get_extra_info("ssl_object") is not None:
             transport.set_write_buffer_limits(high=1, low=0)
         else:
@@ -159,9 +159,9 @@ cdef class Client:
         host.process(self)
 
     def eof_received(self):
-        """The peer sends no more. What it asked before is answered, then the connection is closed."""
+        """The peer will send no more. Its earlier requests get their replies, then the connection is closed."""
         if self.blocked is not None or self.fd < 0:
-            return False    # TLS has no connections that are closed in one direction only
+            return False    # TLS does not support half-closed connections
         self.close_after_reply = True
         self.want_write()
         return True
@@ -195,7 +195,7 @@ cdef class Client:
         return 0
 
     cdef int flush(self) except -1:
-        """Send what has gathered in `reply`; close when that is all, if that was asked for."""
+        """Send the contents of `reply`; then close, if requested, once everything is sent."""
         cdef ClientHost host = self.host
         cdef ssize_t sent = 0
         cdef size_t left
@@ -221,30 +221,30 @@ cdef class Client:
         if self.is_congested:
             host.check_output(self)
         elif self.reply.length:
-            self.want_write()       # others come in between
+            self.want_write()       # other clients get their turn in between
             host.check_output(self)
         elif self.close_after_reply:
             self.transport.close()
         return 0
 
     cdef bint is_sending(self) noexcept:
-        """Whether there is more to be sent than a turn takes, to a peer that reads."""
+        """Whether more remains than one turn may send, to a peer that is reading."""
         return self.reply.length > TURN_MOST and not self.is_congested and self.transport is not None
 
     cdef int hand_over(self) except -1:
-        """Give the transport a piece of what the kernel did not take; when it has got rid of that, there is more."""
+        """Give the transport a piece of what the kernel did not accept; the next follows when it has been sent."""
         cdef size_t size = self.reply.length if self.reply.length < PIECE else PIECE
         self.transport.write(PyBytes_FromStringAndSize(self.reply.data, <Py_ssize_t>size))
         return self.count_sent(size)
 
     cdef int count_sent(self, size_t size) except -1:
-        """Forget bytes of `reply` that have been sent."""
+        """Discard bytes of `reply` that have been sent."""
         self.total_net_out += size
         self.host.net_output_bytes += size
         return self.reply.consume(size)
 
     cdef int deliver(self, const char *data, size_t length) except -1:
-        """Add an encoded push to what is sent; to the client whose command runs, after that has been answered."""
+        """Add an encoded push to the output; for the client whose command is running, after the reply."""
         return self.deliver_parts(data, length, NULL, 0)
 
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1:
@@ -265,21 +265,21 @@ cdef class Client:
         return 0
 
     cdef ReplyWriter new_writer(self):
-        """A writer for what is sent later, to which the limit holds, too."""
+        """A writer for output that is sent later; the limit applies to it, too."""
         cdef ReplyWriter writer = ReplyWriter(self.reply.resp)
         writer.set_limit(self.reply.limit, self.reply.on_limit)
         return writer
 
     cdef int limit_output(self) except -1:
-        """Take over the hard limit of the client's class, for replies that pass it while they are written."""
+        """Apply the hard limit of the client's class to replies while they are written."""
         cdef size_t limit = self.host.output_most[self.output_class]
         return self.reply.set_limit(limit, None if limit == SIZE_MAX else self.pass_limit)
 
     def pass_limit(self):
-        """More is unsent than the hard limit of the client's class."""
+        """The unsent output exceeds the hard limit of the client's class."""
         self.host.close_for_output(self)
 
-    # --- What commands see and do ---------------------------------------------------------------------------------
+    # --- Interface for commands -----------------------------------------------------------------------------------
 
     cdef bint can_run(self) noexcept:
         """Whether the next request may be taken from the parser."""
@@ -287,7 +287,7 @@ cdef class Client:
             and self.postponed is None and not self.is_put_off
 
     cdef int put_off(self) except -1:
-        """Wait for the next turn with what is left of a pipeline; nothing more is read until `go_on`."""
+        """Defer the rest of a pipeline to the next turn; nothing more is read until `go_on`."""
         cdef ClientHost host = self.host
         self.is_put_off = True
         host.put_off.append(self)
@@ -297,7 +297,7 @@ cdef class Client:
         return 0
 
     cdef int go_on(self) except -1:
-        """Read again: nothing is left to be run."""
+        """Resume reading: nothing is left to run."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
         return 0
@@ -305,7 +305,7 @@ cdef class Client:
     def set_reply_mode(self, bytes mode not None):
         """CLIENT REPLY: b"ON", b"OFF" or b"SKIP"."""
         if mode == b"ON":
-            if self.reply_mode != REPLY_SKIP_ARMED:  # inside a transaction, a SKIP before it holds nevertheless
+            if self.reply_mode != REPLY_SKIP_ARMED:  # inside a transaction, an earlier SKIP still applies
                 self.reply_mode = REPLY_ON
         elif mode == b"OFF":
             self.reply_mode = REPLY_OFF
@@ -313,18 +313,18 @@ cdef class Client:
             self.reply_mode = REPLY_SKIP_ARMED
 
     cdef bint is_silent(self) noexcept:
-        """Whether what is replied now is not to be sent."""
+        """Whether replies written now are suppressed."""
         return self.reply_mode == REPLY_OFF or self.reply_mode == REPLY_SKIP
 
     def set_authenticated(self, bint authenticated, user=None):
-        """Who the client is from now on: an acl.User, or the default one."""
+        """Set the client's user: an acl.User, or the default one."""
         cdef ClientHost host = self.host
         self.authenticated = authenticated
         self.user = host.default_user if user is None else user
         self.follow_user()
 
     def follow_user(self):
-        """Take over what the client's user may do now, and whether the default user needs a password."""
+        """Apply the current permissions of the client's user, and whether the default user needs a password."""
         cdef ClientHost host = self.host
         cdef bint is_stranger = host.needs_password and not self.authenticated
         self.parser.authenticated = not is_stranger
@@ -332,11 +332,11 @@ cdef class Client:
         self.change_state(LIMITED, self.user is not None and self.user.is_limited)
 
     cdef int change_state(self, int state, bint is_on) except -1:
-        """Put one ClientState into the client's set, or take it out."""
+        """Add one ClientState to the client's set, or remove it."""
         self.state = self.state | state if is_on else self.state & ~state
         return 0
 
-    # What it is subscribed to; kept by Hub.
+    # Its subscriptions; maintained by Hub.
 
     @property
     def is_subscribed(self):
@@ -345,7 +345,7 @@ cdef class Client:
 
     @property
     def channels(self):
-        """The channels that it is subscribed to: a view."""
+        """The channels that it is subscribed to, as a view."""
         return NOTHING.keys() if self.subscribed is None else self.subscribed[0].keys()
 
     @property
@@ -358,7 +358,7 @@ cdef class Client:
 
     @property
     def is_monitor(self):
-        """Whether it is shown every request."""
+        """Whether it receives every request (MONITOR)."""
         return self.state & MONITORING != 0
 
     @property
@@ -368,7 +368,7 @@ cdef class Client:
 
     @property
     def last_interaction(self):
-        """Monotonic seconds of the last bytes that came."""
+        """When bytes were last received, in monotonic seconds."""
         return self.last_interaction_us / 1e6
 
     @property
@@ -387,7 +387,7 @@ cdef class Client:
 
     @property
     def is_local(self):
-        """Whether the peer is on this machine. Protected mode and the settings with the value `local` rely on it."""
+        """Whether the peer is on this machine. Protected mode and settings with the value `local` rely on it."""
         return self.is_unix or self.address.startswith(("127.", "[::1]:"))
 
     @property
@@ -415,17 +415,17 @@ cdef class Client:
 
     @property
     def query_buffer_size(self):
-        """Bytes received and not yet run."""
+        """Bytes received but not yet processed."""
         return self.parser.buffered
 
     @property
     def query_buffer_free(self):
-        """Bytes that are allotted for requests and not in use."""
+        """Bytes allocated for requests but not in use."""
         return max(0, self.parser.allocated - self.parser.buffered)
 
     @property
     def args_size(self):
-        """Bytes of the arguments of a request that waits, for a key or the end of a pause, or that has come in part."""
+        """Bytes of the arguments of a request that is waiting (for a key or the end of a pause) or partly received."""
         waiting = self.postponed or ()
         if self.blocked is not None:
             waiting = self.blocked.request.args
@@ -433,12 +433,12 @@ cdef class Client:
 
     @property
     def output_size(self):
-        """Bytes of replies not yet taken by the kernel."""
+        """Bytes of replies not yet accepted by the kernel."""
         unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
         return self.reply.length + unsent
 
     cdef int hold_name(self, bytes name) except -1:
-        """Count a name that the client is subscribed to, watches or tracks by, from now on."""
+        """Start counting a name that the client subscribes to, watches or tracks."""
         cdef ClientHost host = self.host
         cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
         self.names_size += size
@@ -446,7 +446,7 @@ cdef class Client:
         return 0
 
     cdef int drop_name(self, bytes name) except -1:
-        """Count a name no more."""
+        """Stop counting a name."""
         cdef ClientHost host = self.host
         cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
         self.names_size -= size
@@ -454,18 +454,18 @@ cdef class Client:
         return 0
 
     def memory_usage(self):
-        """Bytes this client costs, buffers and names included; an estimate of the fixed part."""
+        """Memory used by this client in bytes, including buffers and names; the fixed part is an estimate."""
         queued = 0 if self.transaction is None else self.transaction.size + self.transaction.objects_size
         return 1024 + self.parser.allocated + self.args_size + queued + self.output_size + self.names_size
 
     def reset(self, *, bint needs_password):
-        """RESET: forget everything that the peer has set."""
+        """RESET: discard everything that the peer has set."""
         cdef ClientHost host = self.host
         self.db = host.databases[0]
         self.reply.resp = 2
         self.name = b""
         self.no_evict = self.no_touch = False
-        if self.reply_mode != REPLY_SKIP:  # which holds for RESET's own answer
+        if self.reply_mode != REPLY_SKIP:  # which applies to RESET's own reply
             self.reply_mode = REPLY_ON
         self.set_authenticated(not needs_password)
 
@@ -479,7 +479,7 @@ cdef class Client:
             self.transport.close()
 
     def close(self):
-        """Drop the connection at once; unsent replies are lost, and the client is forgotten."""
+        """Drop the connection at once; unsent replies are lost, and the client is removed."""
         cdef ClientHost host = self.host
         self.close_after_reply = True
         self.reply.release()

@@ -1,4 +1,4 @@
-"""The line that describes a connection, in CLIENT LIST, the log of denials, and reports of crashes."""
+"""The line that describes a connection, in CLIENT LIST, the ACL log, and crash reports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from streamd.core.client import Client
 __all__ = ["describe"]
 
 REPLY_BLOCK = 16 * 1024
-"""Unsent replies that Redis keeps in the client itself; what is more goes into its list."""
+"""Bytes of unsent replies that Redis keeps in the client itself; the rest goes into its reply list."""
 REPLICA_CLASS = 1
 """`Client.output_class` of replicas."""
 
 
 def _flags_of(client: Client) -> str:
-    """The letters that stand for a client's state, in the order of Redis."""
+    """The letters that stand for a client's state, in Redis's order."""
     tracking = client.tracking
     letters = (
         "S" if client.output_class == REPLICA_CLASS else "",
@@ -34,25 +34,25 @@ def _flags_of(client: Client) -> str:
 
 
 def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes:
-    """The line of CLIENT LIST for one connection, without its end; `now` in seconds of CLOCK_MONOTONIC.
+    """The line of CLIENT LIST for one connection, without the line end; `now` is in seconds of CLOCK_MONOTONIC.
 
-    request  what the connection has sent and is being run
+    request  the request of the connection that is being run
 
-    What Redis allots beforehand (its argument and reply buffers) is allotted here only while it is used, so those fields
-    are zero or follow from what is used.
+    What Redis allocates in advance (its argument and reply buffers) is allocated here only while it is used, so those
+    fields are zero or derived from actual use.
     """
     unsent = client.output_size
     in_list = max(0, unsent - REPLY_BLOCK)
     transaction, tracking = client.transaction, client.tracking
     block = min(unsent, REPLY_BLOCK)
     command, user = client.last_command, client.user
-    # The list of ten thousand connections blocks all clients, and a single f-string is the fastest way to build a line.
+    # Listing ten thousand connections blocks all clients, and one f-string is the fastest way to build a line.
     line = (
         f"id={client.id} addr={client.address} laddr={client.local_address} fd={client.fileno} name={_text(client.name)}"
         f" age={max(0, int(now - client.created_at))} idle={max(0, int(now - client.last_interaction))}"
         f" flags={_flags_of(client)} db={client.db_index} sub={len(client.channels)} psub={len(client.patterns)}"
         f" ssub={len(client.shard_channels)} multi={-1 if transaction is None else len(transaction)}"
-        # What has changed is watched no more: nothing can be added to that.
+        # After a change the keys are no longer watched, and none can be added.
         f" watch={0 if client.watched is None or client.is_dirty else len(client.watched)}"
         f" qbuf={client.query_buffer_size} qbuf-free={client.query_buffer_free}"
         f" argv-mem={client.args_size + sum(map(len, request))} multi-mem={0 if transaction is None else transaction.size}"
@@ -69,5 +69,5 @@ def describe(client: Client, now: float, request: Sequence[bytes] = ()) -> bytes
 
 
 def _text(name: bytes) -> str:
-    """Bytes as text, to be encoded again."""
+    """Bytes as text that can be encoded back."""
     return name.decode("utf-8", "surrogateescape")

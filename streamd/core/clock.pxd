@@ -5,7 +5,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 
 cdef inline long long monotonic_us() noexcept nogil:
-    """Microseconds from some moment in the past; never goes back."""
+    """Microseconds since an arbitrary moment in the past; never goes backwards."""
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <long long>t.tv_sec * 1000000 + t.tv_nsec // 1000

@@ -23,11 +23,11 @@ cdef class Context:
     cdef public list databases            # all databases, by index
     cdef public ReplyWriter reply         # where the reply of this command goes
     cdef public long long now_ms          # Unix time in ms, the same during one command
-    cdef public unsigned long long dirty  # changes to the data set so far; handlers add to it
-    cdef public bint is_propagating       # whether anybody wants to know effects: when not, none need be made
-    cdef public list effects              # what this command is to be propagated as; None: as it was received
-    cdef public bint in_transaction       # the command runs inside EXEC: it must not wait
-    cdef public bint is_replaying         # it comes from a file or a primary: its effect is applied, not decided
+    cdef public unsigned long long dirty  # changes to the data set so far; incremented by handlers
+    cdef public bint is_propagating       # whether effects have a receiver; if not, handlers need not produce any
+    cdef public list effects              # how this command is propagated; None: as received
+    cdef public bint in_transaction       # the command runs inside EXEC: it must not block
+    cdef public bint is_replaying         # the command is from a file or a primary: its effect is applied, not decided
     cdef public object client             # client.Client: the connection
     cdef public object config             # settings.Config: ctx.config.stream_node_max_bytes
     cdef public dict parts                # what `get` finds, by type
@@ -36,7 +36,7 @@ cdef class Context:
     cdef public unsigned long long stream_node_max_entries
     cdef public unsigned long long stream_idmp_duration
     cdef public unsigned long long stream_idmp_maxsize
-    cdef public bint has_xnack            # who reads what is propagated knows XNACK (rdb-form)
+    cdef public bint has_xnack            # the readers of propagated commands know XNACK (rdb-form)
     cdef readonly object idempotency      # IdempotencyRegistry; the server calls its expire(now_ms) once a second
     cpdef block_on(self, object request)
     cpdef int propagate(self, list args) except -1

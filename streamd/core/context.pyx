@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Context: the whole list of what a handler may ask of the server.
+"""Context: everything that a handler may ask of the server.
 
 The dispatcher derives its own class from `Context` and fills the fields before each command, so that compiled handlers
-reach them without a look-up. There is one context per server, not one per client: a handler must not keep it. What
-belongs to a capability is reached by the capability's type: `ctx.get(SlowLog)`.
+reach them without a lookup. There is one context per server, not one per client: a handler must not keep it.
+A capability is found by its type: `ctx.get(SlowLog)`.
 """
 
 cimport cython
@@ -15,16 +15,16 @@ __all__ = ["BlockRequest", "Context"]
 
 @cython.final
 cdef class BlockRequest:
-    """What a handler hands over when it has to wait.
+    """What a handler passes to `block_on` when it has to wait.
 
     keys         the keys whose change may serve it
-    args         the request to run again when one of them is ready; what was relative (`$`) is replaced by what it
-                 meant
-    timeout_ms   0: for ever
+    args         the request to run again when one of them is ready; relative IDs (`$`) are replaced by the IDs they
+                 stood for
+    timeout_ms   0: forever
     group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
                  every reader without a group
     ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
-    timeout_reply  what is answered, encoded, when the time is over; None: the null array
+    timeout_reply  the encoded reply after a timeout; None: the null array
     can_unblock  whether CLIENT UNBLOCK ends the wait
     """
 
@@ -45,26 +45,26 @@ cdef class Context:
         self.parts = {}
 
     cpdef block_on(self, object request):
-        """Let the client wait for `request` (a BlockRequest); the handler returns without a reply."""
+        """Make the client wait for `request` (a BlockRequest); the handler returns without a reply."""
         raise NotImplementedError
 
     def get(self, kind):
-        """The capability, or other part of the server, of a type; KeyError when there is none."""
+        """The capability, or other part of the server, of a given type; raises KeyError if there is none."""
         return self.parts[kind]
 
     def find(self, kind):
-        """As `get`; None when there is none, as in a context without a server."""
+        """As `get`, but None if there is none, as in a context without a server."""
         return self.parts.get(kind)
 
     def data_dropped(self):
-        """All data is gone on request: what was saved of it, or is being saved now, must not come back."""
+        """All data was deleted on request: anything saved, or being saved now, must not come back."""
 
     cpdef int propagate(self, list args) except -1:
-        """Add a command to those that are propagated instead of the one received.
+        """Add a command to those propagated instead of the received one.
 
-        args  a whole request; kept, so it must not be changed afterwards
-        A command that has changed something (`dirty`) and adds nothing is propagated as it was received; one that has
-        changed nothing and adds nothing, not at all. To propagate nothing for a change, set `effects` to an empty list.
+        args  a complete request; it is kept, so it must not be changed afterwards
+        A command that changed something (`dirty`) and adds nothing is propagated as received; one that changed nothing
+        and adds nothing is not propagated. To propagate nothing despite a change, set `effects` to an empty list.
         """
         if self.is_propagating:
             if self.effects is None:

@@ -14,12 +14,12 @@ from streamd.core.turn cimport Turn
 
 
 cdef enum ServerState:
-    # Why every client's requests are looked at more closely before they run; a set.
+    # Why every client's requests need extra checks before they run; a set.
     PAUSED = 1 << 0
     MEMORY_LIMITED = 1 << 1      # maxmemory is set
     HAS_MONITORS = 1 << 2
     REFUSING = 1 << 3            # some commands are refused for now: loading, a failed save, too few replicas
-    TRACKING_FULL = 1 << 4       # client-side caching remembers more keys than it may
+    TRACKING_FULL = 1 << 4       # client-side caching tracks more keys than it may
 
 
 cdef class Dispatcher
@@ -37,29 +37,29 @@ cdef class Dispatcher(Turn):
     cdef readonly Transactions transactions
     cdef readonly Keyspace keyspace
     cdef readonly tuple capabilities  # of Capability
-    cdef tuple greeting               # those with `client_connected`
+    cdef tuple greeting               # those that implement `client_connected`
     cdef tuple leaving                # ... and with `client_gone`
-    # What capabilities have asked for; see capability.pyx. The bits say when.
+    # The hooks that capabilities have asked for; see capability.pyx. The bits say when to call them.
     cdef tuple refusing               # of Capability with client_bits or server_bits, by refusal_rank
-    cdef int refusing_clients         # their client_bits together
-    cdef int refusing_server          # their server_bits together
+    cdef int refusing_clients         # the union of their client_bits
+    cdef int refusing_server          # the union of their server_bits
     cdef public Capability monitor            # ServerState HAS_MONITORS
     cdef public Capability read_observer      # ClientState TRACKING
-    cdef public bint has_after_reply                 # `unit_done` of the read observer is wanted
-    cdef public object pause_keeper           # keeps the clients that a pause holds back: hold_back(client)
-    cdef long long slow_us            # the smallest `slow_us` of the capabilities: such commands are put to them
+    cdef public bint has_after_reply                 # the read observer wants `unit_done` calls
+    cdef public object pause_keeper           # keeps the clients held back by a pause: hold_back(client)
+    cdef long long slow_us            # the smallest `slow_us` of the capabilities: they are notified of such commands
     cdef dict ready                   # shared with the databases
     cdef int state                    # set of ServerState
-    cdef bint has_run_transaction     # the running command is an EXEC that has run what was queued
+    cdef bint has_run_transaction     # the running command is an EXEC that has run the queued requests
     cdef PyObject *executing_args     # arguments of the running request, borrowed; only valid while there is one
     cdef public bint tracks_latency   # latency-tracking: keep histograms
-    cdef size_t unit_mark             # where the reply to the running request begins
+    cdef size_t unit_mark             # where the reply to the running request starts
     cdef int _pause
-    cdef bint has_held_back           # a client that waited for a key was not served because of a pause
-    cdef readonly long long processing_events    # times that a client's buffer was searched for requests
-    cdef readonly long long batches              # of them, those that found some
-    cdef readonly long long batched_commands     # ... and what they found
-    cdef readonly long long commands_us    # what commands took
+    cdef bint has_held_back           # a client waiting for a key was not served because of a pause
+    cdef readonly long long processing_events    # how often a client's buffer was searched for requests
+    cdef readonly long long batches              # how often that found any
+    cdef readonly long long batched_commands     # ... and the number of requests found
+    cdef readonly long long commands_us    # total time of commands
     cdef readonly long long closed_for_input     # clients closed for their query buffer
     cdef public long long query_buffer_limit
     cdef public long long total_commands

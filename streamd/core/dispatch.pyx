@@ -1,26 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Dispatcher: takes requests from clients, checks them and runs their handlers.
 
-A request passes these stations, in one direction:
+A request passes through these stages, in one direction:
 
-    process     takes complete requests from a client's parser, until it has to wait or has had its share of the turn
-    execute     is there such a command, with the right number of arguments?
-    gate        only for clients and times out of the ordinary: not authenticated, in a transaction, paused, ...
-    run         one unit, a command or a transaction, with all that follows from it: reply, pushes, effects, and the
-                clients that waited for a key which is ready now
+    process     takes complete requests from a client's parser until it has to wait or has used its share of the turn
+    execute     does the command exist, and is the number of arguments right?
+    gate        only in special states of the client or the server: not authenticated, in a transaction, paused, ...
+    run         one unit, a command or a transaction, with all its consequences: reply, pushes, effects, and the
+                clients waiting for a key that is now ready
     perform     one command, counted, timed, and shown to monitors
     call        the handler and its errors
 
 Clients that wait for a key are served after each command that made one ready, first come, first served, until no key
-is: blocking.pyx finds out whose turn it is, and `run_again` runs the request. turn.pyx has the end of a turn of the
-loop.
+is ready: blocking.pyx decides whose turn it is, and `run_again` runs the request. turn.pyx has the end of a turn of
+the loop.
 
-Capabilities have their say where a state bit or an attribute says that one of them wants it: `find_refusal`, `monitor`,
+Capabilities are called where a state bit or an attribute says that one of them wants it: `find_refusal`, `monitor`,
 `read_observer`, `slow_us`, the sinks of `effects`.
 
-What must hold: a handler answers exactly once, or raises CommandError (what it had written is dropped), or asks to wait
-(`block_on`). Anything else that escapes a handler is a bug of ours: logged, answered with one error, and the server
-lives.
+Invariants: a handler replies exactly once, or raises CommandError (what it had written is dropped), or asks to wait
+(`block_on`). Any other exception that escapes a handler is a bug in streamd: it is logged, the client gets one error
+reply, and the server keeps running.
 """
 
 from cpython.ref cimport PyObject
@@ -55,11 +55,11 @@ SERVER_STATES = {"memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracki
 log = logging.getLogger("streamd")
 
 cdef enum:
-    STRANGER_INPUT = 1 << 20    # bytes of a request that a client may have sent before it has authenticated
+    STRANGER_INPUT = 1 << 20    # maximum bytes of a request from an unauthenticated client
 
 
 cdef class ServerContext(Context):
-    """The context of a server's handlers."""
+    """The context that a server's handlers get."""
 
     cpdef block_on(self, object request):
         if self.in_transaction:
@@ -75,15 +75,15 @@ cdef class ServerContext(Context):
     # --- Transactions: MULTI and related commands ------------------------------------------------------------
 
     def begin_transaction(self):
-        """From now on the client's requests are queued."""
+        """Start queueing the client's requests."""
         self.dispatcher.transactions.begin(self.client)
 
     def end_transaction(self):
-        """Drop what is queued, and what is watched."""
+        """Drop the queued requests and the watched keys."""
         self.dispatcher.transactions.end(self.client)
 
     def run_transaction(self):
-        """EXEC: run what is queued; the reply has one element for each."""
+        """EXEC: run the queued requests; the reply has one element for each."""
         cdef Client client = self.client
         cdef Transaction transaction = client.transaction
         if transaction is None:
@@ -98,17 +98,17 @@ cdef class ServerContext(Context):
         self.dispatcher.run_transaction(client)
 
     def watch(self, bytes key not None):
-        """Let changes of a key from now on stop the client's next transaction."""
+        """WATCH: from now on, a change of the key aborts the client's next transaction."""
         self.dispatcher.transactions.watch(self.client, self.db, key)
 
     def unwatch(self):
-        """Watch nothing any more."""
+        """Stop watching all keys."""
         self.dispatcher.transactions.unwatch(self.client)
 
     # --- Subscriptions --------------------------------------------------------------------------------------------
 
     def confirmations(self):
-        """Where a command confirms (un)subscriptions: in its reply, but CLIENT REPLY does not silence them."""
+        """Where a command confirms (un)subscriptions: in its reply, but CLIENT REPLY does not suppress them."""
         cdef Client client = self.client
         if client.reply_mode == REPLY_ON:
             return self.reply
@@ -117,7 +117,7 @@ cdef class ServerContext(Context):
         return client.confirmed
 
     def propagate_to_replicas(self, list args not None):
-        """Let replicas, but no file, have a command that changed nothing here."""
+        """Propagate a command that changed nothing here to replicas, but not to files."""
         self.dispatcher.effects.add(self.db.index, args, REPLICAS)
 
 
@@ -151,7 +151,7 @@ cdef class Dispatcher(Turn):
     # --- Capabilities ---------------------------------------------------------------------------------------------
 
     def take_capabilities(self, capabilities):
-        """From now on these are asked; the order is theirs."""
+        """Install the capabilities; they are called in this order."""
         self.capabilities = (self.transactions, *capabilities)
         self.greeting = tuple([each for each in self.capabilities if overrides(each, "client_connected")])
         self.leaving = tuple([each for each in self.capabilities if overrides(each, "client_gone")])
@@ -182,7 +182,7 @@ cdef class Dispatcher(Turn):
         self.turns = self.turns_us = self.commands_us = 0
         self.closed_for_input = self.closed_for_output = 0
 
-    # --- Clients come and go --------------------------------------------------------------------------------------
+    # --- Connecting and disconnecting clients ---------------------------------------------------------------------
 
     cdef int register(self, Client client, object sock) except -1:
         self.clients[client.id] = client
@@ -201,9 +201,9 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int process(self, Client client) except -1:
-        """Run every complete request of a client, until it has to wait or has had its share of the turn.
+        """Run every complete request of a client until it has to wait or has used its share of the turn.
 
-        The caller has looked at the clocks.
+        The caller has read the clocks.
         """
         cdef list args
         cdef long long limit_us = self.ended_us + self.share_us
@@ -226,7 +226,7 @@ cdef class Dispatcher(Turn):
                 self.ended_us = monotonic_us()
             if client.reply.length >= self.output_watch[client.output_class] or client.state & STRANGER:
                 self.check_output(client)
-            # Whether there is more or not: the event loop may be about to read the next piece.
+            # Even if nothing is left: the event loop may be about to read the next piece.
             if self.ended_us > limit_us and client.can_run():
                 client.put_off()
         if parsed:
@@ -246,7 +246,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int refuse(self, Client client, str text) except -1:
-        """Answer a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
+        """Reply to a protocol error and close the connection; without a text, close it at once (see RequestParser)."""
         cdef size_t mark = client.reply.length
         if text:
             self.answer_error(client, text)
@@ -257,7 +257,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     def run_postponed(self, Client client not None):
-        """Run the request that a pause held back, and what came after it."""
+        """Run the request held back by a pause, and those after it."""
         cdef list args = client.postponed
         if args is not None:
             client.postponed = None
@@ -279,13 +279,13 @@ cdef class Dispatcher(Turn):
             db.holds_expired = mode != 0
 
     cdef bint holds_back(self, Client client, Route route) noexcept:
-        """Whether a pause lets a request wait."""
+        """Whether a pause holds back a request."""
         return not client.state & MONITORING and (
             self._pause == 2 or self.has_flags(client, route, WRITE | MAY_REPLICATE) != 0
         )
 
     def serve_held_back(self):
-        """After a pause: serve those who waited for a key that has changed meanwhile."""
+        """After a pause: serve the clients waiting for a key that changed meanwhile."""
         cdef Database db
         if self.has_held_back:
             self.has_held_back = False
@@ -295,7 +295,7 @@ cdef class Dispatcher(Turn):
 
     @property
     def is_refusing(self):
-        """Whether the server's files, or their state, have commands refused."""
+        """Whether commands are refused because of the server's files or their state."""
         return self.state & REFUSING != 0
 
     @is_refusing.setter
@@ -303,12 +303,12 @@ cdef class Dispatcher(Turn):
         self.change_state(REFUSING, is_on)
 
     cpdef int change_state(self, int state, bint is_on) except -1:
-        """Put one ServerState into the server's set, or take it out."""
+        """Add one ServerState to the server's set, or remove it."""
         self.state = self.state | state if is_on else self.state & ~state
         return 0
 
     def cron(self):
-        """Serve who waits for keys that expired by themselves; look at the clients that do not read."""
+        """Serve the clients waiting for keys that expired; check the clients that do not read."""
         cdef Client client
         give_back_idle_blocks()
         self.effects.finish_unit()
@@ -333,9 +333,9 @@ cdef class Dispatcher(Turn):
         return self.run(client, route, args)
 
     cdef int gate(self, Client client, Route route, list args) except -1:
-        """What stands between a request and its handler for clients and times out of the ordinary.
+        """The checks before a handler runs, for special states of the client or the server.
 
-        1: it is not to run.
+        Returns 1 if the request must not run.
         """
         cdef str refusal = self.find_refusal(client, route, args)
         if refusal is not None:
@@ -352,7 +352,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef str find_refusal(self, Client client, Route route, list args):
-        """The error with which a request is refused now, or None. The order of the questions is Redis's."""
+        """The error with which a request is refused now, or None. The order of the checks is Redis's."""
         cdef Capability capability
         cdef str refusal
         if client.state & STRANGER and not route.flags & NO_AUTH:
@@ -368,7 +368,7 @@ cdef class Dispatcher(Turn):
         return None
 
     cdef str find_denial(self, Client client, Route route, list args):
-        """The error with which the user of a client may not run a request that was let pass before, or None."""
+        """The error if the client's user may no longer run a request that was permitted before, or None."""
         cdef Capability capability
         for capability in self.refusing:
             if capability.client_bits & LIMITED:
@@ -378,21 +378,21 @@ cdef class Dispatcher(Turn):
         return None
 
     cdef int has_flags(self, Client client, Route route, int flags) noexcept:
-        """Which of some RouteFlag a request has: by itself, or, of EXEC, any of the transaction."""
+        """Which of the given RouteFlag bits a request has: its own, or, for EXEC, those of the transaction."""
         if route is self.routes.exec_route and client.transaction is not None:
             return (<Transaction>client.transaction).flags & flags
         return route.flags & flags
 
     cpdef bint is_write(self, Client client, Route route) noexcept:
-        """Whether a request may change data: by itself, or as a transaction."""
+        """Whether a request may change data, itself or as a transaction."""
         return self.has_flags(client, route, WRITE) != 0
 
     cpdef bint needs_memory(self, Client client, Route route) noexcept:
-        """Whether a request may make the data set larger: by itself, or as a transaction."""
+        """Whether a request may make the data set larger, itself or as a transaction."""
         return self.has_flags(client, route, DENY_OOM) != 0
 
     cdef int queue(self, Client client, Route route, list args) except -1:
-        """Keep a request until EXEC."""
+        """Queue a request until EXEC."""
         cdef size_t mark = client.reply.length
         (<Transaction>client.transaction).queue(route, args)
         client.last_command = route.command
@@ -401,7 +401,7 @@ cdef class Dispatcher(Turn):
         return self.finish_reply(client, mark)
 
     cdef int reject(self, Client client, Route route, list args, str text) except -1:
-        """Refuse a request before a handler ran; `route` is None when there is no such command."""
+        """Refuse a request before its handler runs; `route` is None if the command does not exist."""
         cdef size_t mark = client.reply.length
         client.last_command = None if route is None else route.command
         if route is not None:
@@ -417,11 +417,11 @@ cdef class Dispatcher(Turn):
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
         if self.state & HAS_MONITORS and route is not None and route is self.routes.exec_route:
-            self.monitor.show_request(client, args)  # of all that is refused, Redis shows EXEC alone
+            self.monitor.show_request(client, args)  # of refused requests, Redis shows only EXEC
         return 0
 
     cdef int run(self, Client client, Route route, list args) except -1:
-        """Run a checked request, with all that follows from it: its reply, pushes, effects, and who waited for them."""
+        """Run a checked request, with all its consequences: reply, pushes, effects, clients waiting for its keys."""
         cdef size_t mark = client.reply.length
         self.unit_mark = mark
         self.executing = client
@@ -430,7 +430,7 @@ cdef class Dispatcher(Turn):
         self.perform(client, route, args)
         self.executing = None
         if self.has_run_transaction:
-            # CLIENT REPLY inside it held for each part of the reply.
+            # CLIENT REPLY inside it was applied to each part of the reply.
             self.has_run_transaction = False
             mark = client.reply.length
         self.finish_reply(client, mark)
@@ -444,11 +444,11 @@ cdef class Dispatcher(Turn):
             self.effects.finish_unit()
         if self.ready:
             self.serve_ready()
-            self.ended_us = monotonic_us()  # what others got is not the next command's time
+            self.ended_us = monotonic_us()  # time spent serving others does not count for the next command
         return 0
 
     cdef int perform(self, Client client, Route route, list args) except -1:
-        """Run one command, count what it took, and show it to those who watch."""
+        """Run one command, record its duration, and show it to monitors."""
         cdef long long started = self.ended_us
         self.call(client, route, args)
         self.ended_us = monotonic_us()
@@ -461,7 +461,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int count(self, Client client, Route route, list args, long long took_us) except -1:
-        """Count a command that has come to its end."""
+        """Count a command that has finished."""
         route.calls += 1
         route.usec += took_us
         client.total_commands += 1
@@ -477,7 +477,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int note_slow(self, Client client, Route route, list args, long long took_us) except -1:
-        """Put a slow command to the capabilities that have asked for it."""
+        """Notify the capabilities that asked for slow commands."""
         cdef Capability capability
         for capability in self.capabilities:
             if took_us >= capability.slow_us:
@@ -486,19 +486,19 @@ cdef class Dispatcher(Turn):
 
     @property
     def reply_size(self):
-        """Bytes of the reply to the running request so far; of a transaction, of all of it."""
+        """Bytes of the reply to the running request so far; for a transaction, of the whole reply."""
         cdef size_t end = 0 if self.executing is None else self.executing.reply.length
         return end - self.unit_mark if end > self.unit_mark else 0
 
     def running(self):
-        """The client whose command runs, its Route and its arguments; (None, None, ()) between commands."""
+        """The client whose command is running, its Route and its arguments; (None, None, ()) between commands."""
         if self.executing is None:
             return None, None, ()
         args = <object>self.executing_args
         return self.executing, self.routes.find(args), args
 
     cdef int run_transaction(self, Client client) except -1:
-        """Run what a client has queued, as elements of one reply."""
+        """Run the queued requests of a client, as elements of one reply."""
         cdef Transaction transaction = client.transaction
         cdef Route route
         cdef list args
@@ -525,7 +525,7 @@ cdef class Dispatcher(Turn):
                 if client.is_silent() or is_closing:
                     client.reply.truncate(mark)
                 elif client.reply.length >= self.output_watch[client.output_class]:
-                    self.check_output(client)  # not after the whole reply, which may be a thousand times the limit
+                    self.check_output(client)  # check here: the whole reply may be a thousand times the limit
                 is_closing = client.close_after_reply  # CLIENT KILL: its own reply is the last
                 if client.confirmed is not None:
                     client.reply.raw_c(client.confirmed.data, client.confirmed.length)
@@ -535,7 +535,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int finish_pushes(self, Client client) except -1:
-        """Send what a command has pushed to its own client."""
+        """Send the pushes of a command to its own client."""
         cdef ReplyWriter confirmed = client.confirmed
         cdef ReplyWriter deferred = client.deferred
         client.confirmed = client.deferred = None
@@ -545,10 +545,10 @@ cdef class Dispatcher(Turn):
             client.deliver(deferred.data, deferred.length)
         return 0
 
-    # --- Clients that wait ------------------------------------------------------------------------------------------
+    # --- Waiting clients --------------------------------------------------------------------------------------------
 
     cdef int run_again(self, Client client) except -1:
-        """Run the request of a client that waits; it may ask to wait on. 1: it has been answered."""
+        """Run the request of a waiting client; it may ask to keep waiting. Returns 1 if the client got its reply."""
         cdef Blocked blocked = client.blocked
         cdef Route route = blocked.route
         cdef list args = blocked.request.args
@@ -571,12 +571,12 @@ cdef class Dispatcher(Turn):
             self.answer_error(client, refusal)
         self.executing = None
         blocked.spent_us += monotonic_us() - started
-        # Served or not, what it did is a unit of its own: it made a consumer, say, and waits on.
+        # Served or not, its effects are a unit of their own: it may have created a consumer and keep waiting.
         self.effects.finish_unit()
         if not blocked.waits_on:
             self.finish_wait(client, mark)
             return 1
-        # It was not served, but its request may have caused messages to others, and to itself.
+        # It was not served, but its request may have caused messages to other clients, and to itself.
         if client.deferred is not None:
             self.finish_pushes(client)
         if self.has_after_reply:
@@ -584,7 +584,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int finish_wait(self, Client client, size_t mark) except -1:
-        """What a client waited for has been answered, from `mark` on; it goes on at the end of this turn."""
+        """A waiting client's request has its reply, starting at `mark`; the client resumes at the end of this turn."""
         cdef Blocked blocked = client.blocked
         self.blocked.end(blocked)
         self.count(client, blocked.route, blocked.args, blocked.spent_us)
@@ -604,7 +604,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int call(self, Client client, Route route, list args) except -1:
-        """Call the handler on behalf of a client, and answer the error that it may raise."""
+        """Call the handler on behalf of a client, and reply with the error that it may raise."""
         cdef ServerContext context = self.context
         cdef size_t mark = client.reply.length
         cdef unsigned long long dirty = context.dirty
@@ -616,7 +616,7 @@ cdef class Dispatcher(Turn):
         if not context.in_transaction:
             context.now_ms = (self.ended_us + self.wall_offset_us) // 1000
         context.db.now_ms = context.now_ms
-        # Set for every command, so that nothing is to be put back when the handler selects another database.
+        # Set for every command, so nothing needs to be restored when the handler selects another database.
         context.db.touch_on_access = not client.no_touch
         try:
             route.handler(context, args)
@@ -640,9 +640,9 @@ cdef class Dispatcher(Turn):
     def replay(self, Client client not None, list args not None):
         """Run a command from a file on behalf of `client`, which has no connection.
 
-        No limits hold, nothing waits or expires, and the reply is dropped. A command that asks for it (DEBUG LOADAOF)
-        goes on as if nothing had been run. Raises CommandError, what it would have answered; UnknownCommandError when
-        there is no such command, or it has another number of arguments, of which a Redis dies.
+        No limits apply, nothing waits or expires, and the reply is dropped. A command that triggers this (DEBUG
+        LOADAOF) continues as if nothing had been run. Raises CommandError with the error reply; UnknownCommandError if
+        the command does not exist or the number of arguments is wrong, which terminates Redis.
         """
         cdef ServerContext context = self.context
         cdef Client outer_client = context.client
@@ -676,7 +676,7 @@ cdef class Dispatcher(Turn):
             context.effects = outer_effects
 
     cdef int serve_ready(self) except -1:
-        """Serve the clients that wait for keys which have changed."""
+        """Serve the clients that wait for keys that have changed."""
         if self.ready:
             self.blocked.serve_ready(self.ready)
         return 0
@@ -700,7 +700,7 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int finish_reply(self, Client client, size_t mark) except -1:
-        """CLIENT REPLY: drop what the command wrote when nothing is to be sent."""
+        """CLIENT REPLY: drop what the command wrote if replies are suppressed."""
         if client.reply_mode == REPLY_ON:
             return 0
         if client.blocked is None:
@@ -713,10 +713,10 @@ cdef class Dispatcher(Turn):
 
 
 def rank(Capability capability not None):
-    """The place of a capability among those that refuse requests."""
+    """The position of a capability among those that refuse requests."""
     return capability.refusal_rank
 
 
 cdef bint overrides(Capability capability, str name) except -1:
-    """Whether a capability has a method of its own for a hook."""
+    """Whether a capability overrides a hook."""
     return getattr(type(capability), name) is not getattr(Capability, name)

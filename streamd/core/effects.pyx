@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Effects: what a command, or a transaction, has changed, as requests that have the same effect wherever they are run.
+"""Effects: the changes of a command or a transaction, as requests that have the same effect wherever they are run.
 
-Handlers say what is propagated (`Context.propagate`); the dispatcher gathers it here until the unit is over, and then
-the sinks get the effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect
+Handlers say what is propagated (`Context.propagate`); the dispatcher collects it here until the unit ends. Then the
+sinks get all effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect
 says where it goes. Changes leave the server in no other way.
 """
 
@@ -19,8 +19,8 @@ __all__ = ["Effect", "EffectSink", "Effects"]
 cdef class Effect:
     """One request to be propagated.
 
-    db_index     the database that it is for
-    args         the request; not to be changed any more
+    db_index     index of its database
+    args         the request; must not be changed any more
     """
 
     def __init__(self, int db_index, list args not None, bint is_for_replicas=False):
@@ -30,16 +30,16 @@ cdef class Effect:
 
 
 cdef class EffectSink:
-    """Who gets effects."""
+    """A receiver of effects."""
 
     cpdef int take_effects(self, list effects, long long now_ms) except -1:
-        """Take the effects of one unit, in order: of a command, or of a transaction. All of them, or none."""
+        """Receive the effects of one unit (a command or a transaction), in order. All of them, or none."""
         raise NotImplementedError
 
 
 @cython.final
 cdef class Effects:
-    """The effects of the unit that is being run, and where they go when it is over."""
+    """The effects of the running unit, and the sinks that get them when it ends."""
 
     def __cinit__(self, ClientHost host not None, Context context not None):
         self.host = host
@@ -48,21 +48,21 @@ cdef class Effects:
         self.files = self.replicas = ()
 
     def set_files(self, sinks):
-        """From now on these get what goes into files."""
+        """Set the sinks for effects that go to files."""
         self.files = tuple(sinks)
         self.follow_sinks()
 
     def set_replicas(self, sinks):
-        """From now on these get what goes to replicas."""
+        """Set the sinks for effects that go to replicas."""
         self.replicas = tuple(sinks)
         self.follow_sinks()
 
     def follow_sinks(self):
-        """While effects are not needed, handlers need not declare theirs."""
+        """Tell handlers whether effects are needed: if not, they need not declare any."""
         self.context.is_propagating = len(self.files) > 0 or len(self.replicas) > 0
 
     cdef int add(self, int db_index, list args, Destination destination) except -1:
-        """Add an effect of what is being run."""
+        """Add an effect of the running unit."""
         cdef Effect effect
         if self.context.is_propagating and (destination == EVERYWHERE or self.replicas):
             effect = Effect.__new__(Effect)
@@ -75,7 +75,7 @@ cdef class Effects:
         return 0
 
     cdef int finish_unit(self) except -1:
-        """The unit is over: hand over its effects."""
+        """The unit has ended: pass its effects to the sinks."""
         cdef list effects = self.pending
         if effects:
             self.pending = []

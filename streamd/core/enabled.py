@@ -1,4 +1,4 @@
-"""Commands that are open only to those whom a setting lets use them: DEBUG and MODULE."""
+"""Commands that are available only to the clients that a setting allows: DEBUG and MODULE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["check_enabled"]
 
 
 def check_enabled(name: str, setting: str, client: Client) -> None:
-    """Raise CommandError unless `setting`, the value of enable-NAME-command, lets a client use a command."""
+    """Raise CommandError unless `setting`, the value of enable-NAME-command, allows a client to use a command."""
     if setting != "yes" and not (setting == "local" and client.is_local):
         raise CommandError(
             f'ERR {name} command not allowed. If the enable-{name.lower()}-command option is set to "local", you can run it'

@@ -1,6 +1,6 @@
 """The commands of Redis 8.6 that this server does not have.
 
-Its files may name them: rules of users, `rename-command`. They have no effect here, and are not errors.
+Redis's files may name them, in ACL rules or `rename-command`. They have no effect here, but are not errors.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ FOREIGN_COMMANDS = frozenset(_NAMES.split())
 """Full names in lower case: `zadd`, `function|load`."""
 
 FOREIGN_CONTAINERS = frozenset(name.partition("|")[0] for name in FOREIGN_COMMANDS if "|" in name)
-"""Commands some or all of whose subcommands are not here."""
+"""Container commands with subcommands that this server does not have (some or all)."""

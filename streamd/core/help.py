@@ -10,9 +10,9 @@ __all__ = ["write_help"]
 
 
 def write_help(reply: ReplyWriter, args: list[bytes], lines: Sequence[str]) -> None:
-    """Answer a HELP subcommand: a head with the container's name as it was called, `lines`, and HELP itself.
+    """Reply to a HELP subcommand: a heading with the container's name as sent, `lines`, and HELP itself.
 
-    lines  for each subcommand its form, then what it does, indented by four blanks
+    lines  for each subcommand its syntax, then what it does, indented by four spaces
     """
     name = args[0].decode("latin-1").upper()
     reply.array(len(lines) + 3)

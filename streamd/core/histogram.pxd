@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""How long a command has taken, as a distribution. See histogram.pyx."""
+"""The distribution of a command's durations. See histogram.pyx."""
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -9,7 +9,7 @@ cdef extern from *:
 
 cdef enum:
     PAGE_BITS = 7
-    PAGE = 1 << PAGE_BITS     # counters of a page
+    PAGE = 1 << PAGE_BITS     # counters per page
     PAGES = 24                # covers 0 .. 2**30 - 1 ns
     MOST_NS = 1000000000
 
@@ -20,10 +20,10 @@ cdef inline int page_of(uint64_t ns) noexcept nogil:
 
 @cython.final
 cdef class Histogram:
-    cdef uint64_t *pages[PAGES]     # each PAGE counters, owned; NULL while nothing has fallen into it
+    cdef uint64_t *pages[PAGES]     # PAGE counters each, owned; NULL while no value falls into it
     cdef readonly uint64_t count    # values recorded
 
-    # In the inner loop of the server: costs a few ns.
+    # Called in the inner loop of the server: costs a few ns.
     cdef inline int record(self, long long us) except -1:
         """Count one duration, in microseconds."""
         cdef uint64_t ns = 1 if us <= 0 else MOST_NS if us >= MOST_NS // 1000 else <uint64_t>us * 1000

@@ -1,7 +1,7 @@
-"""Host: what capabilities stand on, and where they find each other.
+"""Host: what capabilities are built on, and where they find each other.
 
-It is made with the settings; `open` makes what needs the event loop. Then the capabilities are added, each made with the
-host, and `get` finds one by its type.
+It is created with the settings; `open` creates what needs the event loop. Then the capabilities are added, each
+created with the host, and `get` finds one by its type.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Host:
     """A server as its capabilities see it.
 
     config        the settings; CONFIG SET changes them while the server runs
-    commands      the command table, renamed as the configuration says
+    commands      the command table, with the renames of the configuration
     databases     by index, as SELECT numbers them
-    trash         frees what takes long to free
+    trash         frees large objects in the background
     loop          the event loop
-    dispatcher    runs requests; holds the clients and what is counted
-    capabilities  in the order in which they are asked
+    dispatcher    runs requests; holds the clients and the statistics
+    capabilities  in the order in which they are called
     memory_users  capabilities whose memory counts as used
-    is_embedded   whether the process is another program's
+    is_embedded   whether the server runs inside another program
     is_cron_paused  DEBUG PAUSE-CRON
     is_loading    files are being read
     """
@@ -56,7 +56,7 @@ class Host:
         self._parts: dict[type, Any] = {}
 
     def open(self, loop: asyncio.AbstractEventLoop, capabilities: list[Callable[[Any], Capability]]) -> None:
-        """Make the dispatcher and the capabilities; each finds those made before it."""
+        """Create the dispatcher and the capabilities; each capability can find those created before it."""
         self.loop = loop
         self.dispatcher = Dispatcher(self.commands, self.databases, loop)
         self.dispatcher.context.config = self.config
@@ -72,57 +72,57 @@ class Host:
             capability.start()
         self.config.callbacks["refresh"] = self.apply_settings
 
-    # --- Parts ---------------------------------------------------------------------------------------------------------
+    # --- Parts --------------------------------------------------------------------------------------------------------
 
     def put(self, part: object) -> None:
-        """Let `get` find a part by its type, and by the types that it is derived from."""
+        """Register a part, so that `get` finds it by its type and by its base classes."""
         for kind in type(part).__mro__:
             if kind not in (Capability, object):
                 self._parts[kind] = part
 
     def get(self, kind: type[T]) -> T:
-        """The part of a type; KeyError when there is none."""
+        """The part of a given type; raises KeyError if there is none."""
         found: T = self._parts[kind]
         return found
 
     def find(self, kind: type[T]) -> T | None:
-        """As `get`; None when there is none."""
+        """As `get`, but None if there is none."""
         return self._parts.get(kind)
 
-    # --- What concerns all ---------------------------------------------------------------------------------------------
+    # --- Events for all capabilities ----------------------------------------------------------------------------------
 
     def apply_settings(self) -> None:
-        """Bring all copies of settings up to date; raises ConfigError."""
+        """Update all copies of settings; raises ConfigError."""
         for capability in self.capabilities:
             capability.apply_settings()
         self.dispatcher.follow_capabilities()
 
     def reset_statistics(self) -> None:
-        """CONFIG RESETSTAT: count from here on."""
+        """CONFIG RESETSTAT: reset the counters."""
         self.dispatcher.reset_stats()
         self.trash.reset_statistics()
         for capability in self.capabilities:
             capability.reset_statistics()
 
     def permissions_change(self) -> None:
-        """What users may do is about to change."""
+        """The permissions of users are about to change."""
         for capability in self.capabilities:
             capability.permissions_change()
 
     def child_begins(self) -> None:
-        """Called in a child process that has been forked."""
+        """Called in a forked child process."""
         for capability in self.capabilities:
             capability.child_begins()
 
     def abort(self) -> None:
-        """Stop immediately, without sending anything: replies would not be true."""
+        """Stop immediately, without sending anything: pending replies would be false."""
         raise NotImplementedError
 
-    # --- Clients -------------------------------------------------------------------------------------------------------
+    # --- Clients ------------------------------------------------------------------------------------------------------
 
     @property
     def clients(self) -> dict[int, Client]:
-        """By ID."""
+        """All clients, by ID."""
         return self.dispatcher.clients
 
     @property
@@ -131,7 +131,7 @@ class Host:
         return self.dispatcher.blocked
 
     def kill(self, client: Client) -> None:
-        """Close a connection now; the client that asks for its own end gets its reply first."""
+        """Close a connection now; a client that closes itself gets its reply first."""
         if client is self.dispatcher.context.client:
             client.close_after_reply = True
         else:
@@ -143,7 +143,7 @@ class Host:
         self.dispatcher.context.db = self.databases[index]
 
     def reset(self, client: Client) -> None:
-        """RESET: the connection is as it was when it was made."""
+        """RESET: restore the initial state of the connection."""
         for capability in self.dispatcher.capabilities:
             capability.client_reset(client)
         client.reset(needs_password=self.dispatcher.needs_password)

@@ -6,11 +6,11 @@ __all__ = ["Identity"]
 
 
 class Identity:
-    """A user. A client's requests are put to the capability that knows its rights while `is_limited` is true."""
+    """A user. While `is_limited` is true, the capability that knows its permissions checks a client's requests."""
 
     name: bytes
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is something that the user may not do."""
+        """Whether the user's permissions are restricted."""
         return False

@@ -2,16 +2,16 @@
 
     info = {
         "clients": (
-            Field("connected_clients", lambda self: len(self.host.clients)),     a name, and how to find its value
+            Field("connected_clients", lambda self: len(self.host.clients)),     a name and its getter
             Field("cluster_connections", 0),                                     a fixed value
         ),
         "hotkeys": (
-            Fields(lambda self: self.session, (Field(...), ...)),                fields of what is looked up once for all of
-        ),                                                                       them; without it they are left out
-        "commandstats": (Lines("commands", lambda self: self.command_lines()),), as many lines as there happen to be
+            Fields(lambda self: self.session, (Field(...), ...)),                fields of one object, looked up once;
+        ),                                                                       without that object they are left out
+        "commandstats": (Lines("commands", lambda self: self.command_lines()),), any number of lines
     }
 
-observe/info.py puts the sections of all capabilities together, in Redis's order.
+observe/info.py combines the sections of all capabilities, in Redis's order.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Field(Generic[C]):
 
 @dataclass(frozen=True)
 class Fields(Generic[C]):
-    """Fields of something that is looked up once for all of them.
+    """Fields of an object that is looked up once for all of them.
 
-    find    called with the capability; returns what the fields are called with, or None: they are left out
+    find    called with the capability; returns the object that the fields are called with, or None to leave them out
     fields  the fields
     """
 
@@ -51,9 +51,9 @@ class Fields(Generic[C]):
 
 @dataclass(frozen=True)
 class Lines(Generic[C]):
-    """Lines whose names and number are not known beforehand. `read` is called with the capability.
+    """Lines whose names and number are not known in advance. `read` is called with the capability.
 
-    name  stands for them in the order of the section
+    name  represents them in the order of the section
     """
 
     name: str
@@ -72,5 +72,5 @@ def human_size(size: int) -> str:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole; 0 when there is no whole."""
+    """part / whole; 0 if `whole` is zero."""
     return part / whole if whole else 0.0

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Keyspace: passes on what happens to keys to the capabilities that want to know.
+"""Keyspace: notifies capabilities of what happens to keys.
 
-Databases report every change to one Keyspace (`database.KeyspaceListener`); unwanted changes cost them one test of a
-flag.
+Databases report every change to one Keyspace (`listener.KeyspaceListener`); a change that no capability wants costs
+them one test of a flag.
 
-    events         go to `publisher`, those of the classes in `wanted`
-    touched keys   go to `observers`, while there are any: transactions (WATCH) and client-side caching
+    events         of the classes in `wanted` go to `publisher`
+    touched keys   go to `observers`, if there are any: transactions (WATCH) and client-side caching
     removed keys   expired or evicted: a DEL is propagated, so that files and replicas need no clock of their own
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Keyspace"]
 
 
 cdef class Keyspace(KeyspaceListener):
-    """The listener of all databases of a server."""
+    """The listener for all databases of a server."""
 
     def __init__(self, ClientHost host not None, Effects effects not None):
         self.host = host
@@ -25,7 +25,7 @@ cdef class Keyspace(KeyspaceListener):
         self.observers = ()
 
     def observe(self, Capability capability not None, bint is_on):
-        """Let a capability know of changed keys from now on, or no more."""
+        """Start or stop notifying a capability of changed keys."""
         if is_on != (capability in self.observers):
             observers = [each for each in self.observers if each is not capability]
             if is_on:
@@ -39,7 +39,7 @@ cdef class Keyspace(KeyspaceListener):
     cpdef int key_touched(self, object db, bytes key) except -1:
         cdef Capability capability
         cdef bint by_server = key is self.removed
-        cdef tuple observers = self.observers   # one of them may leave
+        cdef tuple observers = self.observers   # an observer may unregister meanwhile
         for capability in observers:
             capability.key_touched(db, key, by_server)
         self.removed = None
@@ -50,7 +50,7 @@ cdef class Keyspace(KeyspaceListener):
             self.removed = key
         self.effects.add(db.index, [b"DEL", key], EVERYWHERE)
         if self.host.executing is None:
-            self.effects.finish_unit()  # of no command: a unit of its own
+            self.effects.finish_unit()  # outside any command: a unit of its own
         return 0
 
     cpdef int flushing(self, object db) except -1:
@@ -69,5 +69,5 @@ cdef class Keyspace(KeyspaceListener):
 
 
 def rank(Capability capability not None):
-    """The place of an observer among the others."""
+    """The position of an observer among the others."""
     return capability.observer_rank

@@ -2,10 +2,10 @@
 
     1234:M 21 Nov 2026 10:00:00.123 * Ready to accept connections tcp
     pid    day and time             level: `.` debug, `-` verbose, `*` notice, `#` warning and worse
-    M: the server; C: a child, which has its lines logged by the server
+    M: the server; C: a child, whose lines are logged by the server
 
-The server logs to the logger `streamd` and nothing else. `setup` is for a process that is a server; a program that embeds
-one leaves it out and handles the logger as it likes.
+The server logs only to the logger `streamd`. `setup` is for a process that is a server; a program that embeds one omits
+it and configures the logger itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEVELS = {
 }
 """`loglevel` as a level of the logging module. Redis's notice is INFO."""
 
-# Not strftime's names: those follow the locale.
+# Not strftime's names: those depend on the locale.
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 log = logging.getLogger("streamd")
@@ -55,7 +55,7 @@ class LineFormatter(logging.Formatter):
 
 
 def mark(level: int) -> str:
-    """The sign of a level in a line."""
+    """The character for a level in a line."""
     if level >= logging.WARNING:
         return "#"
     if level >= logging.INFO:
@@ -64,11 +64,11 @@ def mark(level: int) -> str:
 
 
 def setup(config: Config) -> None:
-    """Send the log where the configuration says; raises ConfigError when the file cannot be opened."""
+    """Send the log to the configured destination; raises ConfigError when the file cannot be opened."""
     logging.addLevelName(VERBOSE, "VERBOSE")
     handler: logging.Handler
     if config.logfile:
-        # A relative path starts at `dir`, whichever of the two is set first. The file may be moved meanwhile.
+        # A relative path is resolved against `dir`, whichever of the two is set first. The file may be moved meanwhile.
         path = os.path.join(config.dir, config.logfile)
         try:
             handler = WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")
@@ -86,7 +86,7 @@ def setup(config: Config) -> None:
 
 
 def interject(text: str) -> None:
-    """Log from a signal handler, which may have interrupted the logging of another line: with one write, in Redis's form.
+    """Log from a signal handler, which may have interrupted another log call: one write, in Redis's format.
 
     1234:signal-handler (1795332887) Received SIGTERM scheduling shutdown...
     """
@@ -103,5 +103,5 @@ def log_file() -> str:
 
 
 def set_level(config: Config) -> None:
-    """Log from `loglevel` on."""
+    """Log records at `loglevel` and above."""
     log.setLevel(LEVELS[config.loglevel])

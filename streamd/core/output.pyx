@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """OutputLimits: client-output-buffer-limit. Clients that do not read are closed at the end of the turn.
 
-A limit is looked at when a client's unsent replies have grown beyond `output_watch` of its class, and, for the hard
-limit, while a reply is written (`ReplyWriter.set_limit`), so that no reply takes more memory than that.
+A limit is checked when a client's unsent replies exceed `output_watch` of its class. The hard limit is also checked
+while a reply is written (`ReplyWriter.set_limit`), so that no reply takes more memory than that.
 """
 
 from libc.stdint cimport INT64_MAX, SIZE_MAX
@@ -17,11 +17,11 @@ __all__ = ["OutputLimits"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    STRANGER_OUTPUT = 1024      # bytes of unsent replies that a client may have before it has authenticated
+    STRANGER_OUTPUT = 1024      # maximum bytes of unsent replies of an unauthenticated client
 
 
 cdef class OutputLimits(ClientHost):
-    """The limits of unsent replies, by class of clients, and the clients that have passed them."""
+    """The limits of unsent replies, by client class, and the clients that have exceeded them."""
 
     def __cinit__(self, *args):
         self.doomed = []
@@ -29,7 +29,7 @@ cdef class OutputLimits(ClientHost):
     def set_output_limit(self, int output_class, hard, soft, long long soft_seconds):
         """client-output-buffer-limit of one class (OutputClass, in the order normal, replica, pubsub); 0: no limit.
 
-        `hard` and `soft` may take 64 bits, more than any memory.
+        `hard` and `soft` may use all 64 bits, more than any memory.
         """
         hard, soft = min(hard, INT64_MAX), min(soft, INT64_MAX)
         self.output_hard[output_class] = hard
@@ -67,9 +67,9 @@ cdef class OutputLimits(ClientHost):
         return self.doom(client)
 
     cdef int doom(self, Client client) except -1:
-        """Have a client closed at the end of the turn, without what it has not been sent.
+        """Close a client at the end of the turn, dropping its unsent output.
 
-        Safe while clients are walked.
+        Safe to call while iterating over clients.
         """
         client.close_after_reply = True
         client.reply.cut()

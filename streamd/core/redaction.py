@@ -1,7 +1,7 @@
-"""Requests as they may be shown to others: without passwords.
+"""Redaction: requests as they may be shown to others, without passwords.
 
-MONITOR and the slow log show requests. Which arguments are secrets depends on the command, and is said here alone; the
-dispatcher asks only when a request is about to be shown.
+MONITOR and the slow log show requests. Which arguments are secret depends on the command, and is defined only here;
+the dispatcher asks only when a request is about to be shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _auth(args: list[bytes]) -> Iterable[int]:
 
 
 def _hello(args: list[bytes]) -> Iterable[int]:
-    """The user and password of AUTH, wherever HELLO would take that word for the option."""
+    """The user and password of AUTH, wherever HELLO would interpret that word as the option."""
     at = 2
     while at < len(args):
         word = args[at].upper()
@@ -38,7 +38,7 @@ def _config_set(args: list[bytes]) -> Iterable[int]:
 
 
 def _is_secret(name: bytes) -> bool:
-    """Whether the value of a setting is not shown: a password, or the user that goes with one."""
+    """Whether the value of a setting is hidden: a password, or the user that goes with one."""
     row = by_name.get(name.decode("latin-1").lower())
     return row is not None and (row.is_secret or row.name == "masteruser")
 
@@ -69,7 +69,7 @@ SECRETS: Mapping[str, Callable[[list[bytes]], Iterable[int]]] = {
 
 
 def redacted(command: str, args: list[bytes]) -> list[bytes]:
-    """A request for others to see; `args` itself when it has no secrets."""
+    """A request that may be shown to others; `args` itself if it has no secrets."""
     secrets = SECRETS.get(command)
     if secrets is None:
         return args

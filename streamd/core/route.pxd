@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A command, ready to be run, and what is counted for it. See route.pyx."""
+"""A command, ready to run, and its statistics. See route.pyx."""
 
 cimport cython
 
@@ -7,14 +7,14 @@ from streamd.core.histogram cimport Histogram
 
 
 cdef enum RouteFlag:
-    # The flags of a command that matter before it runs; a set.
+    # The flags of a command that are checked before it runs; a set.
     NO_AUTH = 1 << 0             # allowed before authentication
     WRITE = 1 << 1
     MAY_REPLICATE = 1 << 2       # changes no key, but is propagated (PUBLISH)
     DENY_OOM = 1 << 3
     NO_MULTI = 1 << 4
-    AT_ONCE = 1 << 5             # runs inside MULTI, where others are queued
-    FOR_SUBSCRIBERS = 1 << 6     # allowed to a RESP2 client with subscriptions
+    AT_ONCE = 1 << 5             # runs immediately inside MULTI, where others are queued
+    FOR_SUBSCRIBERS = 1 << 6     # allowed for a RESP2 client with subscriptions
     READ_ONLY = 1 << 7
     ADMIN = 1 << 8               # not shown by MONITOR
     SKIP_SLOWLOG = 1 << 9
@@ -30,13 +30,13 @@ cdef class Route:
     cdef object handler
     cdef int arity
     cdef readonly int flags           # set of RouteFlag
-    cdef readonly int index           # its number; of a command without a handler, -1
+    cdef readonly int index           # its number; -1 for a command without a handler
     cdef dict subcommands             # name as sent -> Route; None for a command without subcommands
     cdef public long long calls
     cdef public long long usec
     cdef public long long rejected_calls
     cdef public long long failed_calls
-    cdef readonly Histogram histogram  # how long it took; None until its first call
+    cdef readonly Histogram histogram  # its durations; None until its first call
 
     cdef int reset_statistics(self) except -1
 
@@ -44,9 +44,9 @@ cdef class Route:
 @cython.final
 cdef class Routes:
     cdef readonly dict by_full_name   # `xgroup|create` -> Route
-    cdef readonly Route exec_route    # that of EXEC
+    cdef readonly Route exec_route    # the route of EXEC
     cdef dict names                   # name as sent -> Route
-    cdef list seen                    # names and routes in turn, placed by the address of the name
+    cdef list seen                    # names and routes alternating, placed by the address of the name
 
     cdef Route find(self, list args)
     cdef Route find_name(self, bytes name)

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Routes: from the words of a request to the command that it names, and what is counted for each command.
+"""Routes: from the words of a request to its command, and the statistics of each command.
 
-A `Route` is a declared command (spec.Command) with its handler, its flags as one set of bits, and its statistics.
-`Routes` finds them by name in whatever case it is written.
+A `Route` is a declared command (spec.Command) with its handler, its flags as one bit set, and its statistics.
+`Routes` finds them by name, ignoring case.
 """
 
 cimport cython
@@ -16,18 +16,18 @@ from streamd.errors import printable
 __all__ = ["Route", "Routes"]
 
 cdef enum:
-    SEEN = 16                   # command names that are found without a look into the table; a power of two
-    SHOWN = 128                 # bytes of an unknown command, and of its arguments together, that its error shows
+    SEEN = 16                   # command names that are found without a table lookup; a power of two
+    SHOWN = 128                 # bytes of an unknown command, and of all its arguments, shown in its error
 
 NAME_CACHE = 10_000
-"""Spellings of command names that are cached (`xadd`, `XADD`); beyond this number, each is folded again."""
+"""Spellings of command names that are cached (`xadd`, `XADD`); beyond this number, each is case-folded again."""
 
 FLAGS = {
     "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,
     "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR,
     "loading": LOADING, "stale": STALE,
 }  # fmt: skip
-"""RouteFlag by the words of declarations."""
+"""RouteFlag by the words used in declarations."""
 RUN_AT_ONCE = frozenset({"EXEC", "DISCARD", "MULTI", "WATCH", "QUIT", "RESET"})
 """Commands that are not queued inside MULTI."""
 SUBSCRIBERS_MAY = frozenset({
@@ -55,18 +55,18 @@ cdef class Route:
             self.subcommands = {name.encode(): Route(sub) for name, sub in command.subcommands.items()}
 
     cdef int reset_statistics(self) except -1:
-        """CONFIG RESETSTAT: count from here on."""
+        """CONFIG RESETSTAT: reset the counters."""
         self.calls = self.usec = self.rejected_calls = self.failed_calls = 0
         self.histogram = None
         return 0
 
     @property
     def wrong_arity(self):
-        """The error for a request with another number of arguments."""
+        """The error for a request with the wrong number of arguments."""
         return f"ERR wrong number of arguments for '{self.command.full_name}' command"
 
     def leaves(self):
-        """This route, or those of its subcommands: what can be run and is counted."""
+        """This route, or those of its subcommands: those that can be run and have statistics."""
         leaves = [] if self.subcommands is None else list(set(self.subcommands.values()))
         return leaves if self.handler is None else [self, *leaves]
 
@@ -100,7 +100,7 @@ cdef class Routes:
         cdef Py_ssize_t place = (<size_t><PyObject *>name >> 4 & (SEEN - 1)) * 2
         cdef object found
         cdef Route route
-        # The parser makes one object of a word that comes again and again: then there is nothing to compare.
+        # The parser returns the same object for a recurring word: then nothing needs to be compared.
         if PyList_GET_ITEM(self.seen, place) == <PyObject *>name:
             route = <Route>PyList_GET_ITEM(self.seen, place + 1)
         else:
@@ -122,7 +122,7 @@ cdef class Routes:
         return route
 
     cdef Route find_name(self, bytes name):
-        """The route of a command, in whatever case its name is written; None: there is no such command."""
+        """The route of a command by name, ignoring case; None if there is no such command."""
         cdef object found = self.names.get(name)
         if found is None:
             found = self.names.get(name.upper())
@@ -141,7 +141,7 @@ cdef class Routes:
 
 
 cdef str show(bytes text, Py_ssize_t most):
-    """At most so many bytes of what a user sent, as `printable` shows them."""
+    """At most this many bytes of user input, as `printable` shows them."""
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef Py_ssize_t size = min(PyBytes_GET_SIZE(text), most)
     for i in range(size):
@@ -151,7 +151,7 @@ cdef str show(bytes text, Py_ssize_t most):
 
 
 cdef str unknown_command(list args):
-    """Redis's text for a command that does not exist, with the beginning of its arguments."""
+    """Redis's text for a command that does not exist, with the start of its arguments."""
     cdef str text = f"ERR unknown command '{show(<bytes>args[0], SHOWN)}'"
     cdef str part
     cdef list shown

@@ -1,4 +1,4 @@
-"""The command table: one declaration per command, read by everything that needs to know about commands.
+"""The command table: one declaration per command, used by everything that needs to know about commands.
 
 A handler is declared where it is written:
 
@@ -6,16 +6,16 @@ A handler is declared where it is written:
              summary="Returns the number of entries of a stream.", complexity="O(1)", args=(key(),))
     def xlen(ctx, args): ...
 
-A handler is called as `handler(ctx, args)`: `args` is the request as received, the command's name included, its arity
-already checked. It answers through `ctx.reply` (exactly one reply, or none when it has called `ctx.block_on`) or raises
-CommandError; what it had written by then is dropped. Dispatch, arity errors, ACL categories, COMMAND INFO, DOCS and
-GETKEYS are derived from the declarations; what follows from something else (`@read` from `readonly`) is not declared.
+A handler is called as `handler(ctx, args)`: `args` is the request as received, including the command's name, with its
+arity already checked. It replies through `ctx.reply` (exactly one reply, or none if it called `ctx.block_on`) or raises
+CommandError, which drops what it has written. Dispatch, arity errors, ACL categories, COMMAND INFO, DOCS and GETKEYS
+are derived from the declarations; what can be derived (`@read` from `readonly`) is not declared.
 
 A subcommand is declared as "XGROUP CREATE"; its container must be declared with `container`, before or after it. A
 command that can be called without its subcommands, such as COMMAND, is declared with `command`.
 
-A declaration that contradicts itself or another one raises ValueError at import. What can only be seen when all modules
-are imported (a subcommand whose container is missing) is seen by `CommandTable.check`.
+A declaration that contradicts itself or another one raises ValueError at import. What can be checked only after all
+modules are imported (a subcommand whose container is missing) is checked by `CommandTable.check`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ __all__ = [
 Handler = Callable[..., None]
 
 
-# --- The words that declarations may use ----------------------------------------------------------------------------
+# --- Words allowed in declarations ----------------------------------------------------------------------------------
 
 COMMAND_FLAGS = (
     "readonly", "write", "denyoom", "module", "pubsub", "admin", "blocking", "asking", "skip_monitor", "skip_slowlog",
     "no_async_loading", "no_mandatory_keys", "noscript", "loading", "stale", "no_auth", "no_multi", "allow_busy",
     "movablekeys", "fast",
 )  # fmt: skip
-"""The flags that COMMAND INFO shows, in the order in which it is shown here. `movablekeys` is derived, never declared."""
+"""The flags that COMMAND INFO shows, in the order of its output. `movablekeys` is derived, never declared."""
 
 HIDDEN_FLAGS = frozenset({"may_replicate", "touches_arbitrary_keys"})
-"""Flags that matter to the server and that COMMAND INFO does not show."""
+"""Flags that the server uses but COMMAND INFO does not show."""
 
 ACL_CATEGORIES = (
     "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo", "stream",
@@ -62,7 +62,7 @@ GROUPS = {
     "server": None, "set": "set", "sorted-set": "sortedset", "stream": "stream", "string": "string",
     "transactions": "transaction",
 }  # fmt: skip
-"""The groups of the documentation, and the ACL category that the commands of each have by being in it."""
+"""The groups of the documentation, and the ACL category that each implies for its commands."""
 
 DECLARABLE_FLAGS = frozenset(COMMAND_FLAGS) - {"movablekeys"} | HIDDEN_FLAGS
 DECLARABLE_CATEGORIES = frozenset(ACL_CATEGORIES) | {f"-{category}" for category in ACL_CATEGORIES}
@@ -71,7 +71,7 @@ KEY_ACCESS = ("RO", "RW", "OW", "RM")
 KEY_FLAGS = frozenset(
     {*KEY_ACCESS, "access", "update", "insert", "delete", "not_key", "incomplete", "variable_flags"}
 )  # fmt: skip
-"""What is done with a key. The first four: read, read and written, overwritten, removed; one of them in each spec."""
+"""How a key is used. The first four: read, read and written, overwritten, removed; each spec has one of them."""
 
 DOC_FLAGS = frozenset({"deprecated", "syscmd"})
 
@@ -98,16 +98,16 @@ def _words(text: str, known: frozenset[str], what: str, name: str) -> frozenset[
 class KeySpec:
     """One key specification, in the terms of COMMAND INFO.
 
-    begin    index of the first key (1 = first argument), or the keyword that the keys follow
-    start    with a keyword: the argument from which it is looked for
+    begin    index of the first key (1 = first argument), or the keyword before the keys
+    start    with a keyword: the argument from which the search starts
     last     last key relative to the first when >= 0, else relative to the end of the arguments (-1 = last)
     step     distance between keys
-    limit    0: no limit; 2: keys are the first half of what remains; n: the first nth
-    count_at where the number of keys stands, relative to `begin`: they follow it, and `last` and `limit` mean nothing
-    flags    what is done with the keys: RO, RW, OW or RM, then access, update, insert, delete, not_key, incomplete ...
+    limit    0: no limit; 2: keys are the first half of the rest; n: the first nth
+    count_at position of the number of keys, relative to `begin`: the keys follow it; `last` and `limit` are unused
+    flags    how the keys are used: RO, RW, OW or RM, then access, update, insert, delete, not_key, incomplete ...
     notes    a remark for readers of COMMAND INFO
-    find     finds the keys where these terms do not say exactly which they are: the parse that the handler uses, too.
-             Returns their positions, none if this request has no keys of this kind, or None when the request is wrong.
+    find     finds the keys if these terms do not define them exactly, with the parser that the handler uses, too.
+             Returns their positions, empty if this request has no keys of this kind, or None if the request is invalid.
              A specification by keyword is then `incomplete`: an approximation for clients
     """
 
@@ -123,21 +123,21 @@ class KeySpec:
 
     @cached_property
     def names_keys(self) -> bool:
-        """Whether what is named is keys; shard channels are given in the same terms."""
+        """Whether it describes keys; shard channels are described in the same terms."""
         return "not_key" not in self.flags.split()
 
     @cached_property
     def use_flags(self) -> str:
-        """What is done with one key that was found: `incomplete` says something about the specification only."""
+        """How one found key is used: without `incomplete`, which concerns only the specification."""
         return " ".join(word for word in self.flags.split() if word != "incomplete")
 
     @property
     def is_fixed(self) -> bool:
-        """Whether position, or position from the end, is all that there is to know."""
+        """Whether the keys are defined by position alone, from the start or the end."""
         return isinstance(self.begin, int) and self.count_at is None and self.limit <= 1 and self.find is None
 
     def positions(self, args: list[bytes]) -> range | None:
-        """Where in `args` the keys are; None when the request is not made as the specification says."""
+        """The positions of the keys in `args`; None if the request does not match the specification."""
         if self.find is not None:
             return self.find(args)
         argc = len(args)
@@ -155,7 +155,7 @@ class KeySpec:
         return range(first, last + 1, self.step) if first <= last < argc else None
 
     def _counted(self, count_at: int, args: list[bytes]) -> range | None:
-        """Where the keys are whose number stands at `count_at`."""
+        """The positions of the keys whose number is at `count_at`."""
         try:
             count = integer_of(args[count_at])
         except (IndexError, NotIntegerError):
@@ -164,7 +164,7 @@ class KeySpec:
         return found if found and found[-1] < len(args) else None
 
     def _find_keyword(self, keyword: bytes, args: list[bytes]) -> int | None:
-        """The argument after the keyword, looked for from `start`: to the right, or to the left when `start` is negative."""
+        """The index after the keyword, searched from `start`: to the right, or to the left if it is negative."""
         argc = len(args)
         search = range(self.start, argc) if self.start > 0 else range(argc + self.start, 0, -1)
         return next((at + 1 for at in search if args[at].upper() == keyword), None)
@@ -189,12 +189,12 @@ def KeysAfter(
 
 
 def KeysCounted(count_at: int, step: int = 1, *, flags: str = "RO access", notes: str = "") -> KeySpec:
-    """Keys that follow an argument which says how many they are, as in MSETEX."""
+    """Keys that follow an argument with their number, as in MSETEX."""
     return KeySpec(count_at, step=step, count_at=0, flags=flags, notes=notes)
 
 
 class LegacyRange(NamedTuple):
-    """Keys at a fixed position, in the terms of clients that do not know key specifications."""
+    """Keys at a fixed position, for clients that do not know key specifications."""
 
     first: int
     last: int  # an index, or counted from the end when negative
@@ -202,7 +202,7 @@ class LegacyRange(NamedTuple):
 
     @classmethod
     def of(cls, spec: KeySpec) -> LegacyRange | None:
-        """What a specification says in these terms; None when it says more."""
+        """A specification in these terms; None if it cannot be expressed in them."""
         if not isinstance(spec.begin, int) or spec.count_at is not None:
             return None
         return cls(spec.begin, spec.begin + spec.last if spec.last >= 0 else spec.last, spec.step)
@@ -212,15 +212,15 @@ class KeyUse(NamedTuple):
     """One key of a request."""
 
     position: int  # its index in the arguments
-    flags: str  # what is done with it, in the words of KeySpec.flags
+    flags: str  # how it is used, in the words of KeySpec.flags
 
 
 class ChannelsAt(NamedTuple):
-    """Which arguments of a command are channels: what ACL rules for channels are asked about.
+    """Which arguments of a command are channels, to be checked against ACL channel rules.
 
     first         index of the first (1 = first argument)
-    last          that of the last, counted from the end when negative
-    are_patterns  they are patterns of channels: a rule must allow the pattern itself, not what it matches
+    last          index of the last, counted from the end when negative
+    are_patterns  the arguments are channel patterns: a rule must allow the pattern itself, not its matches
     """
 
     first: int
@@ -240,7 +240,7 @@ ArgType = Literal["string", "integer", "double", "key", "pattern", "unix-time", 
 
 @dataclass(frozen=True)
 class Arg:
-    """One argument as COMMAND DOCS describes it; made with the functions below."""
+    """One argument as COMMAND DOCS describes it; created with the functions below."""
 
     name: str
     type: ArgType
@@ -280,7 +280,7 @@ def pattern(name: str, token: str | None = None, **more: Any) -> Arg:
 
 
 def token(text: str, name: str | None = None, **more: Any) -> Arg:
-    """A word that stands for itself, such as NOMKSTREAM."""
+    """A literal word, such as NOMKSTREAM."""
     return Arg(name or text.lower(), "pure-token", text, **more)
 
 
@@ -309,12 +309,12 @@ class Command:
     """One declared command or subcommand.
 
     name         as in the documentation, upper case: "XADD", "XGROUP CREATE"
-    arity        number of arguments, the name included; negative: at least that many
+    arity        number of arguments, including the name; negative: at least that many
     flags        Redis's command flags, in COMMAND INFO's words
-    categories   ACL categories beyond those that follow from the group and the flags; `-keyspace` takes one of those away
-    doc_flags    `syscmd`: for servers, not for people; `deprecated` follows from `deprecated_since`
-    key_flags    for a key specification with `variable_flags`: the flags that hold for one request
-    channels     the arguments that are channels and need permission; None when there are none
+    categories   ACL categories beyond those implied by the group and the flags; `-keyspace` removes an implied one
+    doc_flags    `syscmd`: for servers, not for people; `deprecated` is derived from `deprecated_since`
+    key_flags    for a key specification with `variable_flags`: the flags that apply to one request
+    channels     the arguments that are channels and need permission; None if there are none
     subcommands  for a container: upper-case subcommand name to its declaration
     """
 
@@ -340,17 +340,17 @@ class Command:
 
     @property
     def full_name(self) -> str:
-        """The name as error texts and statistics have it: `xadd`, `xgroup|create`."""
+        """The name as used in error texts and statistics: `xadd`, `xgroup|create`."""
         return self.name.lower().replace(" ", "|")
 
     @property
     def is_own(self) -> bool:
-        """Whether Redis has no such command; `since` is then a version of streamd."""
+        """Whether Redis lacks this command; `since` is then a version of streamd."""
         return self.name.startswith(OWN_PREFIX)
 
     @property
     def is_newer(self) -> bool:
-        """Whether Redis has it only since a release after the one that is spoken (`streamd.REDIS_VERSION`)."""
+        """Whether Redis got it only after the release that streamd is compatible with (`streamd.REDIS_VERSION`)."""
         return not self.is_own and _release(self.since) > _release(REDIS_VERSION)
 
     def accepts(self, argc: int) -> bool:
@@ -359,15 +359,15 @@ class Command:
 
     @cached_property
     def has_keys(self) -> bool:
-        """Whether the command names keys."""
+        """Whether the command has key arguments."""
         return any(spec.names_keys for spec in self.keys)
 
     @cached_property
     def legacy_keys(self) -> tuple[int, int, int]:
-        """First key, last key and step, for clients that do not read key specifications; zeros when they cannot say it.
+        """First key, last key and step, for clients that do not read key specifications; zeros if not expressible.
 
-        A single specification at a fixed position is used unchanged. Of several, those are joined that follow each other
-        without a gap; what is left out makes the command's keys movable.
+        A single specification at a fixed position is used unchanged. Of several, those that follow each other without a
+        gap are joined; if any is left out, the command's keys are movable.
         """
         ranges = self._legacy_ranges
         return (ranges[0].first, ranges[-1].last, ranges[0].step) if ranges else (0, 0, 0)
@@ -397,7 +397,7 @@ class Command:
 
     @cached_property
     def acl_categories(self) -> tuple[str, ...]:
-        """All ACL categories: those declared, and those that follow from the group and the flags."""
+        """All ACL categories: those declared, and those implied by the group and the flags."""
         found = {word for word in self.categories if not word.startswith("-")}
         flags = self.flags
         group = GROUPS[self.group]
@@ -417,7 +417,7 @@ class Command:
 
 
 def _check_args(args: tuple[Arg, ...], specs: int, name: str) -> None:
-    """Raise ValueError when an argument refers to a key specification that is not there."""
+    """Raise ValueError if an argument refers to a key specification that does not exist."""
     for arg in args:
         if arg.key_spec_index is not None and not 0 <= arg.key_spec_index < specs:
             raise ValueError(f"command {name}: argument {arg.name} has no key specification {arg.key_spec_index}")
@@ -449,9 +449,9 @@ def _check(declared: Command) -> None:
 
 
 class CommandTable(Mapping[str, Command]):
-    """Commands by upper-case name: those declared (`table`), or the copy of a server, which may rename some of them.
+    """Commands by upper-case name: those declared (`table`), or a server's copy, which may rename some of them.
 
-    A renamed command is found under its new name only; error texts, statistics and COMMAND keep its own.
+    A renamed command is found only under its new name; error texts, statistics and COMMAND keep the original name.
     """
 
     def __init__(self, commands: Mapping[str, Command] | None = None) -> None:
@@ -474,12 +474,12 @@ class CommandTable(Mapping[str, Command]):
             yield from found.subcommands.values()
 
     def copy(self) -> CommandTable:
-        """A table of one's own to rename in. The declarations are shared, and complete: see `check`."""
+        """A separate table, for renames. The declarations are shared, and complete: see `check`."""
         self.check()
         return CommandTable(self._commands)
 
     def check(self) -> None:
-        """Raise ValueError when a declared subcommand has no container, or a container no subcommand."""
+        """Raise ValueError when a declared subcommand has no container, or a container has no subcommand."""
         if self._orphans:
             raise ValueError(f"subcommands without a declared container: {', '.join(sorted(self._orphans))}")
         empty = [name for name, found in self._commands.items() if found.handler is None and not found.subcommands]
@@ -503,9 +503,9 @@ class CommandTable(Mapping[str, Command]):
             declared.subcommands.update(self._orphans.pop(parent, {}))
 
     def rename(self, old: str, new: str) -> None:
-        """Let a command be called `new` instead of `old`, or not at all when `new` is empty.
+        """Rename the command `old` to `new`, or remove it if `new` is empty.
 
-        Raises ValueError, with the reason text of rename-command in a configuration file.
+        Raises ValueError with the error text of rename-command in a configuration file.
         """
         found = self._commands.pop(old.upper(), None)
         if found is None:
@@ -518,9 +518,9 @@ class CommandTable(Mapping[str, Command]):
         self._commands[new.upper()] = found
 
     def find(self, args: list[bytes]) -> Command | None:
-        """The command, or subcommand, that a request calls; None when there is none.
+        """The command, or subcommand, that a request calls; None if there is none.
 
-        A container without a subcommand's name is found as itself.
+        A container without a subcommand name is returned itself.
         """
         found = self._commands.get(args[0].upper().decode("latin-1"))
         if found is None or len(args) == 1 or not found.subcommands:
@@ -528,7 +528,7 @@ class CommandTable(Mapping[str, Command]):
         return found.subcommands.get(args[1].upper().decode("latin-1"))
 
     def find_named(self, name: bytes) -> Command | None:
-        """As find, for a name as in `xadd` or `xgroup|create`."""
+        """As `find`, for a name such as `xadd` or `xgroup|create`."""
         parts = name.split(b"|")
         if len(parts) > 2:
             return None
@@ -541,16 +541,16 @@ table = CommandTable()
 
 
 def keys_of(command: Command, args: list[bytes]) -> list[KeyUse]:
-    """The keys of a request, in the order in which the key specifications name them.
+    """The keys of a request, in the order of the key specifications.
 
-    Empty when the command has none, or when the request is not made as one of them says: such a request fails before it
+    Empty if the command has none, or if the request does not match one of them: such a request fails before it
     reaches a key.
     """
     return [KeyUse(at, flags) for positions, flags in groups_of_keys(command, args) for at in positions]
 
 
 def groups_of_keys(command: Command, args: list[bytes]) -> list[tuple[Sequence[int], str]]:
-    """As keys_of: indices of arguments, and what is done with these keys, for each key specification."""
+    """As keys_of, but for each key specification: argument indices, and how these keys are used."""
     found: list[tuple[Sequence[int], str]] = []
     for spec in command.keys:
         if not spec.names_keys:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What clients queue and watch. See transaction.pyx."""
+"""Queued requests and watched keys. See transaction.pyx."""
 
 cimport cython
 
@@ -11,12 +11,12 @@ from streamd.core.route cimport Route
 
 @cython.final
 cdef class Transaction:
-    # What a client has queued since MULTI.
+    # The requests that a client has queued since MULTI.
     cdef readonly list requests       # of (Route, args)
-    cdef public bint is_aborted       # a request was refused: EXEC will run none
-    cdef int flags                    # those of all requests together
+    cdef public bint is_aborted       # a request was refused: EXEC will fail
+    cdef int flags                    # the union of all requests' flags
     cdef readonly long long size      # bytes of the arguments
-    cdef readonly long long objects_size    # what the requests take beside those, about
+    cdef readonly long long objects_size    # approximate overhead of the requests
 
     cdef int queue(self, Route route, list args) except -1
 
@@ -25,7 +25,7 @@ cdef class Transaction:
 cdef class Transactions(Capability):
     cdef ClientHost host
     cdef Keyspace keyspace
-    cdef dict watched                    # (database, key) -> {client: None}, of WATCH
+    cdef dict watched                    # (database, key) -> {client: None}, from WATCH
     cdef readonly int watching_clients   # clients that watch at least one key
 
     cdef int forget_watched(self, Client client) except -1

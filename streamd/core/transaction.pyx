@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Transactions: what clients have queued since MULTI, and the keys that they watch.
+"""Transactions: the requests that clients have queued since MULTI, and the keys that they watch.
 
-The requests are checked when they are queued, and run by EXEC where all requests are run, in the dispatcher.
+The requests are checked when they are queued, and run by EXEC in the dispatcher, like all requests.
 
-What must hold: `watched` has a key exactly as long as a client watches it, and each such client has the key in its
-`watched`. A client whose transaction will not run any more (`is_dirty`) takes no further keys, and one that a change of
-a key has brought there watches nothing any more.
+Invariants: `watched` has a key exactly as long as a client watches it, and each such client has the key in its
+`watched`. A client whose transaction is aborted (`is_dirty`) watches no further keys; if a change of a key aborted it,
+the client no longer watches any key.
 """
 
 cimport cython
@@ -21,11 +21,11 @@ from streamd.engine.database cimport Database
 __all__ = ["Transaction", "Transactions"]
 
 cdef enum:
-    REQUEST_BYTES = 144         # a queued request beside its arguments: a list and a tuple
-    ARG_BYTES = 48              # an argument beside its bytes
+    REQUEST_BYTES = 144         # overhead of a queued request: a list and a tuple
+    ARG_BYTES = 48              # overhead of an argument
 
 EMPTY = Database()
-"""What stands in the place of a flushed database."""
+"""Stands in for a flushed database."""
 
 
 @cython.final
@@ -39,7 +39,7 @@ cdef class Transaction:
         return len(self.requests)
 
     cdef int queue(self, Route route, list args) except -1:
-        """Keep a request until EXEC."""
+        """Queue a request until EXEC."""
         self.requests.append((route, args))
         self.flags |= route.flags
         for arg in args:
@@ -49,13 +49,13 @@ cdef class Transaction:
 
 
 cdef bint holds(Database db, bytes key) except -1:
-    """Whether a key is there, expired or not; it is neither removed nor reported."""
+    """Whether a key exists, expired or not; it is neither removed nor reported."""
     return db.is_overdue(key) or db.peek(key) is not None
 
 
 @cython.final
 cdef class Transactions(Capability):
-    """All transactions, and who watches what."""
+    """All transactions, and the watched keys with their clients."""
 
     info = {
         "clients": (
@@ -70,12 +70,12 @@ cdef class Transactions(Capability):
         self.watched = {}
 
     def begin(self, Client client not None):
-        """MULTI: from now on the client's requests are queued."""
+        """MULTI: start queueing the client's requests."""
         client.transaction = Transaction()
         client.change_state(IN_MULTI, True)
 
     def end(self, Client client not None):
-        """Drop what a client has queued, and what it watches."""
+        """Drop a client's queued requests and watched keys."""
         client.transaction = None
         client.change_state(IN_MULTI, False)
         self.unwatch(client)
@@ -91,11 +91,11 @@ cdef class Transactions(Capability):
 
     @property
     def total_watched_keys(self):
-        """Keys that are watched, each counted once."""
+        """The number of watched keys, each counted once."""
         return len(self.watched)
 
     def watch(self, Client client not None, db, bytes key not None):
-        """Let changes of a key from now on stop the client's next transaction."""
+        """From now on, a change of the key aborts the client's next transaction."""
         place = (db, key)
         if client.is_dirty:
             return
@@ -111,12 +111,12 @@ cdef class Transactions(Capability):
         self.keyspace.observe(self, True)
 
     def unwatch(self, Client client not None):
-        """Forget what a client watches, and that any of it changed."""
+        """Clear a client's watched keys and its dirty flag."""
         client.is_dirty = False
         self.forget_watched(client)
 
     cdef int forget_watched(self, Client client) except -1:
-        """Forget what a client watches, but not that any of it changed."""
+        """Clear a client's watched keys but keep its dirty flag."""
         cdef dict clients
         if client.watched is None:
             return 0
@@ -133,7 +133,7 @@ cdef class Transactions(Capability):
         return 0
 
     def is_stale(self, Client client not None):
-        """Whether something that a client watches has changed, or has expired without anybody having met it."""
+        """Whether a key that a client watches has changed, or has expired without being removed yet."""
         if client.watched is not None and not client.is_dirty:
             for (db, key), was_overdue in client.watched.items():
                 db.now_ms = (self.host.ended_us + self.host.wall_offset_us) // 1000
@@ -141,7 +141,7 @@ cdef class Transactions(Capability):
                     return True
         return client.is_dirty
 
-    # --- What happens to keys --------------------------------------------------------------------------------------
+    # --- Key changes -----------------------------------------------------------------------------------------------
 
     cdef int key_touched(self, object db, bytes key, bint by_server) except -1:
         cdef tuple place = (db, key)
@@ -171,7 +171,7 @@ cdef class Transactions(Capability):
         db, key = place
         for client in list(clients):
             if client.watched[place]:
-                # It had expired when the watching began, so it was missing; and missing it stays.
+                # It had already expired at WATCH, so it counted as missing; if it is removed, it stays missing.
                 if not holds(db if replacement is None else replacement, key):
                     client.watched[place] = False
                     continue
@@ -182,6 +182,6 @@ cdef class Transactions(Capability):
                 continue
             client.is_dirty = True
             if replacement is None:
-                # Nothing more can happen to its transaction. INFO shows that flushes leave the keys watched.
+                # Its transaction is aborted: no further change matters. INFO shows that a flush keeps the keys watched.
                 self.forget_watched(client)
         return 0

@@ -15,11 +15,11 @@ cdef class Turn(OutputLimits):
     cdef public bint limits_clients       # capabilities want to be called after the replies of each turn
     cdef tuple before                     # of Capability: those that may ask, in order
     cdef tuple after                      # of Capability
-    cdef list resumed                     # clients that have been served after a wait and may have more requests
-    cdef long long share_us               # how long a client may run requests before it is the others' turn, now
-    cdef long long turn_started_us        # monotonic: when the first request of this turn came; 0: none has
-    cdef readonly long long turns         # turns of the loop that had something to do
-    cdef readonly long long turns_us      # what they took
+    cdef list resumed                     # clients served after a wait, which may have more requests
+    cdef long long share_us               # how long a client may currently run requests before others get their turn
+    cdef long long turn_started_us        # monotonic: when the first request of this turn arrived; 0: none yet
+    cdef readonly long long turns         # turns of the loop with work to do
+    cdef readonly long long turns_us      # total time of these turns
 
     cdef int resume_served(self) except -1
     cdef int resume_put_off(self) except -1

@@ -1,21 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Turn: what is done once in each turn of the event loop, before the loop waits again.
+"""Turn: the work done once in each turn of the event loop, before the loop waits again.
 
-The loop hands received bytes to clients, each runs what is complete (`ClientHost.process`), and those with something
+The loop passes received bytes to clients, each runs its complete requests (`ClientHost.process`), and those with work
 left for the end of the turn call `schedule`. Then `before_sleep` takes these steps, in this order:
 
-    resume_served       clients that have been served after waiting for a key go on with their next requests
-    resume_put_off      so do clients that had more requests than their share of the turn before
-    prepare_replies     what must happen before any reply leaves: invalidation messages are made, effects are
-                        written to the append-only file, so that what a reply acknowledges is there by then
-    send_replies        each client's replies leave, at most one write per client
-    look_after_clients  what clients take is limited (maxmemory-clients)
-    close_doomed        clients that have passed the limit of their output are closed
+    resume_served       clients that have been served after waiting for a key resume with their next requests
+    resume_put_off      so do clients that had more requests than their share of the previous turn
+    prepare_replies     work that must precede any reply: invalidation messages are created, and effects are
+                        written to the append-only file, so that a reply acknowledges only what is written
+    send_replies        each client's replies are sent, at most one write per client
+    look_after_clients  the memory of clients is limited (maxmemory-clients)
+    close_doomed        clients over their output limit are closed
 
-A client with a long pipeline gets SHARE_US of a turn and goes on in the next one, so that others need not wait until it
-has been run: the event loop reads up to 8 MB from one connection, before it looks at another, and that is work for 100
-ms. Where the end of a turn takes longer (a message to a thousand subscribers is a thousand writes, and there may be a
-disk to wait for), the share is as long as that was: else most of the time would go into ending turns.
+A client with a long pipeline gets SHARE_US of a turn and continues in the next one, so that others need not wait for
+the whole pipeline: the event loop reads up to 8 MB from one connection before it turns to another, which is 100 ms of
+work. If the end of a turn takes longer (a message to a thousand subscribers is a thousand writes, and the disk may be
+slow), the share is as long as that took: otherwise most of the time would be spent on ending turns.
 """
 
 from streamd.core.capability cimport Capability
@@ -25,7 +25,7 @@ from streamd.core.clock cimport monotonic_us
 __all__ = ["Turn"]
 
 cdef enum:
-    SHARE_US = 300              # how long a client may run requests before it is the others' turn, at least
+    SHARE_US = 300              # how long a client may run requests before others get their turn, at least
     SHARE_MAX_US = 20000        # ... and at most
 
 
@@ -44,12 +44,12 @@ cdef class Turn(OutputLimits):
         return 0
 
     cdef int ask_before_replies(self) except -1:
-        """Have `before_replies` of capabilities called in this turn."""
+        """Request that `before_replies` of capabilities is called in this turn."""
         self.is_asked = True
         return self.schedule()
 
     def before_sleep(self):
-        """The end of a turn; see the head of this file."""
+        """The end of a turn; see the top of this file."""
         cdef long long ending_us
         cdef list clients
         self.is_scheduled = False
@@ -63,7 +63,7 @@ cdef class Turn(OutputLimits):
         self.look_after_clients(clients)
         self.close_doomed()
         self.turns += 1
-        if self.turn_started_us:  # 0: no requests were run, there were only messages to send
+        if self.turn_started_us:  # 0: no requests were run, only messages are to be sent
             self.turns_us += monotonic_us() - self.turn_started_us
             self.turn_started_us = 0
         if self.put_off:
@@ -104,7 +104,7 @@ cdef class Turn(OutputLimits):
         return 0
 
     cdef list send_replies(self):
-        """Returns the clients that there was something to send to."""
+        """Send the replies; returns the clients that had output."""
         cdef Client client
         cdef list writers = self.writers
         self.writers = []

@@ -4,7 +4,7 @@
     SET "\\x41\\n" 'it\\'s'     ->  SET, A<newline>, it's
     SET "a"b                 ->  error: a closing quote must be followed by white space or the end
 
-Words are separated by blanks, tabs, CR and LF; a vertical tab or form feed separates only where a word could begin. A
+Words are separated by spaces, tabs, CR and LF; a vertical tab or form feed separates only where a word could start. A
 quote may open in the middle of a word, and closing it ends the word. A NUL byte ends the line.
 """
 
@@ -19,7 +19,7 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 _AWKWARD = re.compile(rb"[\"'\0\v\f]")
 _GAP = re.compile(rb"[ \t\n\v\f\r]*+")
 _BARE = re.compile(rb"[^ \t\n\r\"']*+")
-# Both quoted forms are possessive: a missing closing quote costs one walk, not one for every place it might have been.
+# Both quoted forms are possessive: a missing closing quote costs one scan, not one for every possible position.
 _DOUBLE = re.compile(rb'"((?:[^"\\]|\\.)*+)"(?=[ \t\n\v\f\r]|\Z)', re.DOTALL)
 _SINGLE = re.compile(rb"'((?:[^'\\]|\\'|\\)*+)'(?=[ \t\n\v\f\r]|\Z)")
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -34,7 +34,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 def split_line(line: bytes) -> list[bytes]:
     """The words of one line, without its quotes; empty for a blank line. Linear in the length of the line.
 
-    Raises ValueError when a quote is not closed, or is closed in front of something else than white space.
+    Raises ValueError when a quote is not closed, or is followed by something other than white space.
     Behaviour: Redis 8.6, as seen on a running server.
     """
     if _AWKWARD.search(line) is None:

@@ -4,7 +4,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-# Room that any header, integer or entry ID takes at most: marker, sign, 41 characters, two line ends, with a margin.
+# Maximum size of a header, integer or entry ID: marker, sign, 41 characters, two line ends, and a margin.
 cdef enum:
     SMALL_REPLY = 64
 
@@ -17,11 +17,11 @@ cdef class ReplyWriter:
     cdef size_t capacity          # bytes of the block from `data` on
     cdef char *block              # the malloc'ed block; owned, or NULL
     cdef public int resp          # 2 or 3
-    cdef readonly bint is_cut     # nothing is kept of what is written: more was unsent than `limit`
-    cdef size_t limit             # bytes; SIZE_MAX: no limit; 0 once it is cut
-    cdef object on_limit          # called when the limit is passed; may be None
+    cdef readonly bint is_cut     # output is discarded: the unsent bytes exceeded `limit`
+    cdef size_t limit             # bytes; SIZE_MAX: no limit; 0 once the writer is cut
+    cdef object on_limit          # called when the limit is exceeded; may be None
 
-    # Compiled callers. `raw_c` and all below may move `data`.
+    # For compiled callers. `raw_c` and all methods below may move `data`.
     cdef char *grow(self, size_t n) except NULL           # room for n more bytes; returns data + length
     cdef int raw_c(self, const char *p, size_t n) except -1
     cdef int raw_parts(self, const char *head, size_t head_size, const char *tail, size_t tail_size) except -1
@@ -30,20 +30,20 @@ cdef class ReplyWriter:
     cpdef int bulk_id(self, uint64_t ms, uint64_t seq) except -1    # a bulk string `ms-seq`
     cdef int array_header(self, int64_t n) except -1
     # An aggregate whose size is known only at the end: open, write the elements, close with their number. `expected`
-    # is a guess of that number: a right number of digits saves moving the elements.
+    # is an estimate of that number: if it has the right number of digits, the elements need not be moved.
     cpdef size_t open_array(self, int64_t expected) except? 0
     cpdef int close_array(self, size_t opened, int64_t n) except -1
-    # How much may be unsent.
+    # The limit of unsent bytes.
     cpdef int set_limit(self, size_t limit, object on_limit) except -1
-    cpdef int cut(self) except -1               # drop everything, and what is still written
-    cdef bint pass_limit(self) except -1        # more is written than that; True
+    cpdef int cut(self) except -1               # drop everything, including later writes
+    cdef bint pass_limit(self) except -1        # the limit is exceeded; returns True
     cdef char *spare(self, size_t n) except NULL
-    # Bytes for a direct send(2): data[0:length], then `consume` of as many as were sent.
+    # Bytes for a direct send(2): data[0:length], then `consume` the number of bytes sent.
     cpdef int consume(self, size_t n) except -1
     cdef size_t memory(self) noexcept           # bytes malloc'ed
-    cdef void release(self) noexcept            # forget everything, give the buffer back
+    cdef void release(self) noexcept            # drop everything, return the buffer
 
-    # Python callers and compiled ones
+    # For Python and compiled callers
     cpdef int integer(self, int64_t value) except -1
     cpdef int bulk(self, bytes value) except -1
     cpdef int null(self) except -1              # $-1 or _
@@ -62,10 +62,10 @@ cdef class ReplyWriter:
     cpdef int bulk_str(self, str text) except -1
     cpdef int bulk_array(self, list values) except -1
     cpdef int value(self, object value) except -1
-    cpdef int raw(self, bytes data) except -1   # bytes that are a reply already
+    cpdef int raw(self, bytes data) except -1   # bytes that are already encoded
     cpdef size_t mark(self)
-    cpdef void truncate(self, size_t mark)      # drop what was written since mark
-    cpdef bytes take(self)                      # all bytes, and the writer is empty again
+    cpdef void truncate(self, size_t mark)      # drop everything written since mark
+    cpdef bytes take(self)                      # returns all bytes; the writer is empty again
 
 
 cpdef int give_back_idle_blocks() except -1

@@ -4,7 +4,7 @@ from typing import Self, final
 
 __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
-# What `value` takes; nested at will.
+# What `value` accepts; may be nested.
 _Reply = None | bool | int | float | bytes | str | Sequence[_Reply] | Mapping[_Reply, _Reply] | AbstractSet[_Reply]
 
 def give_back_idle_blocks() -> int: ...

@@ -6,18 +6,18 @@
       +------------------+---------------------+-------------------------+
 
 Every connection has a writer, so an empty one holds no memory: its first byte takes a block of 1 KiB from a free list
-that all writers share, and the block goes back when the last byte is taken. What does not fit moves to one of 16 KiB,
-from a list of its own, and what does not fit there doubles the block. Small ones come first, because a message may go
-to a thousand connections at once: their blocks are to stay in the processor's cache, and in the free list, rather than
-be asked of the system, page by page, for each message. Free blocks that have not been needed for a while go back to the
-system (`give_back_idle_blocks`, to be called several times a second). Always: data is NULL exactly when block is, then
-length = capacity = 0; else block <= data and length <= capacity.
+shared by all writers, and the block is returned when the last byte is taken. Output that does not fit moves to a block
+of 16 KiB, from a separate list; beyond that, the block is doubled. The first block is small because a message may go
+to a thousand connections at once: their blocks should stay in the processor's cache and in the free list, instead of
+being requested from the system, page by page, for each message. Free blocks that have not been needed for a while are
+returned to the system (`give_back_idle_blocks`, to be called several times a second). Invariant: data is NULL exactly
+when block is, and then length = capacity = 0; else block <= data and length <= capacity.
 
-A writer may be given a limit, that of what a peer may leave unread. The write that passes it drops everything and calls
-`on_limit`; from then on the writer is cut: it takes what is written, as a command may have effects to finish, and keeps
-nothing of it. A cut writer writes into a spare block, over and over; there is nothing in it to be sent.
+A writer may have a limit: how much a peer may leave unread. The write that exceeds it drops everything and calls
+`on_limit`; from then on the writer is cut: it accepts writes, because a command may have effects to finish, but
+discards them. A cut writer overwrites one spare block again and again; it has nothing to send.
 
-The writer never checks that the elements of an aggregate are as many as its header says: that is the handler's part.
+The writer never checks that the number of elements of an aggregate matches its header: that is up to the handler.
 """
 
 cimport cython
@@ -36,19 +36,19 @@ __all__ = ["ReplyWriter", "give_back_idle_blocks"]
 
 cdef enum:
     SMALL_BLOCK_SIZE = 1024
-    MAX_SMALL_BLOCKS = 4096       # 4 MiB at most are kept for the next writers
+    MAX_SMALL_BLOCKS = 4096       # at most 4 MiB are kept for later writers
     BLOCK_SIZE = 16384
-    MAX_BLOCKS = 1024             # and 16 MiB of these
+    MAX_BLOCKS = 1024             # and at most 16 MiB of these
 
 cdef struct FreeList:
-    # Blocks of one size that no writer has.
+    # Free blocks of one size.
     char **blocks       # owned, the first `count` of them
     size_t size         # bytes of each
     size_t most         # how many are kept
     size_t count
     size_t unused       # the minimum of `count` since idle blocks were freed
 
-# Of all writers; guarded by the GIL. Their addresses are written out: Cython would copy an array into the pointer.
+# Shared by all writers; guarded by the GIL. The addresses are explicit: Cython would copy an array into the pointer.
 cdef char *small_places[MAX_SMALL_BLOCKS]
 cdef char *places[MAX_BLOCKS]
 cdef FreeList small_blocks = FreeList(&small_places[0], SMALL_BLOCK_SIZE, MAX_SMALL_BLOCKS, 0, 0)
@@ -56,7 +56,7 @@ cdef FreeList large_blocks = FreeList(&places[0], BLOCK_SIZE, MAX_BLOCKS, 0, 0)
 
 
 cdef inline char *take_block(FreeList *free_list) noexcept:
-    """A block of the list's size, or NULL when there is no memory."""
+    """A block of the list's size, or NULL if out of memory."""
     if free_list.count == 0:
         return <char *>malloc(free_list.size)
     free_list.count -= 1
@@ -75,7 +75,7 @@ cdef inline void give_block(char *block, size_t size) noexcept:
 
 
 cdef size_t give_back_idle(FreeList *free_list) noexcept:
-    """Free a quarter of the blocks that have not been taken since the last call; how many those were."""
+    """Free a quarter of the blocks that have not been taken since the last call; returns how many were freed."""
     cdef size_t idle = free_list.unused // 4
     for _ in range(idle):
         free_list.count -= 1
@@ -85,7 +85,7 @@ cdef size_t give_back_idle(FreeList *free_list) noexcept:
 
 
 cpdef int give_back_idle_blocks() except -1:
-    """Free a quarter of the blocks that no writer has taken since the last call; return how many those were."""
+    """Free a quarter of the blocks that no writer has taken since the last call; returns how many were freed."""
     return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks))
 
 
@@ -104,7 +104,7 @@ cdef bytes format_double(double value):
     if -4611686018427387904.0 <= value <= 4611686018427387904.0 and value == <double><int64_t>value:
         return b"%d" % <int64_t>value
     sign = b"-" if value < 0 else b""
-    # 17 digits at most and an exponent: 1.2345e+20 is digits 12345, shift 16.
+    # At most 17 digits and an exponent: 1.2345e+20 is digits 12345, shift 16.
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -125,28 +125,28 @@ cdef bytes format_double(double value):
 
 
 cdef inline char *room(ReplyWriter writer, size_t n) except NULL:
-    """As `grow`, without its call in the usual case; n is not zero."""
+    """As `grow`, but without a call in the usual case; n must not be zero."""
     if n <= writer.capacity - writer.length:
         return writer.data + writer.length
     return writer.grow(n)
 
 
 cdef inline bint passes_limit(ReplyWriter writer, size_t n) noexcept:
-    """Whether n more bytes are too many; what the block has room for never is."""
+    """Whether n more bytes exceed the limit; bytes that fit into the block never do."""
     return n > writer.capacity - writer.length and writer.length + n > writer.limit
 
 
-# The first half of the ID that was written last: entries come in the order of their times, many in a millisecond.
+# The first half of the most recently written ID: entries are in time order, with many in a millisecond.
 cdef struct MsText:
     uint64_t ms
     size_t size         # bytes of the text
     char text[24]       # the digits, and `-`
 
-cdef MsText latest_ms = MsText(0, 2, b"0-")     # of all writers, guarded by the GIL
+cdef MsText latest_ms = MsText(0, 2, b"0-")     # shared by all writers, guarded by the GIL
 
 
 cdef char *leave_small_block(ReplyWriter writer) except NULL:
-    """Go on in a block of BLOCK_SIZE. Returns where the next byte goes."""
+    """Continue in a block of BLOCK_SIZE. Returns the position of the next byte."""
     cdef char *block = take_block(&large_blocks)
     if block is NULL:
         raise MemoryError("no memory for a reply")
@@ -162,7 +162,7 @@ cdef char *leave_small_block(ReplyWriter writer) except NULL:
 @cython.final
 @cython.no_gc
 cdef class ReplyWriter:
-    """Replies in the order they are written, in RESP2 or RESP3 as `resp` says at that moment."""
+    """Replies in the order they are written, in RESP2 or RESP3 according to the current `resp`."""
 
     def __cinit__(self, int resp=2):
         self.data = NULL
@@ -184,7 +184,7 @@ cdef class ReplyWriter:
     # The buffer
 
     cdef char *grow(self, size_t n) except NULL:
-        """Make room for n more bytes and return where they go. May move `data`."""
+        """Make room for n more bytes and return their position. May move `data`."""
         cdef size_t need = self.length + n
         cdef size_t spent, size
         cdef char *block
@@ -204,9 +204,9 @@ cdef class ReplyWriter:
             spent = self.data - self.block
             size = spent + self.capacity
             if spent and need <= size // 2:
-                # What was sent already makes room. It is worth a move when at least half of the block is free
+                # Bytes already sent leave room. Reusing it is worth a move if at least half of the block is free
                 # afterwards: so a byte moves a bounded number of times, however slowly the peer reads, and a gigabyte
-                # that waits is not moved for a few bytes more.
+                # of backlog is not moved for a few more bytes.
                 memmove(self.block, self.data, self.length)
                 self.data = self.block
                 self.capacity = size
@@ -222,7 +222,7 @@ cdef class ReplyWriter:
                 if size - spent >= need:
                     break
             if spent == 0 and size > self.limit:
-                size = self.limit           # not less than `need`; after sent bytes, room for as much saves their move
+                size = self.limit           # not less than `need`; with sent bytes in front, doubling saves a move
             block = <char *>realloc(self.block, size)
             if block is NULL:
                 raise MemoryError("no memory for a reply")
@@ -238,9 +238,9 @@ cdef class ReplyWriter:
     # The limit
 
     cpdef int set_limit(self, size_t limit, object on_limit) except -1:
-        """Keep no more than `limit` bytes; `on_limit` is called when more is written. Nothing changes once it is cut.
+        """Keep at most `limit` bytes; `on_limit` is called when more is written. No effect on a cut writer.
 
-        `on_limit` may be None. One that holds what holds this writer is a cycle that the collector does not see.
+        `on_limit` may be None. If it references the owner of this writer, that is a cycle the collector cannot see.
         """
         self.on_limit = on_limit
         if not self.is_cut:
@@ -248,14 +248,14 @@ cdef class ReplyWriter:
         return 0
 
     cpdef int cut(self) except -1:
-        """Drop everything, and whatever is still written: nothing of it will be sent."""
+        """Drop everything, including later writes: none of it will be sent."""
         self.is_cut = True
         self.limit = 0
         self.release()
         return 0
 
     cdef bint pass_limit(self) except -1:
-        """More is written than the limit allows: it need not be. True."""
+        """The limit is exceeded: cut the writer. Returns True."""
         if not self.is_cut:
             self.cut()
             if self.on_limit is not None:
@@ -276,7 +276,7 @@ cdef class ReplyWriter:
         return self.data
 
     cpdef int consume(self, size_t n) except -1:
-        """Drop the first n bytes, which have been sent. Marks and opened arrays are dead afterwards."""
+        """Drop the first n bytes, which have been sent. Marks and opened arrays are invalid afterwards."""
         if n >= self.length:
             if n > self.length:
                 raise ValueError("more bytes consumed than there are")
@@ -301,11 +301,11 @@ cdef class ReplyWriter:
         self.capacity = 0
 
     cpdef size_t mark(self):
-        """A place to come back to with `truncate`; dead once bytes were taken or consumed."""
+        """A position to return to with `truncate`; invalid once bytes have been taken or consumed."""
         return self.length
 
     cpdef void truncate(self, size_t mark):
-        """Drop what was written since `mark`."""
+        """Drop everything written since `mark`."""
         if mark == 0:
             self.release()
         elif mark < self.length:
@@ -331,7 +331,7 @@ cdef class ReplyWriter:
         return self.memory()
 
     def check_invariants(self):
-        """Assert what the head of this file says of the fields."""
+        """Assert the invariants of the fields stated at the top of this file."""
         if self.block is NULL:
             assert self.data is NULL and self.length == 0 and self.capacity == 0
         else:
@@ -353,7 +353,7 @@ cdef class ReplyWriter:
         return 0
 
     cdef int raw_parts(self, const char *head, size_t head_size, const char *tail, size_t tail_size) except -1:
-        """Append bytes that stand in two places, some in the first at least."""
+        """Append bytes from two places; the first must not be empty."""
         cdef size_t n = head_size + tail_size
         if passes_limit(self, n) and self.pass_limit():
             return 0
@@ -402,7 +402,7 @@ cdef class ReplyWriter:
             latest_ms.text[latest_ms.size - 1] = c'-'
             latest_ms.ms = ms
         at = put_line(to, c'$', <int64_t>(latest_ms.size + seq_digits))
-        memcpy(to + at, latest_ms.text, sizeof(latest_ms.text))  # a size that is known is copied by three instructions
+        memcpy(to + at, latest_ms.text, sizeof(latest_ms.text))  # a constant size is copied by three instructions
         at += latest_ms.size
         put_digits(to + at, seq, seq_digits)
         at += seq_digits
@@ -417,7 +417,7 @@ cdef class ReplyWriter:
         return 0
 
     cpdef size_t open_array(self, int64_t expected) except? 0:
-        """Begin an array of about `expected` elements; returns what `close_array` needs."""
+        """Start an array of about `expected` elements; returns what `close_array` needs."""
         cdef size_t opened = self.length
         self.array_header(expected)
         return opened
@@ -485,13 +485,13 @@ cdef class ReplyWriter:
         return self.raw_c("+OK\r\n", 5)
 
     cpdef int simple(self, object text) except -1:
-        """A simple string; CR and LF become blanks."""
+        """A simple string; CR and LF become spaces."""
         return write_line(self, c'+', text.encode("latin-1", "replace") if isinstance(text, str) else <bytes?>text)
 
     cpdef int error(self, str text) except -1:
-        """An error reply; `text` is the line after the `-`, its code included. CR and LF become blanks.
+        """An error reply; `text` is the line after the `-`, including the code. CR and LF become spaces.
 
-        Characters are bytes (Latin-1), as `errors.printable` makes them from what a user sent.
+        Characters are bytes (Latin-1), as produced by `errors.printable` from user input.
         """
         return write_line(self, c'-', text.encode("latin-1", "replace"))
 
@@ -501,7 +501,7 @@ cdef class ReplyWriter:
         return write_line(self, c',', text) if self.resp == 3 else self.bulk(text)
 
     cpdef int verbatim(self, str fmt, bytes text) except -1:
-        """A text with its format of three letters, `txt` or `mkd`; a bulk string in RESP2."""
+        """A verbatim string with its three-letter format, `txt` or `mkd`; a bulk string in RESP2."""
         if self.resp == 2:
             return self.bulk(text)
         cdef bytes tag = fmt.encode("ascii")
@@ -527,7 +527,7 @@ cdef class ReplyWriter:
         return write_line(self, c'(', text) if self.resp == 3 else self.bulk(text)
 
     cpdef int bulk_str(self, str text) except -1:
-        """A bulk string of text, in UTF-8; bytes that Python read as surrogates (file names) come out as they were."""
+        """A bulk string of text, in UTF-8; bytes that Python decoded as surrogates (file names) are restored."""
         return self.bulk(text.encode("utf-8", "surrogateescape"))
 
     cpdef int bulk_array(self, list values) except -1:
@@ -539,14 +539,14 @@ cdef class ReplyWriter:
         return 0
 
     cpdef int value(self, object value) except -1:
-        """A whole reply from Python values, nested at will.
+        """A complete reply from Python values, which may be nested.
 
         int       integer                 list, tuple      array
         bytes     bulk string             dict             map (flat array in RESP2)
         str       simple string           set, frozenset   set (array in RESP2)
         None      null                    float            double (bulk string in RESP2)
         bool      boolean (1 or 0 in RESP2)
-        Raises TypeError for anything else; what had been written of it by then stays, so take a `mark` first.
+        Raises TypeError for anything else; what was written before that stays, so take a `mark` first.
         """
         if value is None:
             return self.null()
@@ -577,12 +577,12 @@ cdef class ReplyWriter:
         return 0
 
     cpdef int raw(self, bytes data) except -1:
-        """Bytes that are a reply already."""
+        """Bytes that are already encoded."""
         return self.raw_c(PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
 
 
 cdef int write_line(ReplyWriter writer, char marker, bytes text) except -1:
-    """Marker, text and line end. CR and LF in the text become blanks: they would end the reply early."""
+    """Marker, text and line end. CR and LF in the text become spaces: they would end the reply early."""
     cdef Py_ssize_t n = PyBytes_GET_SIZE(text)
     cdef const char *p = PyBytes_AS_STRING(text)
     cdef char *to = writer.grow(<size_t>n + 3)

@@ -6,36 +6,36 @@ from cpython.ref cimport PyObject
 
 
 cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL
-    # A bytes object with one reference for the caller; words seen lately are the same object again.
+    # A bytes object with one reference for the caller; recently seen words are returned as the same object.
 
 
 @cython.final
 @cython.no_gc
 cdef class RequestParser:
-    cdef public bint authenticated          # False: the smaller limits for strangers
+    cdef public bint authenticated          # False: the lower limits for strangers apply
     cdef public long long max_bulk_len      # proto-max-bulk-len, bytes
 
-    # What was fed and not yet read: input[pos:size]. Its memory is `source`'s or `buffer`.
+    # The input not yet read: input[pos:size]. Its memory belongs to `source` or `buffer`.
     cdef const char *input                  # NULL when nothing is unread
     cdef Py_ssize_t pos
     cdef Py_ssize_t size
-    cdef Py_ssize_t scanned                 # bytes from pos on in which the end of the line was looked for already
+    cdef Py_ssize_t scanned                 # bytes from pos already searched for the line end
     cdef bytes source                       # the fed object that `input` points into, or None
     cdef char *buffer                       # owned; equal to `input`, or NULL
     cdef Py_ssize_t capacity                # bytes malloc'ed for `buffer`
 
-    # The request that is being read.
-    cdef list args                          # its arguments, the first `filled` are there; None: no request started
+    # The request being read.
+    cdef list args                          # its arguments, the first `filled` are present; None: no request started
     cdef Py_ssize_t filled
-    cdef Py_ssize_t missing                 # arguments still to come
-    cdef Py_ssize_t args_size               # bytes of the arguments that are there
+    cdef Py_ssize_t missing                 # arguments still missing
+    cdef Py_ssize_t args_size               # bytes of the arguments that are present
     cdef Py_ssize_t bulk_len                # announced length of the argument being read; -1: its header is next
-    cdef PyObject *partial                  # a long argument of which only a part came: a bytes object; owned, or NULL
-    cdef Py_ssize_t partial_size            # bytes of it that are there
+    cdef PyObject *partial                  # a long, partly received argument: a bytes object; owned, or NULL
+    cdef Py_ssize_t partial_size            # bytes of it received so far
 
     cpdef int feed(self, bytes data) except -1
     cpdef list next_request(self)           # list[bytes]; [] for an empty request; None: more bytes are needed
-    cpdef bytes drain(self)                 # what was fed and did not become a request; the parser is empty again
+    cpdef bytes drain(self)                 # the input that did not become a request; the parser is empty again
     cdef Py_ssize_t memory(self) noexcept   # bytes held, roughly
 
     cdef int keep(self) except -1

@@ -5,28 +5,28 @@
     XLEN "s"\\r\\n                        ->  [b"XLEN", b"s"]      an inline command
     *0\\r\\n     and     \\r\\n             ->  []                   an empty request: no reply, go on
 
-The contract: `feed(data)` takes the bytes; `next_request()` is called until it returns None, which says that more bytes
-are needed. It raises ProtocolError, whose text is the whole error line, for bytes that are no request; the connection
-is then closed after that one answer, and the parser is not called again. An empty text says: close at once, without
-this answer and without those still unsent (a web browser was made to talk to us, see `is_http`).
+The contract: `feed(data)` takes the bytes; `next_request()` is called until it returns None, which means that more
+bytes are needed. For bytes that are not a request, it raises ProtocolError, whose text is the whole error line; the
+connection is then closed after that one reply, and the parser is not called again. An empty text means: close at once,
+without this reply and without unsent replies (a web browser was tricked into talking to us, see `is_http`).
 
     input          pos                                     size
       |  read already  |  unread: the rest of a line or argument  |       one block: a fed object, or our own buffer
       +----------------+------------------------------------------+
 
-The bytes are parsed where they are, in the object that was fed; only an unfinished rest is copied, to a buffer of our
-own. Arguments are finished one by one and kept between calls, so no byte is looked at again when more come. An argument
-that is long and incomplete is collected in its own final object (`partial`), which grows with what was really received.
-So time is linear in the bytes fed, however they are cut, and memory is bounded by about twice the bytes received:
-announced sizes reserve nothing. `buffered` and `pending_args_size` are what a limit on the query buffer has to look at.
+The bytes are parsed in place, in the object that was fed; only an unfinished rest is copied, to the parser's own
+buffer. Arguments are finished one by one and kept between calls, so no byte is read again when more arrive. A long,
+incomplete argument is collected in its own final object (`partial`), which grows with the bytes actually received.
+So time is linear in the bytes fed, however they are split, and memory is bounded by about twice the bytes received:
+announced sizes reserve nothing. A limit on the query buffer must check `buffered` and `pending_args_size`.
 An idle parser, which has no unfinished request, holds no memory.
 
-Always: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is NULL
-or the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
+Invariants: pos <= size, scanned <= size - pos; input is NULL exactly when nothing is unread (between calls); buffer is
+NULL or the input; args is None exactly when missing is 0; partial is NULL unless bulk_len >= LONG_BULK.
 
 Rules, limits and texts are those of Redis 8.6, as seen on a running server, with one intended difference: Redis 8.6.3
-leaves a client without an answer when a wrong bulk header comes in another packet than the start of its request; here
-the outcome does not depend on where the bytes were cut.
+does not reply when an invalid bulk header arrives in a different packet than the start of its request; here the
+outcome does not depend on how the bytes were split.
 """
 
 cimport cython
@@ -58,15 +58,15 @@ cdef extern from "Python.h":
     int list_append "PyList_Append"(list held, PyObject *item) except -1
 
 cdef enum:
-    MAX_LINE = 65536                # bytes of a line whose end has not come
+    MAX_LINE = 65536                # bytes of a line without an end
     MAX_COUNT = 2147483647          # arguments
     STRANGER_COUNT = 10             # arguments, before authentication
     STRANGER_BULK = 16384           # bytes of an argument, before authentication
-    LONG_BULK = 32768               # an incomplete argument of that many bytes is collected in its own object
+    LONG_BULK = 32768               # an incomplete argument of at least this size is collected in its own object
     MIN_BUFFER = 256
-    MAX_SIZED_LIST = 64             # a longer list of arguments grows with what arrives
-    MORE = 2                        # what read_count found: more bytes are needed
-    BYTES_OVERHEAD = 48             # of one argument: the object's head, rounding, its place in the list
+    MAX_SIZED_LIST = 64             # a longer list of arguments grows as they arrive
+    MORE = 2                        # result of read_count: more bytes are needed
+    BYTES_OVERHEAD = 48             # per argument: the object's header, rounding, its place in the list
 
 DEFAULT_MAX_BULK_LEN = 512 * 1024 * 1024
 
@@ -74,7 +74,7 @@ DEFAULT_MAX_BULK_LEN = 512 * 1024 * 1024
 # --- Numbers --------------------------------------------------------------------------------------------------------
 
 cdef inline const char *short_number(const char *p, const char *end, int64_t *out) noexcept nogil:
-    """Read a number of one to nine canonical digits that CR and one more byte follow; where the CR is, else NULL."""
+    """Read a number of one to nine canonical digits, followed by CR and one more byte; returns the CR, or NULL."""
     cdef const char *q = p
     cdef const char *stop = end - 1 if end - p <= 10 else p + 10
     cdef int64_t value = 0
@@ -87,21 +87,21 @@ cdef inline const char *short_number(const char *p, const char *end, int64_t *ou
     return q
 
 
-# --- Words seen lately ----------------------------------------------------------------------------------------------
+# --- Recently seen words --------------------------------------------------------------------------------------------
 #
-# Command names, keys and field names repeat from request to request. A short argument equal to one seen lately is the
+# Command names, keys and field names repeat from request to request. A short argument equal to a recent one is the
 # same object again: that saves its allocation, and its hash is known when the command or the key is looked up (a fifth
-# of the time to parse a usual XADD). One place per hash, the newest wins; a miss costs a comparison.
+# of the time to parse a typical XADD). There is one slot per hash, the newest wins; a miss costs a comparison.
 
 cdef enum:
     RECENT_BITS = 8
     RECENT_MAX_SIZE = 16
 
-cdef PyObject *recent[1 << RECENT_BITS]      # each a bytes object, owned, or NULL; of all parsers, guarded by the GIL
+cdef PyObject *recent[1 << RECENT_BITS]      # each a bytes object, owned, or NULL; shared, guarded by the GIL
 
 
 cdef inline void ends_of(const char *p, Py_ssize_t n, uint64_t *head, uint64_t *tail) noexcept nogil:
-    """First and last bytes of a word of 2 to RECENT_MAX_SIZE; they overlap: all of the word, whatever its length."""
+    """First and last bytes of a word of 2 to RECENT_MAX_SIZE bytes; they overlap, so they cover the whole word."""
     cdef uint32_t short_head = 0, short_tail = 0
     if n >= 8:
         memcpy(head, p, 8)
@@ -117,13 +117,13 @@ cdef inline void ends_of(const char *p, Py_ssize_t n, uint64_t *head, uint64_t *
 
 
 cdef inline PyObject **place_of(uint64_t head, uint64_t tail, Py_ssize_t n) noexcept nogil:
-    """Where a word with these ends is kept."""
+    """The slot of a word with these ends."""
     head = (head ^ <uint64_t>n << 56) * <uint64_t>0x9E3779B97F4A7C15 ^ tail * <uint64_t>0xC2B2AE3D27D4EB4F
     return &recent[head >> (64 - RECENT_BITS)]
 
 
 cdef inline bint has_ends(PyObject *word, uint64_t head, uint64_t tail, Py_ssize_t n) noexcept:
-    """Whether a kept word, or NULL, is the one of n bytes with these ends."""
+    """Whether a cached word (or NULL) is the word of n bytes with these ends."""
     cdef uint64_t word_head = 0, word_tail = 0
     if word is NULL or bytes_size(word) != n:
         return False
@@ -155,7 +155,7 @@ cdef PyObject *new_argument(const char *p, Py_ssize_t n) except NULL:
 
 
 def forget_words(list words not None):
-    """Keep none of these words: they may be passwords."""
+    """Remove these words from the cache: they may be passwords."""
     cdef PyObject **place
     cdef PyObject *kept
     cdef uint64_t head = 0, tail = 0
@@ -173,9 +173,9 @@ def forget_words(list words not None):
 # --- The parser -----------------------------------------------------------------------------------------------------
 
 cdef bint is_http(const char *name) noexcept nogil:
-    """Whether a request is what a web browser sends to a port it was tricked into: `POST / HTTP/1.1`, `Host: ...`.
+    """Whether a request comes from a web browser that was tricked into connecting: `POST / HTTP/1.1`, `Host: ...`.
 
-    The body of such a request might hold commands, so the connection must end. A NUL ends the name, as in Redis.
+    The body of such a request might contain commands, so the connection must end. A NUL ends the name, as in Redis.
     """
     if name[0] == c'P' or name[0] == c'p':
         return strcasecmp(name, "post") == 0
@@ -187,9 +187,9 @@ cdef bint is_http(const char *name) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class RequestParser:
-    """The requests of one connection. See the head of the module for the contract.
+    """The requests of one connection. See the top of the module for the contract.
 
-    authenticated  False: the peer may send ten arguments of 16 KiB at most; may be set between any two requests
+    authenticated  False: the peer may send at most ten arguments of 16 KiB each; may be set between any two requests
     max_bulk_len   longest argument in bytes (proto-max-bulk-len)
     """
 
@@ -208,7 +208,7 @@ cdef class RequestParser:
     # --- Input ------------------------------------------------------------------------------------------------------
 
     cpdef int feed(self, bytes data) except -1:
-        """Take bytes as they came from the peer. The object is kept until its bytes are parsed."""
+        """Take bytes as received from the peer. The object is kept until its bytes are parsed."""
         cdef Py_ssize_t n = PyBytes_GET_SIZE(data)
         if self.input is not NULL:
             return self.append(PyBytes_AS_STRING(data), n)
@@ -219,7 +219,7 @@ cdef class RequestParser:
         return 0
 
     cdef int append(self, const char *p, Py_ssize_t n) except -1:
-        """Put n bytes behind the unread ones, in the buffer."""
+        """Append n bytes to the unread ones, in the buffer."""
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = self.capacity
         cdef char *block
@@ -228,7 +228,7 @@ cdef class RequestParser:
             self.pos = 0
             self.size = unread
             if unread + n > room // 2:
-                room *= 2       # so that the next move is half a block away: each byte moves a bounded number of times
+                room *= 2       # the next move is half a block away: each byte moves a bounded number of times
         if self.buffer is NULL or unread + n > self.capacity or room > self.capacity:
             room = max(room, <Py_ssize_t>MIN_BUFFER)
             while room < unread + n:
@@ -249,7 +249,7 @@ cdef class RequestParser:
         return 0
 
     cdef int keep(self) except -1:
-        """Copy the unread rest of a fed object, which is then needed no more; give an oversized buffer back."""
+        """Copy the unread rest of a fed object, which is then no longer needed; free an oversized buffer."""
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = max(2 * unread, <Py_ssize_t>MIN_BUFFER)
         cdef char *block
@@ -272,7 +272,7 @@ cdef class RequestParser:
         return 0
 
     cdef void drop_input(self) noexcept:
-        """Forget the input, read or not."""
+        """Drop the input, read or not."""
         free(self.buffer)
         self.buffer = NULL
         self.capacity = 0
@@ -283,7 +283,7 @@ cdef class RequestParser:
         self.scanned = 0
 
     cdef void reset(self) noexcept:
-        """Forget the input and the unfinished request."""
+        """Drop the input and the unfinished request."""
         self.drop_input()
         Py_XDECREF(self.partial)
         self.partial = NULL
@@ -295,16 +295,16 @@ cdef class RequestParser:
         self.bulk_len = -1
 
     cdef int fail(self, str text) except -1:
-        """Forget everything and raise ProtocolError."""
+        """Drop everything and raise ProtocolError."""
         self.reset()
         raise ProtocolError(text)
 
     # --- Requests ---------------------------------------------------------------------------------------------------
 
     cpdef list next_request(self):
-        """The next request as a list of its arguments, [] for an empty one, None when more bytes are needed.
+        """The next request as a list of its arguments, [] for an empty request, None if more bytes are needed.
 
-        Raises ProtocolError. O(bytes of the request), in however many calls they came.
+        Raises ProtocolError. O(bytes of the request), however many calls they arrived in.
         """
         cdef int found
         if self.missing == 0:
@@ -333,7 +333,7 @@ cdef class RequestParser:
                 if self.authenticated:
                     self.add(new_argument(self.input + self.pos, self.bulk_len))
                 else:
-                    # Passwords among them: nothing of a stranger is kept.
+                    # They may include passwords: no words of a stranger are cached.
                     self.add(new_bytes(self.input + self.pos, self.bulk_len))
                 self.pos += self.bulk_len + 2
                 self.bulk_len = -1
@@ -343,10 +343,10 @@ cdef class RequestParser:
         return self.finish()
 
     cdef int read_plain_arguments(self) except -1:
-        """Read the arguments that are there as a whole, with a header of at most four digits, as far as there are any.
+        """Read arguments as long as they are completely received and have a header of at most four digits.
 
-        That is nearly all that ever comes, so it is one loop over local variables. What is out of the ordinary in any
-        way, wrong or not, is left to the careful functions: nothing is decided here.
+        That covers nearly all input, so it is one loop over local variables. Anything unusual, valid or not, is left to
+        the careful functions: nothing is decided here.
         """
         cdef const char *p = self.input + self.pos
         cdef const char *q
@@ -357,7 +357,7 @@ cdef class RequestParser:
         cdef Py_ssize_t length
         cdef Py_ssize_t total = 0
         cdef unsigned int digit
-        # Words of a stranger are not kept: passwords are among them.
+        # Words of a stranger are not cached: they may include passwords.
         if self.partial is not NULL or not self.authenticated:
             return 0
         while filled < last and end - p >= 8 and p[0] == c'$':
@@ -383,11 +383,11 @@ cdef class RequestParser:
             self.filled = filled
             self.args_size += total
             self.pos = p - self.input
-            self.scanned = 0    # of a header that was incomplete before
+            self.scanned = 0    # left by a header that was incomplete before
         return 0
 
     cdef list finish(self):
-        """Hand the finished request out."""
+        """Return the finished request."""
         cdef list args = self.args
         self.args = None
         self.filled = 0
@@ -399,7 +399,7 @@ cdef class RequestParser:
         return args
 
     cdef int add(self, PyObject *arg) except -1:
-        """Put an argument into the request; its reference moves into the list."""
+        """Add an argument to the request; its reference moves into the list."""
         self.args_size += bytes_size(arg)
         if self.filled < PyList_GET_SIZE(self.args):
             list_set_item(self.args, self.filled, arg)
@@ -413,11 +413,11 @@ cdef class RequestParser:
         return 0
 
     cdef Py_ssize_t find(self, char wanted, bint stops_at_nul, str too_big) except -2:
-        """Offset from `pos` of the next byte `wanted`; -1 when it has not come, and then `scanned` says how far it was.
+        """Offset from `pos` of the next byte `wanted`; -1 if not received: `scanned` is then how far it searched.
 
-        stops_at_nul  Redis looks for some line ends as in a C string: behind a NUL it finds none, and waits until the
+        stops_at_nul  Redis searches for some line ends as in a C string: after a NUL it finds none, and waits until the
                       line is too long. `scanned` then stays at the NUL.
-        too_big       the error of a line that is longer than MAX_LINE; None: any length is waited for
+        too_big       the error for a line longer than MAX_LINE; None: no limit
         """
         cdef Py_ssize_t unread = self.size - self.pos
         cdef const char *line = self.input + self.pos
@@ -440,7 +440,7 @@ cdef class RequestParser:
         return -1
 
     cdef Py_ssize_t find_line_end(self, bint stops_at_nul, str too_big) except -2:
-        """As `find`, for a CR that another byte follows."""
+        """As `find`, for a CR followed by another byte."""
         cdef Py_ssize_t end = self.find(c'\r', stops_at_nul, too_big)
         if end >= 0 and end == self.size - self.pos - 1:
             self.scanned = end
@@ -448,7 +448,7 @@ cdef class RequestParser:
         return end
 
     cdef int read_count(self) except -1:
-        """Read `*<n>` and start a request: 1; 0 when it is an empty one; MORE when the line is not complete."""
+        """Read `*<n>` and start a request: 1; 0 for an empty request; MORE if the line is incomplete."""
         cdef const char *line = self.input + self.pos
         cdef int64_t count = 0
         cdef Py_ssize_t length
@@ -472,7 +472,7 @@ cdef class RequestParser:
         return 1
 
     cdef bint read_bulk_len(self) except -1:
-        """Read `$<n>`; False when the line is not complete."""
+        """Read `$<n>`; False if the line is incomplete."""
         cdef const char *line = self.input + self.pos
         cdef const char *end = NULL
         cdef int64_t length = 0
@@ -482,7 +482,7 @@ cdef class RequestParser:
         if end is not NULL:
             line_length = end - line
         else:
-            line_length = self.find_line_end(False, None)  # Redis 8.6 waits for its end, however long it is
+            line_length = self.find_line_end(False, None)  # Redis 8.6 waits for the line end, however long the line is
             if line_length < 0:
                 return False
             if line[0] != c'$':
@@ -499,7 +499,7 @@ cdef class RequestParser:
         return True
 
     cdef bint read_partial(self) except -1:
-        """Read what is there of an argument that was incomplete; True when that completes it."""
+        """Read more of an incomplete argument; True if that completes it."""
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t taken
         cdef PyObject *arg
@@ -556,10 +556,10 @@ cdef class RequestParser:
     # --- Everything else --------------------------------------------------------------------------------------------
 
     cpdef bytes drain(self):
-        """Everything that was fed and did not become a request; the parser is empty again.
+        """All input that did not become a request; the parser is empty again.
 
-        Fed to another parser, it goes on as this one would have. The finished part of an unfinished request is written
-        anew; nothing else has been changed.
+        If it is fed to another parser, that one continues as this one would have. The finished part of an unfinished
+        request is encoded again; everything else is unchanged.
         """
         cdef Py_ssize_t i
         parts = []
@@ -578,11 +578,11 @@ cdef class RequestParser:
         return b"".join(parts)
 
     def clear(self):
-        """Forget everything that was fed."""
+        """Drop all input."""
         self.reset()
 
     cdef Py_ssize_t memory(self) noexcept:
-        """Bytes of memory held, without the parser itself; roughly: malloc's own overhead is guessed."""
+        """Approximate bytes of memory held, without the parser itself; malloc's overhead is an estimate."""
         cdef Py_ssize_t held = self.capacity + self.args_size + self.filled * BYTES_OVERHEAD
         if self.source is not None:
             held += PyBytes_GET_SIZE(self.source)
@@ -592,7 +592,7 @@ cdef class RequestParser:
 
     @property
     def buffered(self):
-        """Bytes that were fed and have not become arguments: the query buffer, `qbuf` in CLIENT LIST."""
+        """Bytes of input that have not become arguments: the query buffer, `qbuf` in CLIENT LIST."""
         return self.size - self.pos + self.partial_size
 
     @property
@@ -606,7 +606,7 @@ cdef class RequestParser:
         return self.memory()
 
     def check_invariants(self):
-        """Assert what the head of this module says of the fields. Between calls only."""
+        """Assert the invariants of the fields stated at the top of this module. Only between calls."""
         assert 0 <= self.pos <= self.size and 0 <= self.scanned <= self.size - self.pos
         assert (self.input is NULL) == (self.pos == self.size)
         if self.buffer is not NULL:

@@ -1,4 +1,4 @@
-"""About: what a server says of itself in INFO: its versions, its process, and the time that it has taken."""
+"""About: what a server reports about itself in INFO: its versions, its process, and the CPU time used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPILER = platform.python_compiler()
 
 
 def cpu_fields(suffix: str, who: int) -> Fields[About]:
-    """Seconds of a processor."""
+    """CPU time in seconds."""
     return Fields(
         lambda self: resource.getrusage(who),
         (
@@ -35,7 +35,7 @@ def cpu_fields(suffix: str, who: int) -> Fields[About]:
 class About(Capability):
     """A server, its process and its machine.
 
-    run_id  40 hexadecimal digits, others in every run
+    run_id  40 hexadecimal digits, different in every run
     """
 
     info = {

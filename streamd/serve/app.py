@@ -1,6 +1,6 @@
 """Server: all capabilities on one event loop.
 
-`Server` is what a program runs in its own loop (`await server.start()`, `await server.wait_closed()`); `launch.run` is the
+A program runs `Server` in its own loop (`await server.start()`, `await server.wait_closed()`); `launch.run` is the
 whole life of a server process, and `streamd.embedded` a server inside another program.
 """
 
@@ -56,21 +56,21 @@ load_all()
 __all__ = ["CAPABILITIES", "ListenError", "Server"]
 
 log = logging.getLogger("streamd")
-log.addHandler(logging.NullHandler())  # silent inside another program, unless that program listens
+log.addHandler(logging.NullHandler())  # silent inside another program, unless that program adds a handler
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
-"""Everything that a server can do, in the order in which it is asked: to take settings, before replies, in each cron step."""
+"""All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""
 
 
 class Server(Host):
     """A server in an event loop.
 
-    any_port     listen on a free port instead of the configured one; `port` says which
-    is_embedded  whether the process is another program's
+    any_port     listen on a free port instead of the configured one; `port` is that port
+    is_embedded  whether the server runs inside another program
     """
 
     def __init__(self, config: Config, *, any_port: bool = False, is_embedded: bool = True) -> None:
@@ -82,9 +82,9 @@ class Server(Host):
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
-        """Listen, load what is on the disk, and serve.
+        """Listen, load the data from disk, and serve.
 
-        Raises ListenError when an address is not to be had, LoadError when the data cannot be read.
+        Raises ListenError when an address is not available, LoadError when the data cannot be read.
         """
         self._stopped = asyncio.Event()
         self.open(asyncio.get_running_loop(), CAPABILITIES)
@@ -105,22 +105,22 @@ class Server(Host):
 
     @property
     def port(self) -> int:
-        """The TCP port that is listened on; 0 when there is none."""
+        """The TCP port that the server listens on; 0 if there is none."""
         return self.get(Listeners).port
 
     @property
     def tls_port(self) -> int:
-        """The port for TLS; 0 when there is none."""
+        """The TLS port; 0 if there is none."""
         return self.get(Listeners).tls_port
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it has been asked to stop; also before it was ready."""
+        """Whether it has been asked to stop, possibly before it was ready."""
         return self._stopped.is_set()
 
     @property
     def exit_code(self) -> int:
-        """Of the process, when it has stopped."""
+        """The exit code of the process, once the server has stopped."""
         return self.get(Shutdown).exit_code
 
     async def wait_closed(self) -> None:
@@ -136,7 +136,7 @@ class Server(Host):
         self.get(Shutdown).abort()
 
     def _stop(self) -> None:
-        """Stop to listen and to work; what clients have not been sent yet is sent."""
+        """Stop listening and working; unsent replies are still sent to clients."""
         if self._cron_handle is not None:
             self._cron_handle.cancel()
         self.get(Shutdown).is_done = True
@@ -148,7 +148,7 @@ class Server(Host):
         self._stopped.set()
 
     def _cron(self) -> None:
-        """What is done `hz` times a second, each time a bounded amount."""
+        """The work done `hz` times a second, a bounded amount each time."""
         self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
         self.cron_loops += 1
         self.get(Process).beat()

@@ -10,23 +10,23 @@ from streamd.core.host import Host
 __all__ = ["Collector"]
 
 YOUNG_OBJECTS_LIMIT = 50_000
-"""Collectable objects made since the last collection that make the cron collect the young ones."""
+"""Number of collectable objects created since the last collection that makes the cron collect the young ones."""
 
 
 class Collector(Capability):
-    """Collections between requests, of young objects alone."""
+    """Collections between requests, of young objects only."""
 
     def __init__(self, host: Host) -> None:
         self._is_ours = not host.is_embedded
         if self._is_ours:
-            # Everything that exists now lives as long as the process: no collection needs to look at it.
+            # Everything that exists now lives as long as the process: collections need not scan it.
             gc.collect()
             gc.freeze()
             gc.disable()
 
     def cron(self, now_ms: int) -> None:
         if self._is_ours and gc.get_count()[0] > YOUNG_OBJECTS_LIMIT:
-            # Nothing here is meant to become cyclic garbage; errors with their tracebacks may. Survivors are frozen, so
-            # that no collection ever looks at them again.
+            # Nothing here should become cyclic garbage; errors with their tracebacks may. Survivors are frozen, so
+            # no collection ever scans them again.
             gc.collect(0)
             gc.freeze()

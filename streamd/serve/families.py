@@ -22,7 +22,7 @@ FAMILIES = (
     "persistence.backup_commands", "absent.cluster", "absent.module", "absent.script",
     "replication.replication_commands",
 )  # fmt: skip
-"""The modules that declare commands, below the package."""
+"""The modules that declare commands, relative to the package."""
 
 
 def load_all() -> None:
@@ -32,7 +32,7 @@ def load_all() -> None:
 
 
 def renamed_table(config: Config) -> CommandTable:
-    """The command table as a configuration has it."""
+    """The command table with the renames of a configuration."""
     load_all()
     commands = table.copy()
     for old, new in config.rename_command:
@@ -42,7 +42,7 @@ def renamed_table(config: Config) -> CommandTable:
 
 @directive("rename-command", words=2)
 def rename_command(config: Config, args: list[str]) -> None:
-    """Remember a renaming, after it was tried. A command of Redis that is not here is renamed already."""
+    """Record a rename after trying it. Renaming a Redis command that does not exist here has no effect."""
     old, new = args
     if old.lower() in FOREIGN_COMMANDS:
         return

@@ -29,7 +29,7 @@ log = logging.getLogger("streamd")
 
 
 def run(config: Config) -> int:
-    """Serve until asked to stop; returns the exit code of the process. Logging is set up already."""
+    """Serve until asked to stop; returns the exit code of the process. Logging is already set up."""
     warn_about_system()
     log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
     log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
@@ -50,7 +50,8 @@ def run(config: Config) -> int:
 
 async def _serve(config: Config) -> int:
     server = Server(config, is_embedded=False)
-    # Not the loop's own handlers: those run after what is running, which may be what is to be called off, or a long snapshot.
+    # Not the loop's own handlers: those run only after the current work, which may be a long snapshot, or the very
+    # work to cancel.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: server.get(Shutdown).take_signal(number))
     for number in (signal.SIGHUP, signal.SIGUSR2):
@@ -67,7 +68,7 @@ async def _serve(config: Config) -> int:
         return 1
     if server.is_stopped:
         return server.exit_code
-    # Only now: the file may be that of the server that has the port.
+    # Not earlier: the file may belong to the server that occupies the port.
     remove_pid_file = write_pid_file(config)
     if server.port:
         log.info("Ready to accept connections tcp")
@@ -87,7 +88,7 @@ async def _serve(config: Config) -> int:
 
 
 def daemonize() -> bool:
-    """Go on in the background; False in the process that is to end."""
+    """Continue in the background; False in the process that must exit."""
     if os.fork():
         return False
     os.setsid()
@@ -100,7 +101,7 @@ def daemonize() -> bool:
 
 
 def write_pid_file(config: Config) -> Any:
-    """Write the pid file when one is asked for (or daemonized); returns what removes it."""
+    """Write the pid file if configured (or daemonized); returns a function that removes it."""
     path = config.pidfile or ("/var/run/redis.pid" if config.daemonize else "")
     if not path:
         return lambda: None

@@ -1,4 +1,4 @@
-"""Open files: room for as many connections as `maxclients` promises."""
+"""Open files: enough for the connections that `maxclients` allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVED_FILES = 32
 
 
 def allow_clients(wanted: int) -> int:
-    """Raise this process's limit of open files for `wanted` connections; return how many it allows, at most `wanted`."""
+    """Raise the process's limit of open files for `wanted` connections; return how many it allows, at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -21,7 +21,7 @@ def allow_clients(wanted: int) -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         except (ValueError, OSError):
-            # The kernel may allow less than the hard limit says; look for how much, in a few steps.
+            # The kernel may allow less than the hard limit; find the maximum in a few steps.
             most = (most + soft) // 2 if most - soft > 16 else soft
         else:
             soft = most

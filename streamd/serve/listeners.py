@@ -1,4 +1,4 @@
-"""Listeners: the ports and the Unix socket on which a server accepts connections, as the settings want them."""
+"""Listeners: the ports and the Unix socket on which a server accepts connections, according to the settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("streamd")
 class Listeners(Capability):
     """What a server listens on.
 
-    any_port  listen on a free port instead of the configured one; after `open` it is the one that was asked for
+    any_port  listen on a free port instead of the configured one; after `open` that port counts as the configured one
     """
 
     info = {
@@ -53,16 +53,16 @@ class Listeners(Capability):
 
     @property
     def port(self) -> int:
-        """The TCP port that is listened on; 0 when there is none."""
+        """The TCP port that the server listens on; 0 if there is none."""
         return self._tcp.port
 
     @property
     def tls_port(self) -> int:
-        """The port for TLS; 0 when there is none."""
+        """The TLS port; 0 if there is none."""
         return self._tls.port
 
     def lines(self) -> Iterator[str]:
-        """What INFO says of each listener."""
+        """The line of each listener in INFO."""
         addresses = "".join(f"bind={address}," for address in self._config.bind)
         if self.port:
             yield f"listener0:name=tcp,{addresses}port={self.port}"
@@ -86,7 +86,7 @@ class Listeners(Capability):
         if config.unixsocket:
             await self._open_unix(config.unixsocket, config.unixsocketperm)
         if any_port:
-            # From here on it is the port that was asked for: CONFIG GET shows it, and CONFIG SET bind keeps it.
+            # From now on it counts as the configured port: CONFIG GET shows it, and CONFIG SET bind keeps it.
             config.port = self.port
             self._tcp.any_port = False
 
@@ -113,7 +113,7 @@ class Listeners(Capability):
                 os.unlink(self._config.unixsocket)
 
     def client_connected(self, client: Client, sock: Any) -> None:
-        """With tls-auth-clients-user, a client is the user that its certificate names."""
+        """With tls-auth-clients-user, a client is authenticated as the user named in its certificate."""
         if self._config.tls_auth_clients_user == "CN":
             name = find_common_name(client.transport)
             if name is not None:
@@ -131,7 +131,7 @@ class Listeners(Capability):
         self._tls.follow_settings()
 
     def _follow_certificates(self) -> None:
-        """A certificate, or how TLS is spoken, has changed. Without TLS it is looked at later."""
+        """A certificate or another TLS setting has changed. Without TLS it is checked later."""
         if self._config.tls_port:
             self._tls.change_context(self._make_tls_context("tls-cert-file"))
 

@@ -1,10 +1,10 @@
-"""Listening: the sockets of a port on every address of the setting `bind`, opened, closed and opened elsewhere.
+"""Listening: the sockets of a port on every address of the setting `bind`; opens, closes and moves them.
 
-A server has two ports: one for plain connections, one for TLS. A `PortListener` keeps one of them as the settings want it.
-Sockets listen from the moment they are bound; the event loop starts to accept a moment later, and until then connections
+A server has two ports: one for plain connections, one for TLS. A `PortListener` keeps one of them as configured.
+Sockets listen as soon as they are bound; the event loop starts to accept a moment later, and until then connections
 wait in the kernel.
 
-What must hold: `_open` has exactly the sockets that are open, by their address and port.
+Invariant: `_open` has exactly the open sockets, by address and port.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["ListenError", "PortListener"]
 log = logging.getLogger("streamd")
 
 NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ENOPROTOOPT)
-"""Why an address may be missing on a machine: without IPv6, say."""
+"""Errors that mean an address is missing on this machine, for example without IPv6."""
 
 Where = tuple[str, int]
-"""An address as the settings spell it, without a leading `-`, and a port."""
+"""An address as written in the settings, without a leading `-`, and a port."""
 
 
 class ListenError(OSError):
-    """An address that could not be listened on; the reason has been logged.
+    """Listening on an address failed; the reason has been logged.
 
-    place  where it was to be listened, for the log: `port 6379 (tcp)`
+    place  where the server should have listened, for the log: `port 6379 (tcp)`
     """
 
     def __init__(self, text: str, place: str) -> None:
@@ -45,7 +45,7 @@ class ListenError(OSError):
 
 @dataclass(eq=False)
 class Opened:
-    """A socket that listens, and what accepts its connections; None until the event loop has got round to it."""
+    """A listening socket and its asyncio server, which is None until the event loop has created it."""
 
     sock: socket.socket
     server: asyncio.AbstractServer | None = None
@@ -61,8 +61,8 @@ class PortListener:
     """One port.
 
     setting      name of the setting with the port; 0 closes it
-    make_client  makes the event loop's protocol object of a new connection
-    context      for TLS: what connections are accepted with; changes by `change_context`
+    make_client  creates the event loop's protocol object for a new connection
+    context      for TLS: the context that connections are accepted with; `change_context` changes it
     any_port     listen on a free port instead of the configured one
     """
 
@@ -86,7 +86,7 @@ class PortListener:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 when there is none."""
+        """The port that the server listens on; 0 if there is none."""
         return next((port for _, port in self._open), 0)
 
     @property
@@ -98,7 +98,7 @@ class PortListener:
         return f"port {self._wanted_port} ({'tls' if self.context is not None else 'tcp'})"
 
     async def start(self) -> None:
-        """Listen, if there is a port; raises ListenError."""
+        """Listen if a port is configured; raises ListenError."""
         if not self._wanted_port and not self.any_port:
             return
         for where, sock in self._bind_missing().items():
@@ -106,15 +106,15 @@ class PortListener:
             await self._accept(where, opened)
 
     def close(self) -> None:
-        """Listen no more; connections stay."""
+        """Stop listening; existing connections stay open."""
         for opened in self._open.values():
             opened.close()
         self._open.clear()
 
     def follow_settings(self) -> None:
-        """CONFIG SET of the port or of bind: close addresses that are no longer configured, open new ones; raises ConfigError.
+        """CONFIG SET port or bind: close addresses that are no longer configured, open new ones; raises ConfigError.
 
-        Closed first, because an address and all addresses cannot be listened on together.
+        Closing comes first, because a single address and the wildcard address cannot be bound together.
         """
         port = self._wanted_port
         wanted = {(address.removeprefix("-"), port) for address in self._config.bind} if port else set()
@@ -132,7 +132,7 @@ class PortListener:
         self._serve(missing)
 
     def change_context(self, context: ssl.SSLContext) -> None:
-        """Accept connections in another way from now on. The sockets stay open: none is refused in between."""
+        """Accept new connections with another context. The sockets stay open: no connection is refused meanwhile."""
         self.context = context
         for where, old in list(self._open.items()):
             sock = old.sock.dup()
@@ -141,9 +141,9 @@ class PortListener:
             self._serve({where: sock})
 
     def _bind_missing(self) -> dict[Where, socket.socket]:
-        """Bind what the settings ask for and is not open yet; raises ListenError, and then nothing is bound.
+        """Bind all configured addresses that are not open yet; if it raises ListenError, nothing is bound.
 
-        An address may be `*` (all of IPv4) or `::*` (all of IPv6); with a leading `-` it may be missing on this machine.
+        An address may be `*` (all IPv4) or `::*` (all IPv6); with a leading `-` it may be missing on this machine.
         """
         bound: dict[Where, socket.socket] = {}
         port = self._wanted_port
@@ -168,7 +168,7 @@ class PortListener:
         return bound
 
     def _serve(self, bound: dict[Where, socket.socket]) -> None:
-        """Have the connections of these sockets accepted soon."""
+        """Schedule accepting connections on these sockets."""
         for where, sock in bound.items():
             self._open[where] = opened = Opened(sock)
             self._tasks.add(task := self._loop.create_task(self._accept(where, opened)))
@@ -187,12 +187,12 @@ class PortListener:
 
 
 def any_host(address: str) -> str:
-    """The host to bind for an address of the setting `bind`."""
+    """The host to bind to for an address of the setting `bind`."""
     return {"*": "0.0.0.0", "::*": "::"}.get(address, address)  # noqa: S104
 
 
 def bind_tcp(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens on one address; port 0 is any free one. Raises OSError."""
+    """A socket that listens on one address; port 0 means any free port. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

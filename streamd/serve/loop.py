@@ -1,4 +1,4 @@
-"""The event loop that a server runs in: uvloop's where it is installed, else asyncio's own, with which everything takes longer."""
+"""The event loop that a server runs in: uvloop's if installed, else asyncio's own, which is slower."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def has_uvloop() -> bool:
-    """Whether uvloop is there. It has no wheels for some platforms, Windows among them."""
+    """Whether uvloop is installed. It has no wheels for some platforms, such as Windows."""
     try:
         import uvloop  # noqa: F401
     except ImportError:

@@ -1,6 +1,6 @@
-"""The process around a server: reports of crashes, the watchdog, and how soon the system ends it for want of memory.
+"""The process around a server: crash reports, the watchdog, and the out-of-memory score.
 
-`Process` is for a process that is a server; a program that embeds one has its own. Behaviour: Redis 8.6.
+`Process` is for a server's own process; a program that embeds a server handles this itself. Behaviour: Redis 8.6.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ log = logging.getLogger("streamd")
 
 OOM_SCORE_FILE = "/proc/self/oom_score_adj"
 SERVER, CHILD = 0, 2
-"""Places in `oom-score-adj-values`; a replica's is between them."""
+"""Indices in `oom-score-adj-values`; a replica's is between them."""
 CLIENTS_SHOWN = 100
-"""Clients in a report: those active last, with their last commands."""
+"""Number of clients in a report: the most recently active, with their last commands."""
 ARGUMENTS_SHOWN, BYTES_SHOWN = 32, 128
-"""Of the command that ran."""
+"""How much is shown of the command that was running."""
 
 
 class Process(Capability):
-    """What a server's settings ask of its process; nothing in a program that embeds the server."""
+    """Applies a server's settings to its process; does nothing in a program that embeds the server."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._config = host.config
         self._first_oom_score: int | None = None
-        """What the score was before it was changed; None: it never was."""
+        """The score before it was changed; None: never changed."""
 
         if not host.is_embedded:
             self._take_over()
@@ -70,16 +70,16 @@ class Process(Capability):
     def _follow_watchdog(self) -> None:
         config = self._config
         if config.watchdog_period:
-            # Less than twice the time between two beats would expire while nothing is wrong.
+            # Less than twice the interval between beats would expire although nothing is wrong.
             config.watchdog_period = max(config.watchdog_period, 2 * (1000 // config.hz))
         crash.set_watchdog(config.watchdog_period)
 
     def beat(self) -> None:
-        """The event loop has come round."""
+        """The event loop has completed a turn."""
         if self._config.watchdog_period and not self._host.is_embedded:
             crash.set_watchdog(self._config.watchdog_period)
 
-    # --- When memory runs out ----------------------------------------------------------------------------------------
+    # --- Out-of-memory score -----------------------------------------------------------------------------------------
 
     def _follow_oom_score(self) -> None:
         """Raises ConfigError."""
@@ -93,7 +93,7 @@ class Process(Capability):
             raise ConfigError("oom-score-adj", "Failed to set current oom_score_adj. Check server logs.")
 
     def _set_oom_score(self, place: int) -> bool:
-        """Have the system end this process sooner or later than others; False when that failed."""
+        """Make the kernel kill this process earlier or later than others; False if that failed."""
         mode = self._config.oom_score_adj
         if mode == "no" and self._first_oom_score is None:
             return True
@@ -118,14 +118,14 @@ class Process(Capability):
         return True
 
     def child_begins(self) -> None:
-        """The system takes children first."""
+        """Let the kernel kill children first."""
         if not self._host.is_embedded:
             self._set_oom_score(CHILD)
 
-    # --- A report ----------------------------------------------------------------------------------------------------
+    # --- Crash report ------------------------------------------------------------------------------------------------
 
     def write_report(self, fd: int) -> None:
-        """Write what is known of the server's state. The process is a child of one that crashed: anything may be broken."""
+        """Write what is known about the server's state. The parent process has crashed: anything may be broken."""
         for title, section in (
             ("INFO OUTPUT", self._info),
             ("CURRENT CLIENT INFO", self._running),
@@ -141,7 +141,7 @@ class Process(Capability):
         yield from self._host.get(Info).render(["everything"]).splitlines()
 
     def _running(self) -> Iterator[str]:
-        """The command that ran, without passwords."""
+        """The command that was running, without passwords."""
         client, route, args = self._host.dispatcher.running()
         if client is None or route is None:
             yield "No command was running."

@@ -1,4 +1,4 @@
-"""Shutdown: how a server comes to its end, by SHUTDOWN or by a signal."""
+"""Shutdown: how a server stops, by SHUTDOWN or by a signal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Shutdown"]
 log = logging.getLogger("streamd")
 
 SIGNAL_GRACE_S = 0.01
-"""Between a signal that asks for a shutdown and the shutdown: requests that are there already may call it off."""
+"""Delay between a signal and the shutdown that it requests: requests already received may cancel it."""
 
 
 class Shutdown(Capability):
-    """The end of a server.
+    """The shutdown of a server.
 
     is_done   whether it has been asked to stop
-    exit_code of the process
+    exit_code the exit code of the process
     """
 
     def __init__(self, host: Host) -> None:
@@ -32,16 +32,16 @@ class Shutdown(Capability):
         self._config = host.config
         self._persistence = host.get(Persistence)
         self.signal: int | None = None
-        """SIGTERM or SIGINT, until the shutdown that it asks for has been called off or has failed."""
+        """SIGTERM or SIGINT, until the requested shutdown has been cancelled or has failed."""
         self.is_done = False
         self.exit_code = 0
         self.stop: Callable[[], None]
-        """What ends the server; set by it."""
+        """Callback that stops the server; set by the server."""
 
-    # --- By a signal ---------------------------------------------------------------------------------------------------
+    # --- By a signal --------------------------------------------------------------------------------------------------
 
     def take_signal(self, number: int) -> None:
-        """SIGTERM or SIGINT, from a signal handler, which interrupts anything. A SIGINT that is not the first ends at once."""
+        """Handle SIGTERM or SIGINT in a signal handler, which may interrupt anything. A later SIGINT exits at once."""
         if number == signal.SIGINT and self.signal is not None:
             interject("You insist... exiting now.")
             self._persistence.saving.remove_temporary_snapshot()
@@ -52,10 +52,10 @@ class Shutdown(Capability):
 
     def cron(self, now_ms: int) -> None:
         if self.signal is not None:
-            self._host.loop.call_soon(self._follow_signal)  # behind requests that wait for their turn
+            self._host.loop.call_soon(self._follow_signal)  # after requests that wait for their turn
 
     def _follow_signal(self) -> None:
-        """Begin the shutdown that a signal has asked for."""
+        """Start the shutdown requested by a signal."""
         if self.signal is None or self._host.is_cron_paused:
             return
         is_interrupt = self.signal == signal.SIGINT
@@ -64,21 +64,21 @@ class Shutdown(Capability):
         self.request(save=save, force="force" in words)
 
     def call_off(self) -> bool:
-        """SHUTDOWN ABORT: call off what a signal has asked for; False when it has not, or the shutdown goes on already."""
+        """SHUTDOWN ABORT: cancel a shutdown requested by a signal; False if there is none or it has started."""
         if self.signal is None:
             return False
         self.signal = None
         log.info("Shutdown manually aborted.")
         return True
 
-    # --- On request ----------------------------------------------------------------------------------------------------
+    # --- On request ---------------------------------------------------------------------------------------------------
 
     def request(self, *, save: bool | None = None, force: bool = False) -> bool:
-        """Stop: bring the data to the disk, give unsent replies to the kernel, close every client.
+        """Stop: write the data to disk, hand unsent replies to the kernel, close every client.
 
-        save   write a snapshot, or do not; None: when there are save points
-        force  stop though the data cannot be written
-        Returns False, and goes on, when the data cannot be written.
+        save   whether to write a snapshot; None: if there are save points
+        force  stop even if the data cannot be written
+        Returns False, and the server continues, if the data cannot be written.
         """
         if self.is_done:
             return True
@@ -94,7 +94,7 @@ class Shutdown(Capability):
         return True
 
     def abort(self) -> None:
-        """Stop immediately, without sending anything: replies would not be true."""
+        """Stop immediately, without sending anything: pending replies would be false."""
         for client in list(self._host.clients.values()):
             client.close()
         self.exit_code = 1

@@ -1,11 +1,11 @@
-"""TLS: from the `tls-*` settings to what connections are accepted with, and from a certificate to its user.
+"""TLS: from the `tls-*` settings to the context that accepts connections, and from a certificate to its user.
 
-`make_context(config)` makes an `ssl.SSLContext`; it raises TlsError with a reason when the settings will not do, and the
-server goes on with what it had. A context is never changed: CONFIG SET makes a new one.
+`make_context(config)` creates an `ssl.SSLContext`; it raises TlsError with a reason when the settings are invalid, and
+the server keeps its current context. A context is never changed: CONFIG SET creates a new one.
 
-Python's `ssl` cannot choose the ciphers of TLS 1.3 before 3.15, nor how many sessions are remembered. Those calls are made
-into the OpenSSL that Python itself has loaded (`OpenSSL`), where its functions can be reached; where they cannot, what was
-asked for is refused, or, for the cache of sessions, left at its default.
+Python's `ssl` cannot choose the TLS 1.3 ciphers before 3.15, nor the size of the session cache. For these, the OpenSSL
+that Python itself has loaded is called directly (`OpenSSL`), if its functions are accessible; otherwise the setting is
+refused, or, for the session cache, left at its default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["TlsError", "find_common_name", "make_context"]
 
 
 class TlsError(StreamdError):
-    """Settings from which no context can be made; str() is the line to log."""
+    """The settings do not give a valid context; str() is the line to log."""
 
 
 VERSIONS = {
@@ -33,7 +33,7 @@ VERSIONS = {
     "tlsv1.2": ssl.TLSVersion.TLSv1_2,
     "tlsv1.3": ssl.TLSVersion.TLSv1_3,
 }
-"""The words of tls-protocols, oldest first."""
+"""The values of tls-protocols, oldest first."""
 LEFT_OUT = {
     "tlsv1": ssl.OP_NO_TLSv1,
     "tlsv1.1": ssl.OP_NO_TLSv1_1,
@@ -42,11 +42,11 @@ LEFT_OUT = {
 }
 USUAL_VERSIONS = {"tlsv1.2", "tlsv1.3"}
 VERIFICATION = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
-"""What is asked of clients, by the words of tls-auth-clients."""
+"""The verify mode for clients, by the values of tls-auth-clients."""
 
 
 def make_context(config: Config) -> ssl.SSLContext:
-    """What the settings ask for; raises TlsError."""
+    """The context for the settings; raises TlsError."""
     if not config.tls_cert_file:
         raise TlsError("No tls-cert-file configured!")
     if not config.tls_key_file:
@@ -84,7 +84,7 @@ def _set_versions(context: ssl.SSLContext, text: str) -> None:
     names = list(VERSIONS)
     between = names[names.index(wanted[0]) : names.index(wanted[-1])]
     with warnings.catch_warnings():
-        # Python frowns on the versions that are too old to be safe, and on leaving one out: the user has asked for it.
+        # Python warns about insecure old versions, and about leaving one out: the user has asked for it.
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = VERSIONS[wanted[0]]
         context.maximum_version = VERSIONS[wanted[-1]]
@@ -94,7 +94,7 @@ def _set_versions(context: ssl.SSLContext, text: str) -> None:
 
 
 def _load_certificate(context: ssl.SSLContext, config: Config) -> None:
-    # Without a password Python would ask for one at the terminal.
+    # Without a password Python would prompt for one on the terminal.
     password = config.tls_key_file_pass.encode("utf-8", "surrogateescape")
     for what, path in (("certificate", config.tls_cert_file), ("private key", config.tls_key_file)):
         try:
@@ -139,7 +139,7 @@ def _set_sessions(context: ssl.SSLContext, config: Config) -> None:
 
 
 class OpenSSL:
-    """Calls that Python's `ssl` does not make, for one context."""
+    """OpenSSL calls that Python's `ssl` does not offer, for one context."""
 
     SET_CACHE_SIZE, SET_CACHE_MODE = 42, 44  # SSL_CTRL_SET_SESS_CACHE_*
     CACHE_OFF, CACHE_SERVER = 0, 2
@@ -154,7 +154,7 @@ class OpenSSL:
             for name in ("SSL_CTX_set_ciphersuites", "SSL_CTX_ctrl", "SSL_CTX_set_timeout"):
                 getattr(library, name)
         except (ImportError, AttributeError, OSError):
-            return  # OpenSSL is inside of Python, and its functions are not to be found
+            return  # OpenSSL is linked into Python, and its functions cannot be found
         self._library = library
 
     @property
@@ -163,7 +163,7 @@ class OpenSSL:
         return ctypes.c_void_p.from_address(id(self._context) + object.__basicsize__)
 
     def set_ciphersuites(self, text: str) -> bool:
-        """Choose the ciphers of TLS 1.3; False when that cannot be."""
+        """Choose the ciphers of TLS 1.3; False if that is not possible."""
         if hasattr(self._context, "set_ciphersuites"):
             try:
                 self._context.set_ciphersuites(text)
@@ -175,7 +175,7 @@ class OpenSSL:
         return bool(self._library.SSL_CTX_set_ciphersuites(self._pointer, text.encode("utf-8", "surrogateescape")))
 
     def set_session_cache(self, size: int | None, timeout_s: int) -> None:
-        """Remember `size` sessions (0: as many as there are) for `timeout_s` seconds; None remembers none."""
+        """Cache `size` sessions (0: no limit) for `timeout_s` seconds; None disables the cache."""
         if self._library is None:
             return
         control = self._library.SSL_CTX_ctrl
@@ -189,7 +189,7 @@ class OpenSSL:
 
 
 def find_common_name(transport: Any) -> bytes | None:
-    """The common name in the certificate that a peer has shown and that has been verified; None without."""
+    """The common name in the peer's verified certificate; None if there is none."""
     certificate = transport.get_extra_info("peercert") or {}
     for part in certificate.get("subject", ()):
         for name, value in part:

@@ -1,4 +1,4 @@
-"""What a start has to say about the machine and the settings. Texts: those of Redis 8.6, for people and tools that look for them."""
+"""Warnings at startup about the machine and the settings. People and tools look for these texts of Redis 8.6."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HUGE_PAGES = (
 
 
 def warn_about_system() -> None:
-    """What makes children that write files costly, or has them fail."""
+    """Conditions that make forked children that write files expensive, or make them fail."""
     for text in system_faults():
         log.warning("WARNING %s", text)
 
@@ -50,7 +50,7 @@ def read(path: str) -> str:
 
 
 def warn_about_users(config: Config, *, is_open: bool) -> None:
-    """Who may come in without a password; `is_open`: the user `default` has none."""
+    """Who may connect without a password; `is_open`: the user `default` has none."""
     if not is_open:
         return
     text = "WARNING: Redis does not require authentication"
