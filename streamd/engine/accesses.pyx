@@ -11,7 +11,7 @@ from streamd.engine.slot cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, Slot, 
 
 
 cdef class Accesses(Deadlines):
-    """The part of a database that knows how its keys are used."""
+    """The part of a database that records how its keys are used."""
 
     def __cinit__(self):
         self.log_factor = 10

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Deadlines: the slots of a database that expire, by time.
 
-A binary heap whose elements carry the time, so that sifting looks at no slot; each slot knows its place in the heap, so
-that an expiry changes or goes in O(log n). No parent is later than its child.
+A binary heap whose elements carry the time, so that sifting does not touch the slots. Each slot knows its place in the
+heap, so that changing or removing an expiry is O(log n). No parent is later than its child.
 """
 
 cimport cython
@@ -101,7 +101,7 @@ cdef class Deadlines:
                 self.deadline_room >>= 1
 
     cdef object take_deadlines(self):
-        """Give up all deadlines; what held them, for LazyFree."""
+        """Remove all deadlines; return the memory of the heap, for LazyFree."""
         cdef Block block = Block.__new__(Block)
         block.data, block.size = self.deadlines, self.deadline_room * sizeof(Deadline)
         self.deadlines = NULL
@@ -114,7 +114,7 @@ cdef class Deadlines:
 @cython.final
 @cython.no_gc
 cdef class Block:
-    """A piece of C memory on its way to LazyFree: giving a large one back to the system takes a while."""
+    """A block of C memory for LazyFree to free: returning a large one to the system takes a while."""
 
     def __dealloc__(self):
         free(self.data)

@@ -10,10 +10,10 @@ from streamd.engine.slot cimport Slot, shard_of
 @cython.final
 @cython.no_gc
 cdef class Detached:
-    """The slots of a flushed database, given up a few at a time by LazyFree.step."""
+    """The slots of a flushed database, released a few at a time by LazyFree.step."""
 
     def release_some(self, Py_ssize_t budget, object trash not None):
-        """Give up at most `budget` slots; large values go on to `trash`. How many slots they were."""
+        """Release at most `budget` slots and return how many; large values are passed on to `trash`."""
         cdef Py_ssize_t released = 0
         cdef list tail
         cdef Slot slot

@@ -16,11 +16,11 @@ cdef enum EventClass:
 
 
 cdef class KeyspaceListener:
-    # Told by databases, and by handlers through them, of what happens to keys. This one wants nothing.
+    # Notified by databases, and by handlers through them, of changes of keys. The base class wants nothing.
     cdef public int wanted                # set of EventClass whose events are reported
     cdef public bint wants_touched        # whether changed keys are reported (WATCH, client-side caching)
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
-    cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it went
+    cpdef int key_touched(self, object db, bytes key) except -1       # its value or expiry changed, or it was removed
     cpdef int key_removed(self, object db, bytes key) except -1       # by the server itself: expired or evicted
     cpdef int flushing(self, object db) except -1                     # all keys are about to be removed
     cpdef int swapping(self, object db, object other) except -1       # two databases are about to be exchanged

@@ -12,7 +12,7 @@ EVENTS = {
 
 
 cdef class KeyspaceListener:
-    """Told by databases of what happens to keys. This one wants nothing; the server has one that acts on it."""
+    """Notified by databases of changes of keys. The base class wants nothing; core/keyspace.pyx has the one that acts."""
 
     cpdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:
         return 0

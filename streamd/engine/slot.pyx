@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Slot: one key of a database, with its value and all that is known of it."""
+"""Slot: one key of a database, with its value, expiry and accesses."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -29,7 +29,7 @@ cdef bint is_integer(bytes text) noexcept:
 @cython.final
 @cython.no_gc
 cdef class Slot:
-    """One key of a database, with all that is known of it. Read-only for Python; owned by its database."""
+    """One key of a database with its value, expiry and accesses. Read-only for Python; owned by its database."""
 
     def __cinit__(self):
         self.expire_at_ms = -1
