@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, cdivision=True
 """An index of a PEL: handles of its records in one order, by entry ID or by delivery time.
 
 A sorted sequence of handles, cut into chunks of up to 126, which are kept in a radix tree. Handles cost four bytes
@@ -18,6 +18,7 @@ fills the sizes that malloc hands out. Nothing here is O(n), whatever the order 
 For pel.pyx; inline, for the reason given in pel_slab.pxd.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
@@ -201,6 +202,7 @@ cdef inline bint join_chunks(Slab *slab, PelIndex *index, Chunk *lower, Chunk *u
     return True
 
 
+@cython.cdivision(True)
 cdef inline uint32_t guess(const PelRecord *first, const PelRecord *last, const Place *place, bint by_time,
                            uint32_t most) noexcept nogil:
     """Where `place`, between two records `most` handles apart, would be if the records between were spread evenly."""

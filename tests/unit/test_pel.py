@@ -328,3 +328,11 @@ def test_a_pending_entry_without_an_owner_takes_at_most_60_bytes() -> None:
         pel.disown((number, 0))
     pel.check_invariants()
     assert pel.memory / 20_000 <= 60
+
+
+def test_times_too_great_for_a_double_are_kept_apart() -> None:
+    # Their differences round to 0 where a place among them is guessed.
+    pel = PelProbe()
+    for number in (0, 5, 3, 1, 4, 2):
+        pel.insert((number + 1, 0), 0, 2**60 + number, 1)
+    pel.check_invariants()
