@@ -330,9 +330,10 @@ def test_a_pending_entry_without_an_owner_takes_at_most_60_bytes() -> None:
     assert pel.memory / 20_000 <= 60
 
 
-def test_times_too_great_for_a_double_are_kept_apart() -> None:
-    # Their differences round to 0 where a place among them is guessed.
+def test_ids_too_great_for_a_double_are_kept_apart() -> None:
+    # Where a place among them is guessed, their differences may round to 0.
     pel = PelProbe()
+    owner = pel.add_owner()
     for number in (0, 5, 3, 1, 4, 2):
-        pel.insert((number + 1, 0), 0, 2**60 + number, 1)
+        pel.insert((2**63, 2**64 - 10 + number), owner, 2**55 + number, 1)
     pel.check_invariants()
