@@ -17,10 +17,11 @@ import os
 import resource
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from support.differential import Tally
+from support.replication import Node, start_node
 from support.servers import Server, find_oracle, start_redis, start_streamd, target_is_redis
 
 NEWEST_NEEDED = "8.6"
@@ -116,13 +117,19 @@ def new_redis(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartServ
     yield from _factory(start_redis, tmp_path, pytestconfig)
 
 
-def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) -> Iterator[StartServer]:
+@pytest.fixture
+def new_node(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Callable[..., Node]]:
+    """Start a node of a kind of `support.replication`: `new_node("streamd", repl_timeout="5", ...)`."""
+    yield from _factory(start_node, tmp_path, pytestconfig)
+
+
+def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) -> Iterator[Callable[..., Any]]:
     started: list[Server] = []
 
-    def start_one(**directives: str) -> Server:
+    def start_one(*kind: str, **directives: str) -> Server:
         own = folder / f"{start.__name__}-{len(started)}"
         own.mkdir()
-        server = start(own, directives)
+        server = start(own, *kind, directives)
         started.append(server)
         config.stash[_running].append(server)
         return server

@@ -200,7 +200,7 @@ def directive_arguments(directives: Mapping[str, str]) -> list[str]:
 
 
 def _values(name: str, value: str) -> list[str]:
-    return value.split() if name in ("client-output-buffer-limit", "rename-command") else [value]
+    return value.split() if name in ("client-output-buffer-limit", "rename-command", "replicaof") else [value]
 
 
 def start_redis(folder: Path, directives: Mapping[str, str] | None = None, name: str = "redis") -> Server:
