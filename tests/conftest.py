@@ -123,6 +123,14 @@ def new_node(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Callable[.
     yield from _factory(start_node, tmp_path, pytestconfig)
 
 
+@pytest.fixture(scope="module")
+def new_shared_node(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Callable[..., Node]]:
+    """The same for all tests of a module."""
+    yield from _factory(start_node, tmp_path_factory.mktemp("nodes"), pytestconfig)
+
+
 def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) -> Iterator[Callable[..., Any]]:
     started: list[Server] = []
 

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.differential import Request, parse_script
+from support.effect_stories import STREAM_STORIES, UNIT_STORIES
 from support.handler import HandlerContext, make_context, run, set_time
 from support.later import without_created, without_later_fixes
 from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
-from support.scripts import KEYS, Script, scripts
+from support.scripts import KEYS, Script, is_propagated_in_full, scripts
 from support.servers import start_redis, start_streamd
 from support.stories import Stage
 
@@ -65,214 +66,11 @@ def compare(observers: Observers, requests: Sequence[Request], **sizes: int) -> 
 
 # --- As Redis does it -----------------------------------------------------------------------------------------------
 
-FILL = "".join(f"XADD s 1-{seq} f v\n" for seq in range(1, 8))
-STORIES = {
-    "IDs are propagated as they came out": """
-        XADD s NOMKSTREAM * f v
-        XADD s 1-1 f v
-        XADD s 5 f v
-        XADD s * f v
-        xadd s 9999999999999-* f v
-        XADD s 9999999999999-* f v
-        XADD s 1-1 f v
-        XADD s NOMKSTREAM * f v
-    """,
-    "trims while adding": FILL
-    + """
-        xadd s maxlen ~ 2 * f v
-        XADD s MAXLEN = 3 * f v
-        XADD s MAXLEN 3 * f v
-        XADD s MAXLEN ~ 0 LIMIT 5 * f v
-        XADD s LIMIT 0 MAXLEN ~ 1 NOMKSTREAM KEEPREF 1-* f v
-        XADD s LIMIT 1 MAXLEN ~ 1 NOMKSTREAM * f v
-        XADD s MINID ~ 1-3 * f v
-        XADD s MINID = 1-4 * f v
-        XADD s MINID ~ 9999999999999 LIMIT 100 * f v
-        XADD s MINID 9999999999999 * f v
-        XADD s MAXLEN ~ 0 * f v
-        XADD s MAXLEN 0 * f v
-    """,
-    "trims": FILL
-    + """
-        XTRIM s MAXLEN 8
-        XTRIM s MAXLEN ~ 6
-        XTRIM s MAXLEN ~ 5 LIMIT 2
-        xtrim s maxlen ~ 5
-        XTRIM s MAXLEN = 4
-        XTRIM s MINID ~ 1-5
-        XTRIM s MINID ~ 1-6
-        XDEL s 1-5
-        XTRIM s MINID ~ 1-7
-        XTRIM s MINID 1-7
-        XADD s 9-9 f v
-        XTRIM s MINID ~ 2 LIMIT 100 KEEPREF
-        XTRIM s MINID ~ 10
-        XTRIM s MAXLEN 0
-        XTRIM none MAXLEN 0
-    """,
-    "trims and groups": FILL
-    + """
-        XGROUP CREATE s g 1-6
-        XCLAIM s g a 0 1-1 FORCE
-        XTRIM s MAXLEN ~ 3 ACKED
-        XTRIM s DELREF MAXLEN ~ 2
-        XTRIM s MAXLEN = 1 ACKED
-        XTRIM s ACKED MAXLEN 0
-        XADD s ACKED MAXLEN ~ 0 9-9 f v
-        XADD s DELREF MAXLEN ~ 0 9-10 f v
-    """,
-    "idempotent producers": """
-        XADD s IDMP p i * f v
-        XADD s IDMP p i * f v
-        XADD s IDMPAUTO p * f v
-        XADD s IDMPAUTO p * f v
-        XADD s IDMP p j MAXLEN ~ 1 * f v
-        XADD s IDMP p j MAXLEN ~ 1 * f v
-        XADD s MAXLEN 0 IDMP q j * f v
-        XADD s IDMP q j 1-1 f v
-        XCFGSET s IDMP-DURATION 100
-        XCFGSET s IDMP-DURATION 101
-        xcfgset s idmp-duration 101 IDMP-MAXSIZE 7
-        XADD t 6-1 f v
-        XIDMPRECORD t p i 6-1
-        XIDMPRECORD t p i 6-1
-        XIDMPRECORD t p i 6-2
-        XADD t 6-2 f v
-        XIDMPRECORD t p i 6-2
-    """,
-    "deleting and acknowledging": FILL
-    + """
-        XDEL s 1-1 1-1 9-9
-        XDEL s 9-9
-        XGROUP CREATE s g 0
-        XREADGROUP GROUP g a STREAMS s >
-        XACK s g 1-2 1-2 1-1
-        XACK s g 1-2
-        XDELEX s ACKED IDS 1 1-2
-        XDELEX s ACKED IDS 2 1-3 1-2
-        XDELEX s DELREF IDS 2 1-3 9-9
-        XACKDEL s g IDS 2 1-3 1-4
-        XACKDEL s g IDS 1 1-4
-        XGROUP CREATE s h 1-4
-        XACKDEL s g ACKED IDS 1 1-5
-        XDELEX s KEEPREF IDS 1 1-6
-        XACKDEL s g IDS 1 1-6
-        XACKDEL s g DELREF IDS 2 1-6 1-7
-    """,
-    "groups, consumers and what XSETID sets": """
-        XGROUP CREATE s g $ MKSTREAM ENTRIESREAD 3
-        XGROUP CREATE s g 0
-        XADD s 5-5 f v
-        XGROUP CREATE s h $ ENTRIESREAD 99
-        XGROUP SETID s g 0
-        XGROUP SETID s g 0
-        XGROUP SETID s g $ ENTRIESREAD 98
-        XGROUP SETID s nogroup 0
-        XGROUP CREATECONSUMER s g a
-        XGROUP CREATECONSUMER s g a
-        XGROUP DELCONSUMER s g a
-        XGROUP DELCONSUMER s g a
-        XGROUP DESTROY s g
-        XGROUP DESTROY s g
-        XSETID s 5-5
-        XSETID s 5-5 ENTRIESADDED 10 MAXDELETEDID 5-5
-        XSETID s 1-1
-    """,
-    "reading for a group": FILL
-    + """
-        XGROUP CREATE s g 0
-        XADD t 1-1 f v
-        XGROUP CREATE t g 0
-        XREADGROUP GROUP g a COUNT 1 STREAMS s >
-        XREADGROUP GROUP g a COUNT 2 STREAMS s >
-        XREADGROUP GROUP g a STREAMS s 0
-        XREADGROUP GROUP g new1 STREAMS s 0
-        XREADGROUP GROUP g new2 NOACK COUNT 1 STREAMS s >
-        XREADGROUP GROUP g new2 NOACK COUNT 1 STREAMS s t > >
-        XREADGROUP GROUP g new2 NOACK STREAMS s t > >
-        XREADGROUP GROUP g new3 NOACK STREAMS s t > >
-        XREADGROUP GROUP g new4 STREAMS s t > >
-        XREADGROUP GROUP g new5 NOACK STREAMS s 0
-        XREADGROUP GROUP g new6 BLOCK 1 NOACK STREAMS s >
-        XREADGROUP GROUP g new6 BLOCK 1 NOACK STREAMS s >
-        XREADGROUP GROUP g new7 BLOCK 1 STREAMS s >
-        XADD t 5-5 f v
-        XREADGROUP GROUP g a STREAMS s t > >
-        XADD t 5-6 f v
-        XREADGROUP GROUP g new8 STREAMS t s > 0
-        XADD t 5-7 f v
-        XREADGROUP GROUP g new9 NOACK STREAMS s t 0 >
-        XGROUP SETID s g 1-2
-        XREADGROUP GROUP g a STREAMS s >
-        XGROUP SETID s g 0 ENTRIESREAD 2
-        XREADGROUP GROUP g b NOACK STREAMS s >
-        XDEL s 1-3
-        XGROUP SETID s g 1-2
-        XREADGROUP GROUP g b COUNT 1 STREAMS s >
-        XREADGROUP GROUP nogroup b COUNT 1 STREAMS s >
-    """,
-    "claiming while reading": FILL
-    + """
-        XGROUP CREATE s g 0
-        XREADGROUP GROUP g a COUNT 3 STREAMS s >
-        XREADGROUP GROUP g b COUNT 2 CLAIM 0 STREAMS s >
-        XREADGROUP GROUP g b CLAIM 0 STREAMS s >
-        XREADGROUP GROUP g c CLAIM 0 STREAMS s >
-        XADD s 1-8 f v
-        XREADGROUP GROUP g d CLAIM 0 NOACK STREAMS s >
-        XADD s 1-9 f v
-        XDEL s 1-2
-        XREADGROUP GROUP g d CLAIM 0 STREAMS s >
-        XREADGROUP GROUP g d CLAIM 1000000 STREAMS s >
-    """,
-    "claiming": FILL
-    + """
-        XGROUP CREATE s g 0
-        XREADGROUP GROUP g a COUNT 4 STREAMS s >
-        XCLAIM s g c 0 1-1 1-3
-        XCLAIM s g c 0 1-1 JUSTID
-        XCLAIM s g c 1000000 1-1
-        XCLAIM s g new1 1000000 1-1
-        XDEL s 1-2
-        XCLAIM s g c 0 1-2
-        XCLAIM s g c 0 1-2
-        XCLAIM s g c 0 1-1 IDLE 1000 RETRYCOUNT 9
-        XCLAIM s g c 0 1-1 1-3 TIME 1000 RETRYCOUNT 9 LASTID 7-7
-        XCLAIM s g c 0 1-2 LASTID 8-8
-        XCLAIM s g c 0 1-2 LASTID 8-7
-        XCLAIM s g c 0 1-5 FORCE
-        XCLAIM s g c 0 1-5 FORCE LASTID 9-9 JUSTID
-        XCLAIM s g new2 1000000 1-5 LASTID 10-10
-        XCLAIM s g new2 0 99-99 FORCE
-        XDEL s 1-5
-        XCLAIM s g new2 1000000 1-5 LASTID 11-11
-        XCLAIM s g c 0 1-1 WHAT
-        XCLAIM s g c 0 1-1 TIME -1
-        XCLAIM s g c 0 1-1 TIME 99999999999999 RETRYCOUNT 0
-        XCLAIM s g c 0 1-6 1-6 FORCE RETRYCOUNT 5
-        XADD s 10 f v
-        XCLAIM s g c 0 10 010-00 FORCE LASTID 12
-        XAUTOCLAIM s g c 0 10
-    """,
-    "claiming automatically": FILL
-    + """
-        XGROUP CREATE s g 0
-        XREADGROUP GROUP g a COUNT 5 STREAMS s >
-        XDEL s 1-2 1-4
-        XAUTOCLAIM s g b 0 0 COUNT 2
-        XAUTOCLAIM s g b 0 0 JUSTID
-        XAUTOCLAIM s g new1 1000000 0
-        XDEL s 1-1
-        XAUTOCLAIM s g b 1000000 0
-        XAUTOCLAIM s g b 0 +
-    """,
-}
-
 
 @pytest.mark.parametrize("node_entries", [100, 2], ids=["one node", "small nodes"])
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", STREAM_STORIES)
 def test_effects_are_those_of_redis(observers: Observers, name: str, node_entries: int) -> None:
-    compare(observers, parse_script(STORIES[name]), stream_node_max_entries=node_entries)
+    compare(observers, parse_script(STREAM_STORIES[name]), stream_node_max_entries=node_entries)
 
 
 def without_keyspace_commands(script: Script) -> list[Request]:
@@ -329,67 +127,6 @@ def play(observer: ServerObserver, lines: str) -> list[list[Effect]]:
         stage.close()
 
 
-UNIT_STORIES = {
-    "who is served after a wait is propagated after what served it": """
-        m: XGROUP CREATE s g $ MKSTREAM
-        m: XGROUP CREATE s h $
-        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
-        b> XREADGROUP GROUP h bob NOACK BLOCK 0 STREAMS s >
-        r> XREAD BLOCK 0 STREAMS s $
-        m: XADD s 1-1 f v
-        abr.
-    """,
-    "each of several that one command serves is a unit": """
-        m: XGROUP CREATE s g $ MKSTREAM
-        m: XGROUP CREATE s h $
-        m: XGROUP CREATE s i $
-        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
-        b> XREADGROUP GROUP h bob NOACK BLOCK 0 STREAMS s >
-        c> XREADGROUP GROUP i carol BLOCK 0 STREAMS s >
-        m: XADD s 1-1 f v
-        abc.
-    """,
-    "a transaction is a unit, and who it serves comes after it": """
-        m: XGROUP CREATE s g $ MKSTREAM
-        a> XREADGROUP GROUP g alice BLOCK 0 STREAMS s >
-        m: MULTI
-        m: XADD s * f v
-        m: XADD s MAXLEN ~ 1000 * f v
-        m: XREADGROUP GROUP g bob COUNT 1 STREAMS s >
-        m: XREADGROUP GROUP g bob BLOCK 0 STREAMS t >
-        m: EXEC
-        a.
-    """,
-    "a transaction with one effect": """
-        m: XADD s 1-1 f v
-        m: MULTI
-        m: XADD s 1-2 f v
-        m: XLEN s
-        m: EXEC
-        m: MULTI
-        m: XLEN s
-        m: EXEC
-    """,
-    "a consumer that was deleted while it waited": """
-        m: XGROUP CREATE s g $ MKSTREAM
-        m: XGROUP CREATE t g $ MKSTREAM
-        a> XREADGROUP GROUP g alice NOACK BLOCK 0 STREAMS s t > >
-        m: XGROUP DELCONSUMER s g alice
-        m: XGROUP DELCONSUMER t g alice
-        m: XADD s MAXLEN 0 1-1 f v
-        m: XADD s 1-2 f v
-        a.
-    """,
-    "claiming by waiting": """
-        m: XADD s 1-1 f v
-        m: XGROUP CREATE s g 0
-        m: XREADGROUP GROUP g alice STREAMS s >
-        b> XREADGROUP GROUP g bob BLOCK 0 CLAIM 60 STREAMS s >
-        b.
-    """,
-}
-
-
 @pytest.mark.parametrize("name", UNIT_STORIES)
 def test_units_are_those_of_redis(observers: Observers, name: str) -> None:
     ours, theirs = (play(observer, UNIT_STORIES[name]) for observer in observers)
@@ -426,19 +163,6 @@ def state_of(ctx: HandlerContext) -> dict[bytes, Any]:
         else:
             state[key] = value
     return state
-
-
-def is_propagated_in_full(request: Request) -> bool:
-    """Not what Redis propagates in part only.
-
-    Reading what is pending counts as a delivery, but is not propagated. And a group that has read more than was added,
-    because somebody said so, counts on from there, while a receiver of that count takes no more than was added.
-    """
-    words = [word.upper() for word in request]
-    if words[0] == b"XREADGROUP" and b"STREAMS" in words:
-        names = words[words.index(b"STREAMS") + 1 :]
-        return all(word == b">" for word in names[len(names) // 2 :])
-    return b"ENTRIESADDED" not in words and (b"ENTRIESREAD" not in words or words[-1] in (b"0", b"-1"))
 
 
 def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> HandlerContext:

@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from .differential import Request
 from .wire import join_line
 
-__all__ = ["GROUPS", "KEYS", "Script", "scripts"]
+__all__ = ["GROUPS", "KEYS", "Script", "is_propagated_in_full", "scripts"]
 
 KEYS = (b"s", b"t", b"u", b"text")
 GROUPS = (b"g", b"h", b"")
@@ -411,3 +411,16 @@ def _paced(requests: Sequence[Request]) -> Sequence[Request]:
         return requests
     pause = (b"DEBUG", b"SLEEP", b"0.002")
     return [each for request in requests for each in ((request, pause) if request[0] in TIMED_COMMANDS else (request,))]
+
+
+def is_propagated_in_full(request: Request) -> bool:
+    """Not what Redis propagates in part only.
+
+    Reading what is pending counts as a delivery, but is not propagated. And a group that has read more than was added,
+    because somebody said so, counts on from there, while a receiver of that count takes no more than was added.
+    """
+    words = [word.upper() for word in request]
+    if words[0] == b"XREADGROUP" and b"STREAMS" in words:
+        names = words[words.index(b"STREAMS") + 1 :]
+        return all(word == b">" for word in names[len(names) // 2 :])
+    return b"ENTRIESADDED" not in words and (b"ENTRIESREAD" not in words or words[-1] in (b"0", b"-1"))
