@@ -17,6 +17,7 @@ Errors that one room alone raises are defined beside the code that raises them, 
 a test compares this list with the tree:
 
     data           migration
+    importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
     serve          listening, tls
     settings       config, kinds

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -153,6 +155,26 @@ def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) 
 @pytest.fixture(scope="session")
 def tally(pytestconfig: pytest.Config) -> Tally:
     return pytestconfig.stash[_tally]
+
+
+# --- Certificates -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for localhost, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl program to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(folder / "key"), "-out", str(folder / "crt")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    both = folder / "both"
+    both.write_text((folder / "crt").read_text() + (folder / "key").read_text())
+    return both
 
 
 # --- What the servers said ------------------------------------------------------------------------------------------

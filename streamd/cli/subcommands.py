@@ -111,3 +111,4 @@ class Lazy(click.Command):
 program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old entries to Parquet, and restore them."))
 program.add_command(Lazy("history", "streamd.cli.history", "history", "Show archived and live entries as one."))
 program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about a stream and its groups."))
+program.add_command(Lazy("import", "streamd.cli.importing", "command", "Take over the data of a running Redis."))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,7 @@ class Caller:
         if self.place.db:
             self.call("SELECT", str(self.place.db))
 
-    def call(self, *words: str | bytes) -> Reply:
+    def call(self, *words: str | bytes | int) -> Reply:
         """Send a request and return its reply; raises ReplyError for an error reply, NoConnectionError."""
         self.send(*words)
         reply = self.read()
@@ -178,14 +179,20 @@ class Caller:
             raise reply
         return reply
 
-    def send(self, *words: str | bytes) -> None:
+    def send(self, *words: str | bytes | int) -> None:
         """Send a request whose reply `read` will return."""
-        request = bytearray(b"*%d\r\n" % len(words))
-        for word in words:
-            raw = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
-            request += b"$%d\r\n%b\r\n" % (len(raw), raw)
+        self.send_all([words])
+
+    def send_all(self, requests: Sequence[Sequence[str | bytes | int]]) -> None:
+        """Send requests in one go; `read` will return their replies, in order."""
+        data = bytearray()
+        for words in requests:
+            data += b"*%d\r\n" % len(words)
+            for word in words:
+                raw = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
+                data += b"$%d\r\n%b\r\n" % (len(raw), raw)
         try:
-            self.socket.sendall(request)
+            self.socket.sendall(data)
         except OSError as error:
             raise NoConnectionError(f"The connection to {self.place} broke: {reason_of(error)}") from None
 

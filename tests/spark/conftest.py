@@ -17,7 +17,6 @@ that do not run without Java.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,23 +150,6 @@ def older_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if len(found) < 2:
         pytest.skip("no second redis-server of another version on PATH")
     yield from run_for_the_session("older redis", found[1].server, tmp_path_factory.mktemp("older"))
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for localhost, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl program to make certificates with")
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", str(folder / "key"), "-out", str(folder / "crt")],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    both = folder / "both"
-    both.write_text((folder / "crt").read_text() + (folder / "key").read_text())
-    return both
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.options import ConnectionOptions, option_rows
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/spark.md", "docs/archive.md", "docs/reports.md", "README.md")
+PAGES = ("docs/spark.md", "docs/archive.md", "docs/reports.md", "docs/migration.md", "README.md")
 
 OPTIONS = {
     each.metadata["name"] for cls in (ConnectionOptions, SourceOptions, SinkOptions) for each in option_rows(cls)
@@ -33,8 +33,8 @@ def text_of(page: str) -> str:
 
 
 def commands_of(page: str) -> list[str]:
-    """The command lines of `streamd archive`, `history` and `report`, those without arguments left out."""
-    found = re.findall(r"(?:^|`)(streamd (?:archive|history|report)\b[^`\n#]*)", text_of(page), re.MULTILINE)
+    """The command lines of `streamd archive`, `history`, `import` and `report`, those without arguments left out."""
+    found = re.findall(r"(?:^ *|`)(streamd (?:archive|history|import|report)\b[^`\n#]*)", text_of(page), re.MULTILINE)
     return [line.strip() for line in found if " " in line.removeprefix("streamd ").removeprefix("archive ").strip()]
 
 

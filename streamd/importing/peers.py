@@ -1,0 +1,174 @@
+"""The two servers of an import, and what makes an import between them impossible.
+
+    source   the server whose data are wanted; it is only read, and its writes are paused if the user asks for that
+    target   the server that gets them
+
+A `Peer` is either of them. All requests that it is asked for can be repeated, so it connects again when its connection broke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamd.errors import StreamdError
+from streamd.shell.caller import Caller, NoConnectionError, Place, Reply, ReplyError
+
+__all__ = ["ImportFailedError", "Peer", "check_source", "check_target", "keys_of", "version_of"]
+
+TIMEOUT_S = 30.0
+"""How long a reply is waited for; a server that loads a snapshot may be slow to answer."""
+DEFAULT_DATABASES = 16
+
+
+class ImportFailedError(StreamdError):
+    """Why an import cannot be done, or did not succeed; str() is the line to print."""
+
+
+class Peer:
+    """One of the two servers.
+
+    role   `source` or `target`, for messages
+    place  where it is
+    """
+
+    def __init__(self, role: str, place: Place) -> None:
+        self.role = role
+        self.place = place
+        self._caller: Caller | None = None
+
+    def __str__(self) -> str:
+        return f"The {self.role} {self.place}"
+
+    def call(self, *words: str | bytes | int) -> Reply:
+        """The reply to a request. Raises ImportFailedError when there is no connection, ReplyError for an error reply."""
+        return raised(self.ask([words])[0])
+
+    def ask(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
+        """Send requests in one go; their replies in order, errors among them. Raises ImportFailedError."""
+        try:
+            try:
+                return self._asked(requests)
+            except NoConnectionError:
+                self.close()
+                return self._asked(requests)
+        except NoConnectionError as error:
+            self.close()
+            raise ImportFailedError(f"{self}: {error}") from None
+
+    def _asked(self, requests: Sequence[Sequence[str | bytes | int]]) -> list[Reply]:
+        caller = self.send(requests)
+        return [caller.read() for _ in requests]
+
+    def send(self, requests: Sequence[Sequence[str | bytes | int]]) -> Caller:
+        """Send requests whose replies the returned connection will read, in order. Raises NoConnectionError."""
+        caller = self._caller or self._connected()
+        caller.send_all(requests)
+        return caller
+
+    def _connected(self) -> Caller:
+        try:
+            self._caller = Caller(self.place, timeout_s=TIMEOUT_S)
+        except ReplyError as error:
+            raise ImportFailedError(f"{self} does not accept the login: {error}") from None
+        return self._caller
+
+    def info(self) -> dict[str, str]:
+        """The fields of INFO; the names of modules, separated by commas, are the field `modules`."""
+        try:
+            text = self.call("INFO")
+        except ReplyError as error:
+            raise ImportFailedError(f"{self} refuses INFO: {error}") from None
+        lines = text.decode("utf-8", "replace").splitlines() if isinstance(text, bytes) else []
+        fields = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+        if "redis_version" not in fields:
+            raise ImportFailedError(f"{self} is not a Redis: INFO has no redis_version")
+        modules = [line.partition("name=")[2].partition(",")[0] for line in lines if line.startswith("module:")]
+        return fields | {"modules": ",".join(modules)}
+
+    def offset(self) -> int:
+        """How many bytes its stream of replication has: of a primary what it has sent, of a replica what it has applied."""
+        fields = self.info()
+        return int(fields["slave_repl_offset" if fields["role"] == "slave" else "master_repl_offset"])
+
+    def close(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
+
+
+def raised(reply: Reply) -> Reply:
+    if isinstance(reply, ReplyError):
+        raise reply
+    return reply
+
+
+def version_of(fields: dict[str, str]) -> tuple[int, ...]:
+    """The Redis release that a server speaks: (8, 6)."""
+    return tuple(int(part) for part in fields["redis_version"].split(".")[:2] if part.isdecimal())
+
+
+def keys_of(fields: dict[str, str]) -> dict[int, int]:
+    """The number of keys of each database that has any, from INFO."""
+    found = {}
+    for name, value in fields.items():
+        if name.startswith("db") and name[2:].isdecimal() and value.startswith("keys="):
+            found[int(name[2:])] = int(value[5:].partition(",")[0])
+    return found
+
+
+# --- What makes an import impossible -----------------------------------------------------------------------------------------
+
+
+def check_source(source: Peer) -> dict[str, str]:
+    """The source's INFO. Raises ImportFailedError when its data cannot be taken."""
+    fields = source.info()
+    if fields.get("cluster_enabled") == "1":
+        raise ImportFailedError(
+            f"{source} is a node of a cluster: it holds only a part of the keys, and a cluster is not imported"
+        )
+    if "sentinel_masters" in fields:
+        raise ImportFailedError(f"{source} is a Sentinel: give the address of the primary")
+    if version_of(fields) < (2, 8):
+        raise ImportFailedError(f"{source} is Redis {fields['redis_version']}: SCAN and replication need 2.8 or newer")
+    if fields.get("loading") == "1":
+        raise ImportFailedError(f"{source} is still loading its data: try again later")
+    if fields["role"] == "slave" and fields.get("master_link_status") != "up":
+        raise ImportFailedError(f"{source} is a replica that has lost its primary: its data are stale")
+    return fields
+
+
+def check_target(target: Peer, source: dict[str, str], *, replace: bool) -> dict[str, str]:
+    """The target's INFO. Raises ImportFailedError when it cannot take the data.
+
+    source   the INFO of the source
+    replace  what the target holds may be dropped
+    """
+    fields = target.info()
+    if fields.get("cluster_enabled") == "1":
+        raise ImportFailedError(f"{target} is a node of a cluster: it cannot be made a replica")
+    if fields["run_id"] == source["run_id"]:
+        raise ImportFailedError(f"{target} and the source are the same server")
+    if fields["role"] == "slave":
+        upstream = f"{fields['master_host']}:{fields['master_port']}"
+        raise ImportFailedError(f"{target} is a replica of {upstream}: REPLICAOF NO ONE makes it a primary")
+    if fields.get("master_replid") == source.get("master_replid"):
+        raise ImportFailedError(f"{target} is the primary of the source")
+    if fields.get("loading") == "1":
+        raise ImportFailedError(f"{target} is still loading its data: try again later")
+    count = sum(keys_of(fields).values())
+    if count and not replace:
+        raise ImportFailedError(f"{target} holds {count:,} keys: --replace drops them")
+    databases = number_of_databases(target)
+    beyond = [db for db in keys_of(source) if db >= databases]
+    if beyond:
+        raise ImportFailedError(
+            f"{target} has {databases} databases, the source uses number {max(beyond)}: set `databases`"
+        )
+    return fields
+
+
+def number_of_databases(peer: Peer) -> int:
+    try:
+        return int(peer.call("CONFIG", "GET", "databases")[1])
+    except (ReplyError, IndexError):
+        return DEFAULT_DATABASES
