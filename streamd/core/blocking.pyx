@@ -309,13 +309,18 @@ cdef class BlockedClients:
         """Run a waiting request again; True unless it asked to wait once more."""
         return blocked.client.blocked is not blocked or self.host.run_again(blocked.client)
 
+    def retry(self, Client client not None):
+        """Run the request of a waiting client again: something other than a key that it waits for has happened."""
+        if client.blocked is not None:
+            self.serve(<Blocked>client.blocked)
+
     def time_out(self, Blocked blocked not None):
         """Reply as after a timeout."""
         cdef size_t mark = blocked.client.reply.length
         if blocked.request.timeout_reply is None:
             blocked.client.reply.null_array()
         else:
-            blocked.client.reply.raw(blocked.request.timeout_reply)
+            blocked.client.reply.raw(blocked.request.timeout_reply())
         self.host.finish_wait(blocked.client, mark)
 
     def fail(self, Blocked blocked not None, str text not None):

@@ -21,6 +21,7 @@ cdef enum ClientState:
     MONITORING = 1 << 3       # MONITOR
     LIMITED = 1 << 4          # its user has restricted permissions
     TRACKING = 1 << 5         # client-side caching: the keys that it reads are recorded
+    REPLICA = 1 << 6          # it is a replica: it must not touch keys
 
 
 cdef enum:
@@ -79,9 +80,16 @@ cdef class ClientHost:
     cdef int close_for_output(self, Client client) except -1
 
 
+cdef class Outflow:
+    # What a client is sent beyond its replies, from memory that is not its own.
+    cpdef int send(self, Client client) except -1
+    cpdef long long unsent(self) except -1
+
+
 cdef class Client:
     cdef int state                         # set of ClientState
     cdef readonly int output_class         # OutputClass
+    cdef public Outflow outflow            # sent whenever there are no replies to send; None: nothing
     cdef list subscribed                   # dicts name -> place, by kind of name; None: none; maintained by pubsub
     cdef public object transaction         # Transaction between MULTI and EXEC, else None
     cdef public dict watched               # (database, key) -> whether it had already expired; None: nothing
@@ -100,6 +108,7 @@ cdef class Client:
     cdef readonly bint is_unix
     cdef readonly bint is_congested        # the peer is not reading: the transport holds unsent bytes
     cdef long long over_soft_limit_us      # since when the soft output limit is exceeded; 0: it is not
+    cdef public bint is_held               # nothing is sent: a child process is writing to the connection
     cdef bint is_writer                    # in the dispatcher's list of clients with output
     cdef bint is_put_off                   # has used up its share of the turn; reading is paused meanwhile
     cdef readonly bint authenticated
@@ -122,6 +131,7 @@ cdef class Client:
     cdef readonly long long batches                 # times that one or more of its requests were run in a row
     cdef readonly long long batched_commands        # ... and the number of these requests
     cdef public object last_command        # spec.Command or None
+    cdef public long long write_offset     # the replication offset after its last write
     cdef str _address
     cdef str _local_address
 
@@ -139,5 +149,5 @@ cdef class Client:
     cdef int want_write(self) except -1
     cdef int flush(self) except -1
     cdef bint is_sending(self) noexcept
-    cdef int hand_over(self) except -1
-    cdef int count_sent(self, size_t size) except -1
+    cdef ssize_t send_some(self, const char *data, size_t size) except -2
+    cpdef int send_later(self) except -1

@@ -10,7 +10,7 @@ from streamd.engine.database import Database
 from streamd.protocol.reply import ReplyWriter
 from streamd.protocol.request import RequestParser
 
-__all__ = ["CLIENT_STATES", "Client", "ClientHost"]
+__all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 
 CLIENT_STATES: dict[str, int]
 
@@ -31,6 +31,11 @@ class ClientHost:
     def take_peaks(self) -> tuple[int, int]: ...
 
 @disjoint_base
+class Outflow:
+    def send(self, client: Client) -> int: ...
+    def unsent(self) -> int: ...
+
+@disjoint_base
 class Client(asyncio.Protocol):
     id: int
     parser: RequestParser
@@ -43,6 +48,8 @@ class Client(asyncio.Protocol):
     watched: dict[tuple[Database, bytes], bool] | None
     is_dirty: bool
     output_class: int
+    outflow: Outflow | None
+    write_offset: int
     tracking: Any  # state of the caching room
     close_after_reply: bool
     no_evict: bool
@@ -87,6 +94,9 @@ class Client(asyncio.Protocol):
     def is_local(self) -> bool: ...
     @property
     def local_address(self) -> str: ...
+    is_held: bool
+    @property
+    def is_plain(self) -> bool: ...
     @property
     def fileno(self) -> int: ...
     @property
@@ -98,6 +108,8 @@ class Client(asyncio.Protocol):
     @property
     def output_size(self) -> int: ...
     def memory_usage(self) -> int: ...
+    def become_replica(self) -> None: ...
+    def send_later(self) -> int: ...
     def select(self, db: Database) -> None: ...
     def set_reply_mode(self, mode: bytes) -> None: ...
     def set_authenticated(self, authenticated: bool, user: Identity | None = None) -> None: ...

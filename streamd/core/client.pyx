@@ -18,11 +18,11 @@ from streamd.protocol.reply cimport ReplyWriter
 from streamd.protocol.request cimport RequestParser
 from streamd.core.clock cimport monotonic_us, wall_us
 
-__all__ = ["CLIENT_STATES", "Client", "ClientHost"]
+__all__ = ["CLIENT_STATES", "Client", "ClientHost", "Outflow"]
 
 CLIENT_STATES = {
     "stranger": STRANGER, "in-multi": IN_MULTI, "subscribed": SUBSCRIBED, "monitoring": MONITORING, "limited": LIMITED,
-    "tracking": TRACKING,
+    "tracking": TRACKING, "replica": REPLICA,
 }  # fmt: skip
 """ClientState, for `Capability.client_bits` in Python."""
 
@@ -110,6 +110,18 @@ cdef class ClientHost:
         raise NotImplementedError
 
 
+cdef class Outflow:
+    """What a client is sent beyond its replies: the replication stream, a snapshot."""
+
+    cpdef int send(self, Client client) except -1:
+        """Send what there is, until the client is congested. Called whenever it has no replies left to send."""
+        return 0
+
+    cpdef long long unsent(self) except -1:
+        """Bytes that are waiting to be sent; they count for the client's output limit."""
+        return 0
+
+
 cdef class Client:
     """A connection. Created by the server's listeners; leaves `ClientHost.clients` when the connection is lost."""
 
@@ -171,14 +183,14 @@ cdef class Client:
 
     def resume_writing(self):
         self.is_congested = False
-        if self.reply.length or self.close_after_reply:
+        if self.reply.length or self.close_after_reply or self.outflow is not None:
             self.want_write()
 
     def connection_lost(self, exc):
         cdef ClientHost host = self.host
         self.transport = None
         self.fd = -1
-        self.postponed = self.deferred = self.confirmed = None
+        self.postponed = self.deferred = self.confirmed = self.outflow = None
         self.reply.release()
         self.reply.set_limit(SIZE_MAX, None)
         host.forget(self)
@@ -197,27 +209,22 @@ cdef class Client:
     cdef int flush(self) except -1:
         """Send the contents of `reply`; then close, if requested, once everything is sent."""
         cdef ClientHost host = self.host
-        cdef ssize_t sent = 0
+        cdef ssize_t sent
         cdef size_t left
         self.is_writer = False
-        if self.transport is None or self.is_congested or self.reply.is_cut:
+        if self.transport is None or self.is_congested or self.reply.is_cut or self.is_held:
             return 0
         if self.reply.length > host.peak_output:
             host.peak_output = self.reply.length
         left = self.reply.length - TURN_MOST if self.reply.length > TURN_MOST else 0
         while self.reply.length > left and not self.is_congested:
-            if self.fd >= 0:
-                sent = c_send(self.fd, self.reply.data, self.reply.length - left, SEND_FLAGS)
-                if sent < 0:
-                    if errno != EAGAIN and errno != EINTR:
-                        self.reply.release()
-                        self.transport.abort()
-                        return 0
-                    sent = 0
-                self.count_sent(<size_t>sent)
-                host.total_writes += 1
-            if self.reply.length > left:
-                self.hand_over()
+            sent = self.send_some(self.reply.data, self.reply.length - left)
+            if sent < 0:
+                self.reply.release()
+                return 0
+            self.reply.consume(<size_t>sent)
+        if self.outflow is not None and not self.reply.length and not self.is_congested:
+            self.outflow.send(self)
         if self.is_congested:
             host.check_output(self)
         elif self.reply.length:
@@ -231,17 +238,33 @@ cdef class Client:
         """Whether more remains than one turn may send, to a peer that is reading."""
         return self.reply.length > TURN_MOST and not self.is_congested and self.transport is not None
 
-    cdef int hand_over(self) except -1:
-        """Give the transport a piece of what the kernel did not accept; the next follows when it has been sent."""
-        cdef size_t size = self.reply.length if self.reply.length < PIECE else PIECE
-        self.transport.write(PyBytes_FromStringAndSize(self.reply.data, <Py_ssize_t>size))
-        return self.count_sent(size)
+    cdef ssize_t send_some(self, const char *data, size_t size) except -2:
+        """Send bytes; returns how many need not be sent again, or -1 when the connection is broken.
 
-    cdef int count_sent(self, size_t size) except -1:
-        """Discard bytes of `reply` that have been sent."""
-        self.total_net_out += size
-        self.host.net_output_bytes += size
-        return self.reply.consume(size)
+        Of what the kernel does not accept, a piece goes to the transport; the next may follow when that has been sent.
+        """
+        cdef ClientHost host = self.host
+        cdef ssize_t sent = 0
+        cdef size_t piece
+        if self.fd >= 0:
+            sent = c_send(self.fd, data, size, SEND_FLAGS)
+            if sent < 0:
+                if errno != EAGAIN and errno != EINTR:
+                    self.transport.abort()
+                    return -1
+                sent = 0
+            host.total_writes += 1
+        if <size_t>sent < size:
+            piece = min(size - <size_t>sent, <size_t>PIECE)
+            self.transport.write(PyBytes_FromStringAndSize(data + sent, <Py_ssize_t>piece))
+            sent += <ssize_t>piece
+        self.total_net_out += sent
+        host.net_output_bytes += sent
+        return sent
+
+    cpdef int send_later(self) except -1:
+        """There is more to send: go on in the next turn, after other clients."""
+        return self.want_write()
 
     cdef int deliver(self, const char *data, size_t length) except -1:
         """Add an encoded push to the output; for the client whose command is running, after the reply."""
@@ -269,6 +292,12 @@ cdef class Client:
         cdef ReplyWriter writer = ReplyWriter(self.reply.resp)
         writer.set_limit(self.reply.limit, self.reply.on_limit)
         return writer
+
+    def become_replica(self):
+        """It has asked for the replication stream: it gets no other commands' replies, and has its own output limit."""
+        self.change_state(REPLICA, True)
+        self.output_class = CLASS_REPLICA
+        self.limit_output()
 
     cdef int limit_output(self) except -1:
         """Apply the hard limit of the client's class to replies while they are written."""
@@ -407,6 +436,11 @@ cdef class Client:
         return f"{name or '?'}:0"
 
     @property
+    def is_plain(self):
+        """Whether bytes may be written to its descriptor, without TLS in between."""
+        return self.fd >= 0
+
+    @property
     def fileno(self):
         if self.fd >= 0 or self.transport is None:
             return self.fd
@@ -435,6 +469,8 @@ cdef class Client:
     def output_size(self):
         """Bytes of replies not yet accepted by the kernel."""
         unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        if self.outflow is not None:
+            unsent += self.outflow.unsent()
         return self.reply.length + unsent
 
     cdef int hold_name(self, bytes name) except -1:

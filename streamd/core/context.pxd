@@ -14,7 +14,7 @@ cdef class BlockRequest:
     cdef readonly long long timeout_ms
     cdef readonly bytes group
     cdef readonly long long ready_at_ms
-    cdef readonly bytes timeout_reply
+    cdef readonly object timeout_reply
     cdef readonly bint can_unblock
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
@@ -24,7 +25,7 @@ class BlockRequest:
     @property
     def ready_at_ms(self) -> int: ...
     @property
-    def timeout_reply(self) -> bytes | None: ...
+    def timeout_reply(self) -> Callable[[], bytes] | None: ...
     @property
     def can_unblock(self) -> bool: ...
     def __new__(
@@ -34,7 +35,7 @@ class BlockRequest:
         timeout_ms: int,
         group: bytes | None = None,
         ready_at_ms: int = -1,
-        timeout_reply: bytes | None = None,
+        timeout_reply: Callable[[], bytes] | None = None,
         can_unblock: bool = True,
     ) -> Self: ...
 

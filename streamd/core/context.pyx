@@ -24,12 +24,12 @@ cdef class BlockRequest:
     group        name of the consumer group it reads for, or None: one message wakes one waiting reader of a group, but
                  every reader without a group
     ready_at_ms  Unix time in ms at which it can be served without a key changing (XREADGROUP CLAIM); -1: never
-    timeout_reply  the encoded reply after a timeout; None: the null array
+    timeout_reply  returns the encoded reply after a timeout; None: the null array
     can_unblock  whether CLIENT UNBLOCK ends the wait
     """
 
     def __cinit__(self, list keys not None, list args not None, long long timeout_ms, bytes group=None,
-                  long long ready_at_ms=-1, bytes timeout_reply=None, bint can_unblock=True):
+                  long long ready_at_ms=-1, object timeout_reply=None, bint can_unblock=True):
         self.keys = keys
         self.args = args
         self.timeout_ms = timeout_ms

@@ -20,6 +20,8 @@ cdef enum ServerState:
     HAS_MONITORS = 1 << 2
     REFUSING = 1 << 3            # some commands are refused for now: loading, a failed save, too few replicas
     TRACKING_FULL = 1 << 4       # client-side caching tracks more keys than it may
+    FEW_REPLICAS = 1 << 5        # writes are refused: too few replicas are connected
+    FOLLOWING = 1 << 6           # the server is a replica
 
 
 cdef class Dispatcher

@@ -49,7 +49,10 @@ from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 
 __all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
 
-SERVER_STATES = {"memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL}
+SERVER_STATES = {
+    "memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL,
+    "few-replicas": FEW_REPLICAS, "following": FOLLOWING,
+}  # fmt: skip
 """ServerState, for `Capability.server_bits` in Python."""
 
 log = logging.getLogger("streamd")
@@ -442,6 +445,8 @@ cdef class Dispatcher(Turn):
             self.read_observer.unit_done(client)
         if self.effects.pending:
             self.effects.finish_unit()
+            if self.effects.counter is not None:
+                client.write_offset = self.effects.counter.offset
         if self.ready:
             self.serve_ready()
             self.ended_us = monotonic_us()  # time spent serving others does not count for the next command

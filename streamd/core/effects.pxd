@@ -21,6 +21,8 @@ cdef class Effect:
 
 
 cdef class EffectSink:
+    cdef public long long offset          # the replication offset after what it has received
+
     cpdef int take_effects(self, list effects, long long now_ms) except -1
 
 
@@ -32,6 +34,7 @@ cdef class Effects:
     cdef bint has_for_replicas            # some of them are for replicas only
     cdef readonly tuple files             # of EffectSink: receive effects that go everywhere
     cdef readonly tuple replicas          # of EffectSink: receive all effects
+    cdef public EffectSink counter        # whose offset is the server's replication offset; None: nothing is counted
     cdef bint is_unflushed                # some were passed to the sinks since the last turn
 
     cdef int add(self, int db_index, list args, Destination destination) except -1

@@ -18,10 +18,12 @@ class Effect:
 
 @disjoint_base
 class EffectSink:
+    offset: int
     def take_effects(self, effects: list[Effect], now_ms: int) -> int: ...
 
 @final
 class Effects:
+    counter: EffectSink | None
     @property
     def files(self) -> tuple[EffectSink, ...]: ...
     @property

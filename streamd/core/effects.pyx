@@ -93,6 +93,5 @@ cdef class Effects:
         if effects:
             for sink in self.files:
                 sink.take_effects(effects, self.context.now_ms)
-            self.is_unflushed = True
-            self.host.schedule()
-        return 0
+        self.is_unflushed = True
+        return self.host.schedule()

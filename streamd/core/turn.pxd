@@ -27,4 +27,4 @@ cdef class Turn(OutputLimits):
     cdef list send_replies(self)
     cdef int look_after_clients(self, list clients) except -1
     cdef int close_doomed(self) except -1
-    cdef int ask_before_replies(self) except -1
+    cpdef int ask_before_replies(self) except -1

@@ -43,7 +43,7 @@ cdef class Turn(OutputLimits):
             self.loop.call_soon(self.before_sleep)
         return 0
 
-    cdef int ask_before_replies(self) except -1:
+    cpdef int ask_before_replies(self) except -1:
         """Request that `before_replies` of capabilities is called in this turn."""
         self.is_asked = True
         return self.schedule()

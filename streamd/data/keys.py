@@ -339,7 +339,7 @@ def _answer_flush(ctx: Context, args: list[bytes]) -> None:
     if freeing is None or ctx.in_transaction or not freeing.has_more():
         ctx.reply.ok()
         return
-    ctx.block_on(BlockRequest([], args, 0, timeout_reply=b"+OK\r\n", can_unblock=False))
+    ctx.block_on(BlockRequest([], args, 0, timeout_reply=lambda: b"+OK\r\n", can_unblock=False))
     freeing.answer_when_done(ctx.client)
 
 

@@ -84,7 +84,7 @@ ORDER = {
         "commands_per_parse_batch_cnt", "commands_per_parse_batch_avg",
     ),
     "Replication": (
-        "role", "connected_slaves", "master_failover_state", "master_replid", "master_replid2", "master_repl_offset",
+        "role", "connected_slaves", "min_slaves_good_slaves", "slaves", "master_failover_state", "master_replid", "master_replid2", "master_repl_offset",
         "second_repl_offset", "repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset",
         "repl_backlog_histlen",
     ),

@@ -55,11 +55,12 @@ class AppendOnly:
                 directory=directory.here, dirname=host.config.appenddirname, filename=host.config.appendfilename
             ),
             has_child=lambda: children.current is not None,
-            replication_offset=lambda: self.replication_offset,
+            replication_offset=lambda: self.replication_offset(),
         )
         self.last_cow = 0
         self.was_failing = False
-        self._offset_at_start = 0  # the replication offset at which the loaded file ended
+        self.replication_offset: Callable[[], int] = lambda: self.aof.buffer.offset
+        """master_repl_offset; while there is no backlog, it advances by one for each command in the file."""
         directory.writers.append(self._written_directories)
 
     def _written_directories(self) -> Iterator[str]:
@@ -89,11 +90,6 @@ class AppendOnly:
         """Off, with no work pending."""
         return self.aof.is_idle and not self.was_failing
 
-    @property
-    def replication_offset(self) -> int:
-        """master_repl_offset: without replicas, the number of commands appended to the file."""
-        return self._offset_at_start + self.aof.buffer.commands
-
     def find_refusal(self) -> str:
         """The error that writes are refused with; empty when they are accepted."""
         if self.aof.write_error:
@@ -104,7 +100,7 @@ class AppendOnly:
 
     def open(self) -> None:
         """Start writing, after existing files have been loaded. Raises OSError, StreamdError."""
-        self._offset_at_start = self.aof.loaded_offset or 0
+        self.aof.buffer.offset = self.aof.loaded_offset or 0
         self.aof.open(self._writer.write_base)
         self._changed()
 

@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -169,12 +169,19 @@ class Children:
         self.total_forks = 0
 
     def start(
-        self, kind: str, job: Callable[[Report], None], on_end: Callable[[Child], None], *, keys_total: int
+        self,
+        kind: str,
+        job: Callable[[Report], None],
+        on_end: Callable[[Child], None],
+        *,
+        keys_total: int,
+        kept: Iterable[int] = (),
     ) -> Child:
         """Fork a child that runs `job`, and call `on_end` when it has ended. Raises OSError if the fork fails.
 
         job      runs in the child; an exception that it raises is the reason for the failure. It must not use the event
                  loop, threads or connections of the server.
+        kept     descriptors that it uses; all others are closed in the child
         """
         assert self.current is None  # noqa: S101
         read_end, write_end = os.pipe()
@@ -189,7 +196,7 @@ class Children:
             os.close(write_end)
             raise
         if pid == 0:
-            _run(self.begin, job, write_end)
+            _run(self.begin, job, write_end, kept)
         self.last_fork_us = (time.perf_counter_ns() - before) // 1000
         self.total_forks += 1
         os.close(write_end)
@@ -243,7 +250,7 @@ def own_memory() -> int:
         return 0
 
 
-def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int) -> NoReturn:
+def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int, kept: Iterable[int]) -> NoReturn:
     """Run the job in the child, and exit."""
     code = 1
     try:
@@ -251,8 +258,11 @@ def _run(begin: Callable[[], None], job: Callable[[Report], None], pipe: int) ->
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server to handle
-        os.closerange(3, pipe)
-        os.closerange(pipe + 1, MAX_FD)
+        first = 3
+        for fd in sorted({pipe, *kept}):
+            os.closerange(first, fd)
+            first = fd + 1
+        os.closerange(first, MAX_FD)
         logging.disable()
         begin()
         report = Report(pipe)

@@ -62,7 +62,7 @@ class Saving:
         self._context = context
         self._children = children
         self._directory = directory
-        self._writer = writer
+        self.writer = writer
         self._latency = latency
         self._changed = changed
         self.last_save = int(time.time())
@@ -76,6 +76,7 @@ class Saving:
         self._dirty_saved = 0
         """`dirty` at the last successful snapshot; a crash would lose everything counted since then."""
         self._dirty_at_fork = 0
+        self._on_end: list[Callable[[bool], None]] = []
         directory.writers.append(self._written_directories)
 
     def _written_directories(self) -> Iterator[str]:
@@ -141,6 +142,13 @@ class Saving:
             raise CommandError("ERR")
         return "Background saving started"
 
+    def start_for_replicas(self, on_end: Callable[[bool], None]) -> bool:
+        """Start a snapshot; when it has ended, `on_end` is called with whether it succeeded. False: it did not start."""
+        is_started = self._fork()
+        if is_started:
+            self._on_end.append(on_end)
+        return is_started
+
     def remove_temporary_snapshot(self) -> None:
         """The process is exiting: remove the unfinished snapshot that it was writing itself."""
         with suppress(OSError):
@@ -152,9 +160,7 @@ class Saving:
         dirty = self._context.dirty
         try:
             self._directory.claim(self._directory.here)
-            self._writer.write_snapshot(
-                log_line, self._writer.slowed(None) if self._config.rdb_key_save_delay else None
-            )
+            self.writer.write_snapshot(log_line, self.writer.slowed(None) if self._config.rdb_key_save_delay else None)
         except OSError as error:
             log.warning("%s", describe_save_error(error))
             return False
@@ -178,14 +184,14 @@ class Saving:
 
         def job(report: Report) -> None:
             try:
-                self._writer.write_snapshot(report.log, self._writer.slowed(report.keys), ChildDisk(server_pid))
+                self.writer.write_snapshot(report.log, self.writer.slowed(report.keys), ChildDisk(server_pid))
             except OSError as error:
                 report.log(logging.WARNING, describe_save_error(error))
                 raise
 
         try:
             self._directory.claim(self._directory.here)
-            child = self._children.start("rdb", job, self._ended, keys_total=self._writer.count_keys())
+            child = self._children.start("rdb", job, self._ended, keys_total=self.writer.count_keys())
         except OSError as error:
             self._directory.settle()
             reason = error.strerror if isinstance(error, DirectoryInUseError) else f"fork: {error.strerror}"
@@ -209,10 +215,13 @@ class Saving:
                 self.is_last_ok = False
                 self.failures += 1
             self._changed()
-            return
-        log.info("Background saving terminated with success")
-        self.failures = 0
-        self._note(self._dirty_at_fork)
+        else:
+            log.info("Background saving terminated with success")
+            self.failures = 0
+            self._note(self._dirty_at_fork)
+        waiting, self._on_end = self._on_end, []
+        for on_end in waiting:
+            on_end(not child.error)
 
     def _is_due(self) -> bool:
         changes = self.changes

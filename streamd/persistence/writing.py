@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from streamd.core.host import Host
@@ -88,15 +88,21 @@ class DataWriter:
         self._databases = host.databases
         self._eviction = host.get(Eviction)
         self._directory = directory
+        self.replication_aux: Callable[[], dict[str, str | int]] = dict
+        """What a snapshot says of the replication stream (repl-id and so on): with it, a restarted server continues."""
 
     def count_keys(self) -> int:
         return sum(map(len, self._databases))
 
-    def write_options(self, form: str, **aux: str | int) -> WriteOptions:
+    def used_memory(self) -> int:
+        """Bytes of memory in use, as snapshots note it."""
+        return self._eviction.used()
+
+    def write_options(self, form: str, aux: Mapping[str, str | int], *, compressed: bool = True) -> WriteOptions:
         config = self._config
         return WriteOptions(
             form=form,
-            compression=config.rdbcompression,
+            compression=compressed and config.rdbcompression,
             checksum=config.rdbchecksum,
             access_times=config.maxmemory_policy.endswith("-lru"),
             access_counts=config.maxmemory_policy.endswith("-lfu"),
@@ -107,8 +113,8 @@ class DataWriter:
     def write_snapshot(self, logged: Logged, progress: Progress = None, disk: Disk | None = None) -> None:
         """Write a snapshot; `logged` gets the log lines."""
         saved = save_to_file(
-            self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form),
-            now_ms=now_ms(), used_memory=self._eviction.used(),
+            self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form, self.replication_aux()),
+            now_ms=now_ms(), used_memory=self.used_memory(),
             incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
             written=partial(logged, logging.INFO), disk=disk,
         )  # fmt: skip
@@ -125,12 +131,12 @@ class DataWriter:
             use_rdb_preamble=is_snapshot or config.aof_use_rdb_preamble,
             timestamp=config.aof_timestamp_enabled,
             incremental_fsync=config.aof_rewrite_incremental_fsync,
-            rdb=self.write_options(lossless_form(config.rdb_form), **{"aof-base": 1}),
+            rdb=self.write_options(lossless_form(config.rdb_form), {"aof-base": 1}),
             idmp=(config.stream_idmp_duration, config.stream_idmp_maxsize),
         )
         write_base(
             path, self._databases, options,
-            now_ms=now_ms(), used_memory=self._eviction.used(), progress=progress,
+            now_ms=now_ms(), used_memory=self.used_memory(), progress=progress,
             written=partial(logged, logging.INFO),
         )  # fmt: skip
 

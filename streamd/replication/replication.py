@@ -1,64 +1,196 @@
-"""Replication: what a primary without replicas is to those who ask."""
+"""Replication: the history that a server's data is part of, and the stream of its changes.
+
+A history has an ID and grows by the bytes of the replication stream; `offset` is how many there have been. A replica
+has the history of its primary. When it becomes a primary, a new history begins, which is the same as the old one up to
+`second_offset`: replicas that know the old ID continue from there. Behaviour: Redis 8.6.
+"""
 
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.persistence.keeper import Persistence
+from streamd.replication.stream import ReplicationStream
+
+if TYPE_CHECKING:
+    from streamd.replication.replica import Replica
 
 __all__ = ["Replication"]
 
+NO_ID = "0" * 40
+
 
 class Replication(Capability):
-    """A server's part in replication.
+    """A server's history.
 
-    id  40 hexadecimal digits
+    replid         ID of the history: 40 hexadecimal digits
+    replid2        ID of the history that it was part of before; zeros: none
+    second_offset  the first byte that does not belong to that one any more; -1: there is none
+    stream         the stream; open from the first replica, or the first full resync of its own, on
+    replicas       those connected here, in any state, by ID of their connection
+    is_replica     this server is a replica; `is_link_up`: and has what its primary has sent
+    stream_db      the database that the primary's stream has selected
     """
 
     info = {
         "replication": (
-            Field("role", "master"),
-            Field("connected_slaves", 0),
+            Field("role", lambda self: "slave" if self.is_replica else "master"),
             Field("master_failover_state", "no-failover"),
-            Field("master_replid", lambda self: self.id),
-            Field("master_replid2", "0" * 40),
+            Field("master_replid", lambda self: self.replid),
+            Field("master_replid2", lambda self: self.replid2),
             Field("master_repl_offset", lambda self: self.offset),
-            Field("second_repl_offset", -1),
-            Field("repl_backlog_active", 0),
+            Field("second_repl_offset", lambda self: self.second_offset),
+            Field("repl_backlog_active", lambda self: int(self.stream.is_open)),
             Field("repl_backlog_size", lambda self: self._config.repl_backlog_size),
-            Field("repl_backlog_first_byte_offset", 0),
-            Field("repl_backlog_histlen", 0),
+            Field(
+                "repl_backlog_first_byte_offset", lambda self: self.stream.first_offset if self.stream.is_open else 0
+            ),
+            Field("repl_backlog_histlen", lambda self: len(self.stream)),
         ),
         "memory": (
-            Field("mem_replication_backlog", 0),
-            Field("mem_total_replication_buffers", 0),
+            Field("mem_replication_backlog", lambda self: min(self.stream.memory, self._config.repl_backlog_size)),
+            Field("mem_total_replication_buffers", lambda self: self.stream.memory),
             Field("mem_replica_full_sync_buffer", 0),
         ),
         "stats": (
             Field("total_net_repl_input_bytes", 0),
-            Field("total_net_repl_output_bytes", 0),
+            Field("total_net_repl_output_bytes", lambda self: self.stream.sent_bytes),
             Field("instantaneous_input_repl_kbps", "0.00"),
             Field("instantaneous_output_repl_kbps", "0.00"),
-            Field("sync_full", 0),
-            Field("sync_partial_ok", 0),
-            Field("sync_partial_err", 0),
             Field("slave_expires_tracked_keys", 0),
         ),
     }
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self._config = host.config
-        self._persistence = host.get(Persistence)
-        self.change_id()
+        self._effects = host.dispatcher.effects
+        self._aof = host.get(Persistence).append_only.aof.buffer
+        self.stream = ReplicationStream(self._effects)
+        self.replicas: dict[int, Replica] = {}
+        self.is_replica = False
+        self.is_link_up = False
+        self.stream_db = 0
+        self.replid = secrets.token_hex(20)
+        self.replid2 = NO_ID
+        self.second_offset = -1
+        self._effects.counter = self._aof
+        append_only = host.get(Persistence).append_only
+        append_only.replication_offset = lambda: self.offset
+        self.apply_settings()
+        host.memory_users.append(self)
 
-    def change_id(self) -> None:
-        """Take a new ID."""
-        self.id = secrets.token_hex(20)
+    def apply_settings(self) -> None:
+        self.stream.backlog_size = self._config.repl_backlog_size
+
+    def memory(self) -> int:
+        """Bytes of the stream."""
+        return self.stream.memory
+
+    def reset_statistics(self) -> None:
+        self.stream.sent_bytes = 0
+
+    # --- The history --------------------------------------------------------------------------------------------------
 
     @property
     def offset(self) -> int:
-        """master_repl_offset."""
-        return self._persistence.append_only.replication_offset
+        """master_repl_offset: bytes of the stream; without a backlog, it grows by the commands in the AOF."""
+        counter = self._effects.counter
+        assert counter is not None  # noqa: S101
+        return counter.offset
+
+    def change_id(self) -> None:
+        """Begin a new history here; nobody can continue the old one."""
+        self.replid = secrets.token_hex(20)
+        self.replid2 = NO_ID
+        self.second_offset = -1
+
+    def branch_off(self) -> None:
+        """Begin a new history that continues the one so far."""
+        self.replid2, self.second_offset = self.replid, self.offset + 1
+        self.replid = secrets.token_hex(20)
+
+    def restore(self, replid: str, offset: int) -> None:
+        """Data was loaded that ends at this point of a history."""
+        self.open_backlog(offset)
+        self.replid = replid
+
+    # --- The backlog --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_backlog(self) -> bool:
+        return self.stream.is_open
+
+    def open_backlog(self, offset: int | None = None) -> None:
+        """Start to keep the stream, behind `offset`; None: where it is."""
+        self.stream.open(self.offset if offset is None else offset)
+        self._effects.counter = self.stream
+        self._follow_role()
+
+    def close_backlog(self) -> None:
+        """Forget the stream; there must be no replicas."""
+        self._aof.offset = self.stream.offset
+        self._effects.counter = self._aof
+        self.stream.close()
+        self._follow_role()
+
+    def _follow_role(self) -> None:
+        is_source = self.stream.is_open and not self.is_replica
+        self._effects.set_replicas((self.stream,) if is_source else ())
+
+    # --- Roles --------------------------------------------------------------------------------------------------------
+
+    def follow(self, is_replica: bool) -> None:
+        """Become a replica, or a primary: its own effects feed the stream only while it is a primary."""
+        self.is_replica = is_replica
+        self.is_link_up = False
+        self._follow_role()
+
+    def promote(self) -> None:
+        """A replica has become a primary: its replicas reconnect, and continue."""
+        self.disconnect_replicas()
+        self.branch_off()
+        self.follow(False)
+        self.stream.select_again()
+
+    def adopt(self, replid: str, offset: int) -> None:
+        """A primary's data has been loaded: this is the server's history now."""
+        self.disconnect_replicas()
+        self.change_id()
+        self.restore(replid, offset)
+
+    def continue_as(self, replid: str) -> None:
+        """The primary has branched off from the history that this replica has, and it continues there."""
+        if replid != self.replid:
+            self.disconnect_replicas()
+            self.replid2, self.second_offset = self.replid, self.offset + 1
+            self.replid = replid
+        if not self.stream.is_open:
+            self.open_backlog()
+
+    def feed_raw(self, data: bytes) -> None:
+        """Complete commands of the primary have been executed: pass them on."""
+        self.stream.append_raw(data)
+        self.send()
+
+    def send(self) -> None:
+        """Send replicas what is new in this turn."""
+        for replica in self.replicas.values():
+            if replica.is_fed:
+                replica.client.send_later()
+
+    def disconnect_replicas(self) -> None:
+        """Close the connections of all replicas: what they have may not be what is here."""
+        for replica in list(self.replicas.values()):
+            replica.close()
+
+    def snapshot_aux(self) -> dict[str, str | int]:
+        """What a snapshot made now says of the stream."""
+        if not self.stream.is_open:
+            return {}
+        stream_db = self.stream_db if self.is_replica else max(self.stream.selected, 0)
+        return {"repl-stream-db": stream_db, "repl-id": self.replid, "repl-offset": self.offset}

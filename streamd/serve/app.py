@@ -38,7 +38,9 @@ from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
+from streamd.replication.primary import Primary
 from streamd.replication.replication import Replication
+from streamd.replication.waiting import Waiting
 from streamd.serve.about import About
 from streamd.serve.collector import Collector
 from streamd.serve.families import load_all, renamed_table
@@ -60,7 +62,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Shutdown, Connections,
+    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Primary, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""

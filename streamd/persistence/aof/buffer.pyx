@@ -17,86 +17,17 @@ The buffer exposes its bytes as a memoryview; while one is alive, nothing can be
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdlib cimport free
+from libc.string cimport memmove
 
 from streamd.core.effects cimport Effect, EffectSink
-from streamd.numbers cimport LINE_ROOM, put_line
+from streamd.protocol.request_bytes cimport buffer_put, buffer_put_command
 
 __all__ = ["AofBuffer"]
 
 cdef enum:
-    FIRST_CAPACITY = 16 * 1024
     KEPT_CAPACITY = 1024 * 1024     # an empty buffer larger than this frees its memory
-
-
-# --- Bytes ----------------------------------------------------------------------------------------------------------
-
-cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
-    """Make room for n more bytes, which count only once the caller adds them to `size`. May move the buffer."""
-    cdef Py_ssize_t wanted
-    cdef char *block
-    if n <= buffer.capacity - buffer.size:
-        return buffer.data + buffer.size
-    wanted = max(buffer.capacity * 2, <Py_ssize_t>FIRST_CAPACITY)
-    while wanted < buffer.size + n:
-        wanted *= 2
-    block = <char *>realloc(buffer.data, <size_t>wanted)
-    if block is NULL:
-        raise MemoryError("no memory for the append-only file")
-    buffer.data = block
-    buffer.capacity = wanted
-    return block + buffer.size
-
-
-cdef int buffer_put(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
-    memcpy(buffer_room(buffer, n), p, <size_t>n)
-    buffer.size += n
-    return 0
-
-
-cdef int buffer_put_count(ByteBuffer *buffer, char mark, unsigned long long n) except -1:
-    buffer.size += put_line(buffer_room(buffer, LINE_ROOM), mark, <long long>n)
-    return 0
-
-
-cdef int buffer_put_bulk(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
-    cdef char *start = buffer_room(buffer, n + LINE_ROOM + 2)
-    cdef char *out = start + put_line(start, c'$', n)
-    memcpy(out, p, <size_t>n)
-    out += n
-    out[0] = c'\r'
-    out[1] = c'\n'
-    buffer.size += out + 2 - start
-    return 0
-
-
-cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
-    """Append a request; `args` are bytes objects, at least one."""
-    cdef Py_ssize_t n = PyList_GET_SIZE(args)
-    cdef Py_ssize_t wanted = LINE_ROOM
-    cdef Py_ssize_t i
-    cdef Py_ssize_t length
-    cdef char *start
-    cdef char *out
-    for i in range(n):
-        if not isinstance(<object>PyList_GET_ITEM(args, i), bytes):
-            raise TypeError("arguments are bytes")
-        wanted += PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i)) + LINE_ROOM + 2
-    start = buffer_room(buffer, wanted)
-    out = start + put_line(start, c'*', n)
-    for i in range(n):
-        length = PyBytes_GET_SIZE(<object>PyList_GET_ITEM(args, i))
-        out += put_line(out, c'$', length)
-        memcpy(out, PyBytes_AS_STRING(<object>PyList_GET_ITEM(args, i)), <size_t>length)
-        out += length
-        out[0] = c'\r'
-        out[1] = c'\n'
-        out += 2
-    buffer.size += out - start
-    return 0
 
 
 # --- The buffer -----------------------------------------------------------------------------------------------------
@@ -106,8 +37,8 @@ cdef class AofBuffer(EffectSink):
     """Commands that have not been written yet.
 
     is_open         False: there is no file to write to; what is appended is dropped
-    commands        how many have been appended so far, counting MULTI and EXEC but not SELECT; Redis advances the
-                    replication offset by as much while it has no replicas
+    offset          advances by one for each command, counting MULTI and EXEC but not SELECT: Redis's replication
+                    offset while there is no backlog
     has_timestamps  put `#TS:<Unix seconds>` before the first command of each second (aof-timestamp-enabled)
     """
 
@@ -141,7 +72,7 @@ cdef class AofBuffer(EffectSink):
             if self.has_timestamps:
                 self.stamp(now_ms)
             self.put(db_index, args)
-            self.commands += 1
+            self.offset += 1
         except BaseException:
             self.held.size = mark
             self.selected = -1      # the SELECT may have been rolled back too
@@ -168,7 +99,7 @@ cdef class AofBuffer(EffectSink):
                 self.put(effect.db_index, effect.args)
             if is_group:
                 buffer_put(&self.held, b"*1\r\n$4\r\nEXEC\r\n", 14)
-            self.commands += PyList_GET_SIZE(effects) + 2 * is_group
+            self.offset += PyList_GET_SIZE(effects) + 2 * is_group
         except BaseException:
             self.held.size = mark
             self.selected = -1

@@ -39,7 +39,7 @@ from streamd.engine.pel cimport (
 )
 from streamd.engine.stream cimport Stream, StreamCursor, cursor_next, cursor_pair, cursor_seek
 from streamd.numbers cimport INT64_ROOM, put_int64, put_uint64
-from streamd.persistence.aof.buffer cimport (
+from streamd.protocol.request_bytes cimport (
     ByteBuffer, buffer_put, buffer_put_bulk, buffer_put_command, buffer_put_count,
 )
 

@@ -1,0 +1,198 @@
+"""The commands that replicas send, and those that wait for replicas. Behaviour: Redis 8.6, as seen on a running server."""
+
+from __future__ import annotations
+
+from streamd.core.args import integer as read_integer
+from streamd.core.args import is_option, parse_timeout
+from streamd.core.context import BlockRequest
+from streamd.core.dispatch import ServerContext
+from streamd.core.spec import command, integer, string
+from streamd.errors import CommandError, OptionSyntaxError
+from streamd.replication.primary import Primary
+from streamd.replication.replica import Replica
+from streamd.replication.replication import Replication
+from streamd.replication.waiting import Waiting
+
+__all__: list[str] = []
+
+LONGEST_ADDRESS = 255
+CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
+
+
+@command(
+    "ROLE", arity=1, group="server", flags="noscript loading stale fast", categories="admin dangerous", since="2.8.12",
+    summary="Returns the server's part in replication.",
+)  # fmt: skip
+def role(ctx: ServerContext, args: list[bytes]) -> None:
+    replication = ctx.get(Replication)
+    replicas = [
+        [each.ip.encode(), b"%d" % each.port, b"%d" % each.ack_offset]
+        for each in replication.replicas.values()
+        if each.is_online
+    ]
+    ctx.reply.value([b"master", replication.offset, replicas])
+
+
+# --- Asking for the stream -------------------------------------------------------------------------------------------
+
+
+@command(
+    "PSYNC", arity=-3, group="server", flags="admin noscript no_async_loading no_multi", since="2.8.0",
+    summary="Asks for the replication stream from a place in a history; sent by replicas.",
+    args=(string("replicationid"), integer("offset")),
+)  # fmt: skip
+def psync(ctx: ServerContext, args: list[bytes]) -> None:
+    replica = check_sync(ctx)
+    if replica is not None:
+        ctx.get(Primary).attach(replica, args[1].decode("latin-1"), read_integer(args[2]))
+
+
+@command(
+    "SYNC", arity=1, group="server", flags="admin noscript no_async_loading no_multi", since="1.0.0",
+    summary="Asks for a snapshot and the replication stream; sent by old replicas.",
+)  # fmt: skip
+def sync(ctx: ServerContext, args: list[bytes]) -> None:
+    replica = check_sync(ctx)
+    if replica is not None:
+        ctx.get(Primary).attach(replica, None, 0)
+
+
+def check_sync(ctx: ServerContext) -> Replica | None:
+    """The record of a connection that may get the stream; None: it gets it already. Raises CommandError."""
+    replication = ctx.get(Replication)
+    if ctx.client.id in replication.replicas:
+        return None
+    if replication.is_replica and not replication.is_link_up:
+        raise CommandError("NOMASTERLINK Can't SYNC while not connected with my master")
+    if ctx.client.output_size:
+        raise CommandError("ERR SYNC and PSYNC are invalid with pending output")
+    replica = ctx.get(Primary).record(ctx.client)
+    if replica.rdb_filter is not None and "eof" not in replica.capabilities:
+        raise CommandError("ERR Filtered replica requires EOF capability")
+    return replica
+
+
+@command(
+    "REPLCONF", arity=-1, group="server", flags="admin noscript loading stale allow_busy", since="3.0.0", doc_flags="syscmd",
+    summary="Tells a primary about the replica that sends it, and how far it is.",
+)  # fmt: skip
+def replconf(ctx: ServerContext, args: list[bytes]) -> None:
+    if len(args) % 2 == 0:
+        raise OptionSyntaxError
+    primary = ctx.get(Primary)
+    option = args[1].lower() if len(args) > 1 else b""
+    if option == b"ack":
+        primary.acknowledge(ctx.client, read_integer(args[2]), read_fack(args))
+        ctx.get(Waiting).retry()
+    elif option != b"getack":  # which only a primary sends
+        for at in range(1, len(args), 2):
+            configure(primary, primary.record(ctx.client), args[at], args[at + 1])
+        ctx.reply.ok()
+
+
+def read_fack(args: list[bytes]) -> int | None:
+    """The offset that is on the replica's disk, if it says so."""
+    if len(args) > 4 and is_option(args[3], b"FACK"):
+        return read_integer(args[4])
+    return None
+
+
+def configure(primary: Primary, replica: Replica, option: bytes, value: bytes) -> None:
+    """One option of REPLCONF. Raises CommandError."""
+    name = option.lower()
+    if name == b"listening-port":
+        replica.port = read_integer(value)
+    elif name == b"ip-address":
+        if len(value) > LONGEST_ADDRESS:
+            raise CommandError(f"ERR REPLCONF ip-address provided by replica instance is too long: {len(value)} bytes")
+        replica.announced_ip = value.decode("utf-8", "surrogateescape")
+    elif name == b"capa":
+        replica.capabilities |= {value.lower().decode("latin-1")} & CAPABILITIES
+    elif name == b"rdb-only":
+        replica.is_rdb_only = read_integer(value) == 1
+    elif name == b"rdb-no-compress":
+        replica.wants_uncompressed = read_integer(value) == 1
+    elif name == b"rdb-filter-only":
+        replica.rdb_filter = read_filter(value)
+    elif name == b"rdb-channel":
+        replica.is_rdb_channel = read_integer(value) == 1
+    elif name == b"main-ch-client-id":
+        number = read_integer(value)
+        main = primary.replicas.get(number)
+        if main is None:
+            raise CommandError(f"ERR Unrecognized RDB client id: {number}")
+        replica.main = main
+    else:
+        raise CommandError(f"ERR Unrecognized REPLCONF option: {option.decode('utf-8', 'surrogateescape')}")
+
+
+def read_filter(value: bytes) -> frozenset[str]:
+    """The parts of a snapshot that are wanted."""
+    words = value.decode("utf-8", "surrogateescape").split()
+    for word in words:
+        if word.lower() != "functions":
+            raise CommandError(f"ERR Unsupported rdb-filter-only option: {word}")
+    return frozenset(words)
+
+
+# --- Waiting for replicas --------------------------------------------------------------------------------------------
+
+
+@command(
+    "WAIT", arity=3, group="generic", flags="blocking", categories="connection -keyspace", since="3.0.0",
+    tips=("request_policy:all_shards", "response_policy:agg_min"),
+    summary="Waits until replicas have what this connection has written; returns how many have.",
+    args=(integer("numreplicas"), integer("timeout")),
+)  # fmt: skip
+def wait(ctx: ServerContext, args: list[bytes]) -> None:
+    if ctx.get(Replication).is_replica:
+        raise CommandError(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is"
+            " configured to be writable (which is not the default) writes to replicas are just local and are not"
+            " propagated."
+        )
+    wanted = read_integer(args[1])
+    timeout_ms = parse_timeout(args[2], ctx.now_ms)
+    waiting, offset = ctx.get(Waiting), ctx.client.write_offset
+    have = waiting.count_replicas(offset)
+    if have >= wanted or ctx.in_transaction:
+        ctx.reply.integer(have)
+        return
+
+    def on_timeout() -> bytes:
+        return b":%d\r\n" % waiting.count_replicas(offset)
+
+    waiting.block(ctx, BlockRequest([], args, timeout_ms, timeout_reply=on_timeout))
+
+
+@command(
+    "WAITAOF", arity=4, group="generic", flags="blocking", categories="connection -keyspace", since="7.2.0",
+    tips=("request_policy:all_shards", "response_policy:agg_min"),
+    summary="Waits until what this connection has written is on disk, here and on replicas; returns on how many.",
+    args=(integer("numlocal"), integer("numreplicas"), integer("timeout")),
+)  # fmt: skip
+def waitaof(ctx: ServerContext, args: list[bytes]) -> None:
+    wanted_here, wanted = read_integer(args[1]), read_integer(args[2])
+    if not 0 <= wanted_here <= 1:
+        raise CommandError("ERR value is out of range, value must between 0 and 1")
+    if wanted < 0:
+        raise CommandError("ERR value is out of range, must be positive")
+    timeout_ms = parse_timeout(args[3], ctx.now_ms)
+    if ctx.get(Replication).is_replica:
+        raise CommandError(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local"
+            " and are not propagated."
+        )
+    if wanted_here and not ctx.config.appendonly:
+        raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
+    waiting, offset = ctx.get(Waiting), ctx.client.write_offset
+
+    def found() -> tuple[int, int]:
+        return int(waiting.is_on_disk(offset)), waiting.count_durable_replicas(offset)
+
+    here, have = found()
+    if (here >= wanted_here and have >= wanted) or ctx.in_transaction:
+        ctx.reply.value([here, have])
+        return
+    on_timeout = lambda: b"*2\r\n:%d\r\n:%d\r\n" % found()  # noqa: E731
+    waiting.block(ctx, BlockRequest([], args, timeout_ms, timeout_reply=on_timeout))
