@@ -17,7 +17,6 @@ that do not run without Java.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -160,25 +159,25 @@ def sentinel(new_redis: Any, tmp_path: Path) -> Iterator[tuple[int, Server, Serv
     # Without the delay for more replicas, which is five seconds by itself.
     primary = new_redis(repl_diskless_sync_delay="0")
     replica = new_redis()
-    client = redis.Redis(port=replica.port, protocol=2)
-    client.replicaof("127.0.0.1", primary.port)
-    eventually(lambda: client.info("replication")["master_link_status"] == "up", what="the replica's link")
-    client.close()
+    with redis.Redis(port=replica.port, protocol=2) as client, redis.Redis(port=primary.port, protocol=2) as other:
+        client.replicaof("127.0.0.1", primary.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", 30, "the replica's link")
+        # A Sentinel asks the primary for its replicas at once, and then not for ten seconds.
+        eventually(lambda: other.info("replication").get("slave0", {}).get("state") == "online", 30, "the replica")
     port = free_port()
-    config = tmp_path / "sentinel.conf"
+    folder = tmp_path / "sentinel"
+    folder.mkdir()
+    config = folder / "sentinel.conf"
     config.write_text(
         f"port {port}\nsentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 500\n"
         "sentinel failover-timeout main 2000\n"
     )
-    process = subprocess.Popen(
-        [oracle.server, str(config), "--sentinel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
-    )
+    server = wait_for_start(Server("sentinel", [oracle.server, str(config), "--sentinel"], port, folder, os.environ))
     try:
         eventually(lambda: knows_the_replica(port), 30, "the Sentinel's knowledge of the replica")
         yield port, primary, replica
     finally:
-        process.terminate()
-        process.wait()
+        server.stop()
 
 
 def knows_the_replica(port: int) -> bool:

@@ -268,26 +268,65 @@ def test_a_key_of_another_type_is_an_error(server: Server, store: redis.Redis) -
 def test_a_sentinel_is_asked_for_the_primary_again_after_a_fail_over(sentinel: tuple[int, Server, Server]) -> None:
     port, primary, replica = sentinel
     dead = free_port()
-    options = ConnectionOptions.parse(
-        {
-            "sentinels": f"127.0.0.1:{dead},127.0.0.1:{port}",
-            "sentinelMaster": "main",
-            "retries": "60",
-            "retryMaxBackoff": "500ms",
-        }
-    )
-    with connect(options) as connection:
-        assert connection.place == f"main at 127.0.0.1:{primary.port}"
+    for given in (
+        {"sentinels": f"127.0.0.1:{dead},127.0.0.1:{port}", "sentinelMaster": "main"},
+        {"url": f"redis+sentinel://127.0.0.1:{dead},127.0.0.1:{port}/main"},
+    ):
+        with connect(ConnectionOptions.parse(given)) as connection:
+            assert connection.place == f"main at 127.0.0.1:{primary.port}"
+    other = ConnectionOptions.parse({"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "none"})
+    with pytest.raises(OptionError, match="option sentinelMaster: no Sentinel knows none"):
+        connect(other)
     primary.kill()
 
     def port_of_the_primary(connection: Connection) -> int:
         connection.command("XADD", "s", "*", "a", "b")
         return int(connection.place.rpartition(":")[2])
 
+    # Much longer than `retries` alone would last.
+    options = ConnectionOptions.parse({**given, "retries": "1", "retryMaxBackoff": "200ms"})
     assert run(options, port_of_the_primary) == replica.port
-    other = ConnectionOptions.parse({"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "none", "retries": "0"})
-    with pytest.raises(UnreachableError, match="does not know none"):
-        connect(other)
+
+
+@pytest.mark.real(since="7.0")
+def test_a_range_that_a_fail_over_cuts_off_is_read_to_its_end(sentinel: tuple[int, Server, Server]) -> None:
+    port, primary, _ = sentinel
+    count = 20_000
+    with redis.Redis(port=primary.port, protocol=2) as store:
+        fill(store, count)
+        assert store.execute_command("WAIT", 1, 30_000) == 1
+    options = ConnectionOptions.parse({"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "main", "retries": "1"})
+    batches = read_range(options, decoder(), b"s", MIN_ID, MAX_ID, fetch_size=100, batch_rows=500)
+    rows = next(batches).num_rows
+    primary.kill()
+    rows += sum(batch.num_rows for batch in batches)
+    assert rows == count
+
+
+@pytest.mark.real(since="7.0")
+def test_an_outage_without_an_end_is_told_at_the_deadline(sentinel: tuple[int, Server, Server]) -> None:
+    port, primary, replica = sentinel
+    replica.kill()
+    primary.kill()
+    given = {"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "main", "retries": "0", "failoverTimeout": "300ms"}
+    with pytest.raises(UnreachableError, match="no primary main"):
+        connect(ConnectionOptions.parse(given))
+
+
+@pytest.mark.real(since="7.0")
+def test_the_user_and_password_of_a_sentinel(
+    sentinel: tuple[int, Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, primary, _ = sentinel
+    with redis.Redis(port=port, protocol=2) as asked:
+        asked.execute_command("ACL", "SETUSER", "spark", "on", ">guarded", "+@all")
+        asked.execute_command("ACL", "SETUSER", "default", "off")
+    monkeypatch.setenv("SENTINEL_WORD", "guarded")
+    given = {"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "main", "sentinelUsername": "spark"}
+    with connect(ConnectionOptions.parse({**given, "sentinelPasswordEnv": "SENTINEL_WORD"})) as connection:
+        assert connection.place == f"main at 127.0.0.1:{primary.port}"
+    with pytest.raises(ServerError, match="WRONGPASS"):
+        connect(ConnectionOptions.parse({**given, "sentinelPassword": "wrong"}))
 
 
 def test_a_request_is_packed_as_it_is_sent() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from support.servers import Server, free_port, python_environment
+from support.servers import Server, eventually, free_port, python_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +101,50 @@ def test_a_sentinel(spark: SparkSession, sentinel: tuple[int, Server, Server], t
     pass_through(spark, {"sentinels": f"127.0.0.1:{port}", "sentinelMaster": "main"}, tmp_path)
     with redis.Redis(port=primary.port, protocol=2) as store:
         assert store.xlen("out") == COUNT
+
+
+@pytest.mark.real(since="7.0")
+def test_a_query_goes_on_after_a_fail_over(
+    spark: SparkSession, sentinel: tuple[int, Server, Server], tmp_path: Path
+) -> None:
+    """Its tasks and its planner find the new primary themselves: the query has one run, and every entry arrives once."""
+    port, primary, replica = sentinel
+    options = {"url": f"redis+sentinel://127.0.0.1:{port}/main"}
+    with redis.Redis(port=primary.port, protocol=2) as store:
+        add(store, 0, COUNT)
+        query = (
+            spark.readStream.format("streamd")
+            .options(stream="in", **options)
+            .load()
+            .select("fields")
+            .writeStream.format("streamd")
+            .options(stream="out", delivery="exactly-once", **options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            eventually(lambda: store.xlen("out") == COUNT, 90, "the entries of the first primary")
+            # Nothing is lost by the fail-over itself: what is under way waits, and the replica has all that was answered.
+            store.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+            offset = store.info("replication")["master_repl_offset"]
+            with redis.Redis(port=replica.port, protocol=2) as other:
+                eventually(lambda: other.info("replication")["slave_repl_offset"] >= offset, 30, "the replica's offset")
+                primary.kill()
+                eventually(lambda: other.info("replication")["role"] == "master", 60, "the fail-over")
+                add(other, COUNT, 2 * COUNT)
+                eventually(
+                    lambda: other.xlen("out") >= 2 * COUNT or not query.isActive, 90, "the entries of the second"
+                )
+                assert query.exception() is None
+                found = [int(fields[b"n"]) for _, fields in other.xrange("out")]
+                assert found == [*range(2 * COUNT)]
+        finally:
+            query.stop()
+
+
+def add(store: redis.Redis, start: int, stop: int) -> None:
+    for number in range(start, stop):
+        store.xadd("in", {"n": number})
 
 
 # --- Passwords ------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,18 @@ def test_a_url_gives_its_parts_and_single_options_win() -> None:
     assert ConnectionOptions.parse({"url": "redis://[::1]:7000"}).place == "[::1]:7000"
 
 
+def test_a_url_of_sentinels() -> None:
+    made = ConnectionOptions.parse(
+        {"url": "rediss+sentinel://us%40er:pa%2Fss@a,b:5,[::1]:6/main/3", "sentinelPassword": "x"}
+    )
+    assert (made.sentinels, made.sentinel_master) == ((Address("a", 26379), Address("b", 5), Address("::1", 6)), "main")
+    assert (made.username, made.password, made.tls, made.db) == ("us@er", "pa/ss", True, 3)
+    assert ConnectionOptions.parse({"url": "redis+sentinel://a/main"}).db == 0
+    assert "are given together" in refusal({"url": "redis+sentinel://a"}, ConnectionOptions)
+    assert "is not an address" in refusal({"url": "redis+sentinel://u:hidden@a:b/main"}, ConnectionOptions)
+    assert "hidden" not in refusal({"url": "redis+sentinel://u:hidden@a:b/main"}, ConnectionOptions)
+
+
 def test_passwords_come_from_the_environment_and_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "word"
     file.write_text("from-file\r\nignored\n")

@@ -8,8 +8,6 @@ If a connection breaks, it is opened again, and reading continues after the last
 
 from __future__ import annotations
 
-import random
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING
 from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.collector import made_paused
 from streamd.spark.errors import ServerError, UnreachableError
-from streamd.spark.wire.connection import TEMPORARY_CODES, Connection, connect, pack_command
+from streamd.spark.wire.connection import TEMPORARY_CODES, Attempts, Connection, connect, pack_command
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
 from streamd.spark.wire.options import ConnectionOptions
 
@@ -71,26 +69,23 @@ class RangeReader:
 
     def fill(self, is_enough: Callable[[], bool]) -> bool:
         """Receive until the decoder has enough; False at the end of the range. Reconnects when the connection breaks."""
-        failures, wait_ms = 0, self._options.retry_backoff_ms
+        attempts = Attempts(self._options)
         entries = self.decoder.total_entries
         while True:
             try:
                 return self._fill(is_enough)
-            except UnreachableError:
-                pass
-            except ServerError as error:
-                if error.code not in TEMPORARY_CODES:
+            except UnreachableError as failure:
+                error: UnreachableError | ServerError = failure
+            except ServerError as failure:
+                if failure.code not in TEMPORARY_CODES:
                     raise
-                if failures == self._options.retries:
-                    raise
+                error = failure
             if self.decoder.total_entries != entries:
-                failures, wait_ms, entries = 0, self._options.retry_backoff_ms, self.decoder.total_entries
-            if failures == self._options.retries:
-                raise UnreachableError(f"the connection to {self._options.place} broke repeatedly")
-            failures += 1
+                attempts.reset()
+                entries = self.decoder.total_entries
             self._forget_connection()
-            time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
-            wait_ms = min(wait_ms * 2, self._options.retry_max_backoff_ms)
+            if not attempts.wait():
+                raise error
 
     def _fill(self, is_enough: Callable[[], bool]) -> bool:
         decoder = self.decoder

@@ -31,7 +31,7 @@ from streamd.spark.wire.options import Address, ConnectionOptions
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
+__all__ = ["Attempts", "Connection", "Features", "Link", "Request", "connect", "pack_command", "run", "server_features"]
 
 Argument = bytes | str | int
 Request = Sequence[Argument]
@@ -213,21 +213,47 @@ class Link:
             self._connection = None
 
 
+class Attempts:
+    """What decides whether a piece of work is tried again, and waits before that.
+
+    There are as many further attempts as the options say; where Sentinels are asked for the primary, at least for as long
+    as a fail-over may take. `reset` begins anew, after progress.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self.reset()
+
+    def reset(self) -> None:
+        self._failures = 0
+        self._wait_ms = self._options.retry_backoff_ms
+        self._deadline: float | None = None
+
+    def wait(self) -> bool:
+        """Wait before the next attempt; False, at once, when there is to be none."""
+        options, now = self._options, time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + (options.failover_timeout_ms / 1000 if options.sentinels else 0)
+        if self._failures >= options.retries and now >= self._deadline:
+            return False
+        self._failures += 1
+        # Partly random, so that the tasks of a job do not reconnect all at once.
+        time.sleep(self._wait_ms / 1000 * random.uniform(0.5, 1.0))
+        self._wait_ms = min(self._wait_ms * 2, options.retry_max_backoff_ms)
+        return True
+
+
 def _repeated(options: ConnectionOptions, attempt: Callable[[], T], temporary: frozenset[str] = TEMPORARY_CODES) -> T:
-    wait_ms = options.retry_backoff_ms
-    for left in range(options.retries, -1, -1):
+    attempts = Attempts(options)
+    while True:
         try:
             return attempt()
         except ServerError as error:
-            if error.code not in temporary or left == 0:
+            if error.code not in temporary or not attempts.wait():
                 raise
         except UnreachableError:
-            if left == 0:
+            if not attempts.wait():
                 raise
-        # Partly random, so that the tasks of a job do not reconnect all at once.
-        time.sleep(wait_ms / 1000 * random.uniform(0.5, 1.0))
-        wait_ms = min(wait_ms * 2, options.retry_max_backoff_ms)
-    raise AssertionError("the last attempt returns or raises")
 
 
 def _open(options: ConnectionOptions) -> Connection:
@@ -319,7 +345,8 @@ def _greeted(
 def _open_primary(options: ConnectionOptions) -> Connection:
     """Ask the Sentinels, in order, for the primary, and connect to the first one that reports itself as primary."""
     name = options.sentinel_master or ""
-    failures = []
+    failures: list[str] = []
+    strangers = 0
     for sentinel in options.sentinels:
         try:
             sock = _socket_to(options, sentinel)
@@ -328,6 +355,7 @@ def _open_primary(options: ConnectionOptions) -> Connection:
                 found = asked.command("SENTINEL", "get-master-addr-by-name", name)
             if found is None:
                 failures.append(f"{sentinel} does not know {name}")
+                strangers += 1
                 continue
             primary = Address(found[0].decode(), int(found[1]))
             sock = _socket_to(options, primary)
@@ -342,6 +370,9 @@ def _open_primary(options: ConnectionOptions) -> Connection:
             return connection
         except UnreachableError as error:
             failures.append(str(error))
+    if strangers == len(options.sentinels):
+        # Sentinels do not forget what they monitor: retrying would not help.
+        raise OptionError("sentinelMaster", f"no Sentinel knows {name}")
     raise UnreachableError(f"no primary {name}: {'; '.join(failures)}")
 
 

@@ -188,11 +188,17 @@ def only_one_of(options: Options, *group: str) -> None:
 
 _SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "valkeys": True, "streamds": True}
 
+_SENTINEL = "+sentinel"
+"""The end of a scheme whose addresses are those of Sentinels."""
+_SENTINEL_PORT = 26379
+
 
 def url_text(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in (*_SCHEMES, "unix"):
-        raise ValueError(f"must start with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)} or unix://")
+    scheme = urlsplit(value).scheme
+    if scheme.removesuffix(_SENTINEL) not in _SCHEMES and scheme != "unix":
+        raise ValueError(
+            f"must start with one of {', '.join(f'{each}://' for each in _SCHEMES)}, redis+sentinel:// or unix://"
+        )
     return value
 
 
@@ -204,7 +210,8 @@ class ConnectionOptions:
         "url",
         url_text,
         None,
-        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`; single options override its parts",
+        "`redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0`, or"
+        " `redis+sentinel://user:password@host:port,host:port/master/db`; single options override its parts",
         is_secret=True,
     )
     host: str = option("host", text, "127.0.0.1", "name or address of the server")
@@ -236,7 +243,10 @@ class ConnectionOptions:
         "tlsServerName", text, None, "host to check the certificate for, if it is not `host`"
     )
     sentinels: tuple[Address, ...] = option(
-        "sentinels", addresses(26379), (), "`host:port` of Sentinels, separated by commas, to ask for the primary"
+        "sentinels",
+        addresses(_SENTINEL_PORT),
+        (),
+        "`host:port` of Sentinels, separated by commas, to ask for the primary",
     )
     sentinel_master: str | None = option("sentinelMaster", text, None, "the name under which they monitor it")
     sentinel_username: str | None = option("sentinelUsername", text, None, "user for the Sentinels themselves")
@@ -259,6 +269,12 @@ class ConnectionOptions:
         "retryBackoff", parse_duration_ms, 100, "wait before the first of them; each further wait is twice as long"
     )
     retry_max_backoff_ms: int = option("retryMaxBackoff", parse_duration_ms, 5_000, "longest such wait")
+    failover_timeout_ms: int = option(
+        "failoverTimeout",
+        parse_duration_ms,
+        60_000,
+        "with Sentinels: attempts go on for at least so long, until there is a new primary",
+    )
     client_name: str = option("clientName", text, "streamd-spark", "name of the connections in CLIENT LIST")
 
     @classmethod
@@ -321,23 +337,32 @@ def find_secret(name: str, value: str | None, variable: str | None, file: str | 
 
 def url_fields(url: str) -> dict[str, Any]:
     """What a URL says, by attribute of ConnectionOptions. Errors never repeat the URL: it may contain a password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise OptionError("url", "the port is not a number from 0 to 65535") from None
+    parts = urlsplit(url)
+    login, _, places = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
     found: dict[str, Any] = {}
-    if parts.username:
-        found["username"] = unquote(parts.username)
-    if parts.password:
-        found["password"] = unquote(parts.password)
+    if username:
+        found["username"] = unquote(username)
+    if password:
+        found["password"] = unquote(password)
     query = parse_qs(parts.query)
     if unknown := query.keys() - {"db"}:
         raise OptionError("url", f"unknown parameter {min(unknown)}; only db is allowed there")
     db = query["db"][0] if "db" in query else ""
     if parts.scheme == "unix":
         found["unix_socket_path"] = unquote(parts.path)
+    elif parts.scheme.endswith(_SENTINEL):
+        found["tls"] = _SCHEMES[parts.scheme.removesuffix(_SENTINEL)]
+        found["sentinels"] = read_value("url", addresses(_SENTINEL_PORT), places)
+        master, _, path_db = parts.path.strip("/").partition("/")
+        if master:
+            found["sentinel_master"] = unquote(master)
+        db = db or path_db
     else:
+        try:
+            port = parts.port
+        except ValueError:
+            raise OptionError("url", "the port is not a number from 0 to 65535") from None
         found["tls"] = _SCHEMES[parts.scheme]
         if parts.hostname:
             found["host"] = unquote(parts.hostname)
