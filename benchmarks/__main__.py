@@ -23,7 +23,18 @@ from benchmarks import report
 from benchmarks.cases import QUICK, ROUNDS, SEED, Row, run_cases
 from benchmarks.servers import NAMES, describe_machine, end_in_order, find_servers, pin_load, start_servers
 
-SCRIPTS = ("append", "ranges", "groups", "waiting", "pubsub", "latency", "memory", "persistence", "growth")
+SCRIPTS = (
+    "append",
+    "ranges",
+    "groups",
+    "waiting",
+    "pubsub",
+    "latency",
+    "memory",
+    "persistence",
+    "replication",
+    "growth",
+)
 """Modules of this package, each with a list `CASES`. One that also has `ROWS` keeps more data than rows do, for a picture."""
 
 

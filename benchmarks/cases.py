@@ -92,6 +92,7 @@ class Case:
     limit      what the figure of streamd itself may be at most, in the unit of `by`; None: anything
     is_alone   every run gets a freshly started server
     rounds     maximum number, for what does not vary
+    names      the servers that are measured; empty: all
     """
 
     name: str
@@ -103,6 +104,7 @@ class Case:
     limit: float | None = None
     is_alone: bool = False
     rounds: int | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.by not in UNITS:
@@ -260,9 +262,9 @@ Open = Callable[[str], AbstractContextManager[Server]]
 def run_case(case: Case, names: Sequence[str], open_server: Open, script: str, rounds: int, scale: float) -> Row:
     """All rounds of one case."""
     row = Row(script, case.name, case.by, case.aim, case.limit)
-    samples: dict[str, list[Sample]] = {name: [] for name in names}
+    samples: dict[str, list[Sample]] = {name: [] for name in names if not case.names or name in case.names}
     for at in range(min(rounds, case.rounds or rounds)):
-        for name in names:
+        for name in samples:
             if name in row.lacking:
                 continue
             try:

@@ -154,8 +154,8 @@ class Server:
 
 
 @contextmanager
-def start_server(name: str, *arguments: str) -> Iterator[Server]:
-    """Run a server on a free port, pinned to the servers' CPU, until the block ends; it is ready when the block begins."""
+def start_server(name: str, *arguments: str, cpu: int = SERVER_CPU) -> Iterator[Server]:
+    """Run a server on a free port, pinned to one CPU, until the block ends; it is ready when the block begins."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -168,7 +168,7 @@ def start_server(name: str, *arguments: str) -> Iterator[Server]:
         command = [str(binary)]
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [*pin(SERVER_CPU), *command, "--port", str(port), "--save", "", "--dir", folder, *arguments],
+            [*pin(cpu), *command, "--port", str(port), "--save", "", "--dir", folder, *arguments],
             stdout=subprocess.DEVNULL,
             cwd=ROOT,
         )

@@ -275,6 +275,13 @@ def test_cases_are_prepared_once_unless_they_stand_alone() -> None:
     assert len(set(prepared)) == 3
 
 
+def test_a_case_is_measured_on_the_servers_that_it_is_for() -> None:
+    rows = run_cases(
+        [Case("theirs", ping, names=("redis",)), Case("ours", ping, names=("streamd",))], ["streamd"], rounds=1
+    )
+    assert [[*row.cells] for row in rows] == [[], ["streamd"]]
+
+
 def published(server: Server) -> int:
     """Calls of PUBLISH so far."""
     found = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_publish", ""))
