@@ -405,6 +405,36 @@ def test_a_key_of_a_newer_format_is_told(source: Server, tmp_path: Path) -> None
     assert "cannot read the format of the source, which is a newer one" in error
 
 
+# --- The way back ----------------------------------------------------------------------------------------------------------------
+
+
+def follow_and_promote(replica: Server, primary: Server) -> None:
+    """As docs/migration.md describes it."""
+    with client_of(replica) as client, client_of(primary) as other:
+        client.replicaof("127.0.0.1", primary.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", DEADLINE_S, "the link")
+        other.xadd("readings:0", {"last": 1})
+        other.client_pause(600_000, all=False)
+        offset = other.info("replication")["master_repl_offset"]
+        eventually(lambda: client.info("replication")["slave_repl_offset"] >= offset, DEADLINE_S, "the offset")
+        client.replicaof("NO", "ONE")
+
+
+def test_a_redis_takes_over_from_streamd(new_streamd: StartServer, new_redis: StartServer) -> None:
+    ours, theirs = new_streamd(repl_diskless_sync_delay="0"), new_redis()
+    fill(ours, 20_000, with_hash=False)
+    follow_and_promote(theirs, ours)
+    assert_same_data(theirs, ours)
+
+
+def test_an_old_redis_takes_over_from_streamd(new_streamd: StartServer, tmp_path: Path) -> None:
+    ours = new_streamd(repl_diskless_sync_delay="0", rdb_form="7.0")
+    with old_redis(tmp_path) as old, client_of(old) as client, client_of(ours) as other:
+        other.xadd("readings:0", {"a": 1})
+        follow_and_promote(old, ours)
+        assert client.xrange("readings:0") == other.xrange("readings:0")
+
+
 # --- What cannot be -------------------------------------------------------------------------------------------------------------
 
 
