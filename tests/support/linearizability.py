@@ -51,7 +51,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-__all__ = ["Ack", "Add", "Deliver", "Entry", "EntryId", "Length", "Operation", "Pending", "Range", "Verdict", "check"]
+__all__ = [
+    "Ack",
+    "Add",
+    "Deliver",
+    "Entry",
+    "EntryId",
+    "Length",
+    "Operation",
+    "Pending",
+    "Range",
+    "Undecided",
+    "Verdict",
+    "check",
+]
 
 EntryId = tuple[int, int]
 Entry = tuple[EntryId, bytes]
@@ -140,15 +153,19 @@ class Verdict:
         return not self.reason
 
 
-def check(history: Iterable[Operation]) -> Verdict:
-    """Whether the history is linearizable; see the head of the module."""
+class Undecided(Exception):
+    """The search has taken too long."""
+
+
+def check(history: Iterable[Operation], most: int = 1_000_000) -> Verdict:
+    """Whether the history is linearizable; see the head of the module. Raises Undecided after `most` configurations of a key."""
     by_key: dict[bytes, list[Operation]] = defaultdict(list)
     for operation in history:
         by_key[operation.key].append(operation)
     configurations = 0
     for key, operations in by_key.items():
         try:
-            search = Search(operations)
+            search = Search(operations, most)
             reason = search.run()
             configurations += search.configurations
         except Anomaly as anomaly:
@@ -218,9 +235,11 @@ class Ids:
 class Search:
     """The search for one key."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], most: int) -> None:
+        self.most = most
         known = [each for each in operations if each.returned is not None]
         unknown = [each for each in operations if each.returned is None]
+        self.operations = operations
         self.known = sorted(known, key=lambda each: (each.invoked, each.deadline))
         self.configurations = 0
         self._furthest: tuple[int, Placed, State] = (-1, Placed(), State())
@@ -273,7 +292,17 @@ class Search:
                     takers[self.ids.at[entry_id]] = consumer
         for first, behind in self.spans.values():
             takers[first:behind] = [b""] * (behind - first)
+        for entry_id in self._never_delivered():
+            takers[self.ids.at[entry_id]] = b""
         return takers
+
+    def _never_delivered(self) -> set[EntryId]:
+        """Entries that are not pending at the very end, and that no Ack names either."""
+        *others, look, _ = self.known if len(self.known) > 1 else (None, None)
+        if not isinstance(look, Pending) or any(each.deadline > look.invoked for each in others):
+            return set()
+        acknowledged = {entry_id for each in self.operations if isinstance(each, Ack) for entry_id in each.ids}
+        return set(self.ids.order) - dict(look.result).keys() - acknowledged
 
     def _find_unknown_acks(self, unknown: Sequence[Operation]) -> list[tuple[float, int]]:
         """When each unknown Ack was invoked, and the bits of its entries."""
@@ -311,6 +340,8 @@ class Search:
 
     def _frame(self, placed: Placed, state: State) -> Frame:
         self.configurations += 1
+        if self.configurations > self.most:
+            raise Undecided(self._explain())
         count = placed.low + placed.beyond.bit_count()
         if count > self._furthest[0]:
             self._furthest = count, placed, state
@@ -409,7 +440,7 @@ class Search:
         bits = self._bits(each.ids)
         there = bits & state.pending
         # Some of them may have been taken by unknown Acks. Which does not matter for these entries, but may for others.
-        others = [mask & state.pending for since, mask in self.unknown_acks if since <= bound and mask & there]
+        others = {mask & state.pending for since, mask in self.unknown_acks if since <= bound and mask & there}
         results = set()
         for number in range(len(others) + 1):
             for some in itertools.combinations(others, number):
