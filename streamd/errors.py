@@ -130,6 +130,21 @@ class UnknownCommandError(CommandError):
     """The command does not exist, or not with this many arguments: a file with it cannot be loaded."""
 
 
+class ReplicationError(StreamdError):
+    """The link to the primary cannot be used as it is; str() is the reason, for the log.
+
+    is_lasting  a new attempt will fail too, until somebody changes something
+    """
+
+    def __init__(self, reason: str, *, is_lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.is_lasting = is_lasting
+
+
+class StreamLostError(ReplicationError):
+    """The replication stream cannot be continued from here: all data must be transferred again."""
+
+
 class AclError(StreamdError):
     """Users that cannot be loaded; str() is what to log or to answer."""
 

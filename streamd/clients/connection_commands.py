@@ -17,7 +17,7 @@ from streamd.core.args import database_index, parse_timeout
 from streamd.core.args import integer as read_integer
 from streamd.core.client import Client
 from streamd.core.client_line import describe
-from streamd.core.dispatch import ServerContext
+from streamd.core.dispatch import Dispatcher, ServerContext
 from streamd.core.help import write_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, integer, multiple, oneof, optional, string, token
@@ -148,7 +148,8 @@ def hello(ctx: ServerContext, args: list[bytes]) -> None:
     for field, number in ((b"proto", reply.resp), (b"id", client.id)):
         reply.bulk(field)
         reply.integer(number)
-    for field, value in ((b"mode", b"standalone"), (b"role", b"master")):
+    role = b"replica" if ctx.get(Dispatcher).is_replica else b"master"
+    for field, value in ((b"mode", b"standalone"), (b"role", role)):
         reply.bulk(field)
         reply.bulk(value)
     reply.bulk(b"modules")
@@ -346,6 +347,8 @@ def _read_type(word: bytes) -> str:
 
 def _type_of(client: Client) -> str:
     """The type for CLIENT LIST TYPE and CLIENT KILL TYPE."""
+    if client.is_primary:
+        return "master"
     return OUTPUT_CLASSES[client.output_class]
 
 

@@ -75,6 +75,8 @@ class Connections(Capability):
             limit = config.client_output_buffer_limit[name]
             dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
         for client in self.host.clients.values():
+            if client.is_primary:
+                continue
             client.parser.max_bulk_len = config.proto_max_bulk_len
 
     def client_connected(self, client: Client, sock: Any) -> None:
@@ -106,7 +108,7 @@ class Connections(Capability):
         limit = time.monotonic() - self.host.config.timeout
         for client in list(self.host.clients.values()):
             is_waiting = client.blocked is not None or client.postponed is not None
-            is_listening = is_waiting or client.is_subscribed or client.is_monitor
+            is_listening = is_waiting or client.is_subscribed or client.is_monitor or client.is_primary
             if client.last_interaction < limit and not is_listening:
                 log.log(VERBOSE, "Closing idle client")
                 client.close()

@@ -106,6 +106,7 @@ cdef class Client:
     cdef public object transport           # None after the connection is lost
     cdef int fd                            # -1: replies go through the transport (TLS)
     cdef readonly bint is_unix
+    cdef readonly bint is_primary          # the link to the primary: no limits apply
     cdef readonly bint is_congested        # the peer is not reading: the transport holds unsent bytes
     cdef long long over_soft_limit_us      # since when the soft output limit is exceeded; 0: it is not
     cdef public bint is_held               # nothing is sent: a child process is writing to the connection

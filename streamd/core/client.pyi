@@ -42,6 +42,8 @@ class Client(asyncio.Protocol):
     reply: ReplyWriter
     transport: Any
     is_unix: bool
+    @property
+    def is_primary(self) -> bool: ...
     is_congested: bool
     authenticated: bool
     transaction: Any  # Transaction | None

@@ -20,6 +20,7 @@ def _flags_of(client: Client) -> str:
     letters = (
         "S" if client.output_class == REPLICA_CLASS else "",
         "O" if client.is_monitor else "",
+        "M" if client.is_primary else "",
         "P" if client.is_subscribed else "",
         "x" if client.transaction is not None else "",
         "b" if client.blocked is not None or client.postponed is not None else "",

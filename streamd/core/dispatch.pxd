@@ -57,6 +57,7 @@ cdef class Dispatcher(Turn):
     cdef public bint tracks_latency   # latency-tracking: keep histograms
     cdef size_t unit_mark             # where the reply to the running request starts
     cdef int _pause
+    cdef bint _is_replica
     cdef bint has_held_back           # a client waiting for a key was not served because of a pause
     cdef readonly long long processing_events    # how often a client's buffer was searched for requests
     cdef readonly long long batches              # how often that found any
@@ -85,6 +86,7 @@ cdef class Dispatcher(Turn):
     cdef int has_flags(self, Client client, Route route, int flags) noexcept
     cpdef bint is_write(self, Client client, Route route) noexcept
     cpdef bint needs_memory(self, Client client, Route route) noexcept
+    cdef int follow_holds(self) except -1
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Route route, list args, str text) except -1

@@ -45,6 +45,7 @@ class Dispatcher(Turn):
     pause_keeper: Any
     tracks_latency: bool
     pause: int
+    is_replica: bool
     is_refusing: bool
     processing_events: int
     batches: int

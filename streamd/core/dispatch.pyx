@@ -275,11 +275,26 @@ cdef class Dispatcher(Turn):
 
     @pause.setter
     def pause(self, int mode):
-        cdef Database db
         self._pause = mode
         self.change_state(PAUSED, mode != 0)
+        self.follow_holds()
+
+    @property
+    def is_replica(self):
+        """Whether the data is a replica's: expired keys count as missing, and the primary says when they go."""
+        return self._is_replica
+
+    @is_replica.setter
+    def is_replica(self, bint is_replica):
+        self._is_replica = is_replica
+        self.follow_holds()
+
+    cdef int follow_holds(self) except -1:
+        """During a pause, and on a replica, expired keys are kept."""
+        cdef Database db
         for db in self.context.databases:
-            db.holds_expired = mode != 0
+            db.holds_expired = self._pause != 0 or self._is_replica
+        return 0
 
     cdef bint holds_back(self, Client client, Route route) noexcept:
         """Whether a pause holds back a request."""

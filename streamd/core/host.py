@@ -130,6 +130,12 @@ class Host:
         """Clients that wait for keys."""
         return self.dispatcher.blocked
 
+    def disconnect_blocked(self, text: str) -> None:
+        """Answer clients that wait for keys, or for replicas, with an error, and close their connections."""
+        for blocked in list(self.blocked):
+            blocked.client.close_after_reply = True
+            self.blocked.fail(blocked, text)
+
     def kill(self, client: Client) -> None:
         """Close a connection now; a client that closes itself gets its reply first."""
         if client is self.dispatcher.context.client:

@@ -2,7 +2,7 @@
 
     1234:M 21 Nov 2026 10:00:00.123 * Ready to accept connections tcp
     pid    day and time             level: `.` debug, `-` verbose, `*` notice, `#` warning and worse
-    M: the server; C: a child, whose lines are logged by the server
+    M: the server, a primary; S: the server, a replica; C: a child, whose lines are logged by the server
 
 The server logs only to the logger `streamd`. `setup` is for a process that is a server; a program that embeds one omits
 it and configures the logger itself.
@@ -23,7 +23,7 @@ from streamd.errors import ConfigError
 if TYPE_CHECKING:
     from streamd.settings.config import Config
 
-__all__ = ["VERBOSE", "LineFormatter", "interject", "log_file", "set_level", "setup"]
+__all__ = ["VERBOSE", "LineFormatter", "interject", "log_file", "set_level", "setup", "show_role"]
 
 VERBOSE = 15
 """Between DEBUG and INFO."""
@@ -44,13 +44,18 @@ log = logging.getLogger("streamd")
 
 
 class LineFormatter(logging.Formatter):
-    """One line per record, in redis-server's format; a traceback follows in lines of its own."""
+    """One line per record, in redis-server's format; a traceback follows in lines of its own.
+
+    role  of the server: M or S
+    """
+
+    role = "M"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         t = time.localtime(record.created)
         date = f"{t.tm_mday:02} {MONTHS[t.tm_mon - 1]} {t.tm_year} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
         child: int | None = getattr(record, "child", None)
-        who = f"{record.process}:M" if child is None else f"{child}:C"
+        who = f"{record.process}:{self.role}" if child is None else f"{child}:C"
         return f"{who} {date}.{int(record.msecs):03} {mark(record.levelno)} {record.message}"
 
 
@@ -100,6 +105,13 @@ def interject(text: str) -> None:
 def log_file() -> str:
     """The absolute path of the log file; empty: it goes to standard output."""
     return next((handler.baseFilename for handler in log.handlers if isinstance(handler, WatchedFileHandler)), "")
+
+
+def show_role(*, is_replica: bool) -> None:
+    """Mark the lines that follow as those of a primary or a replica."""
+    for handler in log.handlers:
+        if isinstance(handler.formatter, LineFormatter):
+            handler.formatter.role = "S" if is_replica else "M"
 
 
 def set_level(config: Config) -> None:

@@ -31,6 +31,7 @@ class Expiry(Capability):
             Field("expired_stale_perc", "0.00"),
             Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
             Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
+            Field("slave_expires_tracked_keys", lambda self: sum(len(db.own_expiries or ()) for db in self.host.databases)),
         ),
     }
 
@@ -50,9 +51,15 @@ class Expiry(Capability):
             db.expired_keys = 0
 
     def cron(self, now_ms: int) -> None:
-        """Remove expired keys, for at most a quarter of the time between two calls."""
+        """Remove expired keys, for at most a quarter of the time between two calls.
+
+        On a replica, only those whose expiry was set here: the primary removes the others.
+        """
         databases = self.host.databases
         if not self.is_on or self.host.is_loading or self.host.dispatcher.pause or not has_due(databases, now_ms):
+            return
+        if self.host.dispatcher.is_replica:
+            self.expired_keys += sum(db.expire_own() for db in databases)
             return
         started = time.monotonic()
         limit = started + 0.25 / self.host.config.hz

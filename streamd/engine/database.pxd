@@ -18,7 +18,8 @@ cdef class Database(Accesses):
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
-    cdef public bint holds_expired        # True during CLIENT PAUSE: expired keys are missing, but removed only later
+    cdef public bint holds_expired        # True during CLIENT PAUSE, on a replica: expired keys are missing, removed later
+    cdef public set own_expiries          # keys whose expiry is not the primary's, on a replica that is written to; or None
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
     cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
     cdef Py_ssize_t sizes[SIZE_CLASSES]   # strings by their length, see size_class
@@ -83,5 +84,6 @@ cdef class Database(Accesses):
     cdef int place(self, bytes key, Slot source, object value) except -1
     cdef bint relocate(self, Slot slot, Database target, bytes key) except -1
     cdef int expire(self, Slot slot) except -1
+    cdef int note_own_expiry(self, bytes key) except -1
     cdef int dispose(self, object value) except -1
     cdef int signal_all(self) except -1

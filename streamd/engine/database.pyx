@@ -494,6 +494,7 @@ cdef class Database:
         slot.encoding_hint = HINT_RAW if type(value) is bytes and source.encoding == b"raw" else source.encoding_hint
         if source.expire_at_ms >= 0:
             self.set_deadline(slot, source.expire_at_ms)
+            self.note_own_expiry(key)
         elif slot.deadline_at >= 0:
             self.drop_deadline(slot)
         return 0
@@ -574,9 +575,16 @@ cdef class Database:
         if slot is None:
             return False
         self.set_deadline(slot, at_ms)
+        self.note_own_expiry(key)
         self.touched(key)
         self.event(EVENT_GENERIC, b"expire", key)
         return True
+
+    cdef int note_own_expiry(self, bytes key) except -1:
+        """A key got an expiry; if not from the primary, this server has to remove it."""
+        if self.own_expiries is not None and not self.keeps_expired:
+            self.own_expiries.add(key)
+        return 0
 
     cpdef bint persist(self, bytes key) except -1:
         """Take the expiry of a key away; False when it has none, or is missing."""
@@ -596,6 +604,21 @@ cdef class Database:
             slot = <Slot>self.deadlines[0].slot
             self.expire(slot)
             removed += 1
+        return removed
+
+    def expire_own(self):
+        """Remove those of `own_expiries` whose time has come; how many they were. O(own_expiries)."""
+        cdef Slot slot
+        cdef long long removed = 0
+        cdef bytes key
+        for key in list(self.own_expiries or ()):
+            slot = self.find_slot(key)
+            if slot is not None and slot.deadline_at >= 0 and slot.expire_at_ms >= self.now_ms:
+                continue
+            self.own_expiries.discard(key)
+            if slot is not None and slot.deadline_at >= 0:
+                self.expire(slot)
+                removed += 1
         return removed
 
     @property

@@ -38,6 +38,11 @@ class IdempotencyRegistry:
     def add(self, tracked: Idempotency) -> None:
         self._tracked.add(tracked)
 
+    def take(self, other: IdempotencyRegistry) -> None:
+        """Take over all that is tracked in another registry, which is not used any more."""
+        for tracked in list(other._tracked):
+            tracked.move_to(self)
+
     def expire(self, now_ms: int) -> int:
         """Forget every expired IID; returns how many. O(streams with IIDs + producers concerned)."""
         return sum(tracked.expire(now_ms) for tracked in list(self._tracked))
@@ -59,6 +64,11 @@ class Idempotency:
         self._registry = registry
         self._producers: dict[bytes, dict[bytes, EntryID]] = {}
         self._deadlines: list[tuple[int, bytes]] = []  # heap of (ms of the oldest IID, pid)
+        registry.add(self)
+
+    def move_to(self, registry: IdempotencyRegistry) -> None:
+        """Be registered elsewhere."""
+        self._registry = registry
         registry.add(self)
 
     @property

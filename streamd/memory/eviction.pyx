@@ -426,7 +426,7 @@ cdef class Eviction(Capability):
     cpdef int weigh(self, Client client) except -1:
         """Record how much memory a client uses now."""
         cdef long long size
-        if client.id not in self.dispatcher.clients or client.output_class == CLASS_REPLICA:
+        if client.id not in self.dispatcher.clients or client.output_class == CLASS_REPLICA or client.is_primary:
             return 0
         size = client.memory_usage()
         self.clients_bytes += size - <long long>self.weights.get(client, 0)

@@ -84,7 +84,12 @@ ORDER = {
         "commands_per_parse_batch_cnt", "commands_per_parse_batch_avg",
     ),
     "Replication": (
-        "role", "connected_slaves", "min_slaves_good_slaves", "slaves", "master_failover_state", "master_replid", "master_replid2", "master_repl_offset",
+        "role", "master_host", "master_port", "master_link_status", "master_link_down_reason", "master_last_io_seconds_ago",
+        "master_sync_in_progress", "slave_read_repl_offset", "slave_repl_offset", "replica_full_sync_buffer_size",
+        "replica_full_sync_buffer_peak", "master_sync_total_bytes", "master_current_sync_attempts",
+        "master_total_sync_attempts", "master_link_up_since_seconds", "total_disconnect_time_sec", "slave_priority",
+        "slave_read_only", "replica_announced", "connected_slaves", "min_slaves_good_slaves", "slaves",
+        "master_failover_state", "master_replid", "master_replid2", "master_repl_offset",
         "second_repl_offset", "repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset",
         "repl_backlog_histlen",
     ),

@@ -254,6 +254,13 @@ class AppendOnly:
             self._backup.fail("appendonly is stopped")
         self._changed()
 
+    def stop(self) -> None:
+        """All data is about to be replaced: write nothing until `switch` is called."""
+        if self.is_on:
+            self._switch_off()
+            self._backup.fail("a primary's snapshot is loaded")
+            self._changed()
+
     def _switch_off(self) -> None:
         pid = None
         try:

@@ -30,8 +30,8 @@ def status(is_good: bool) -> str:
 
 
 PERSISTENCE_FIELDS: tuple[Field[Persistence], ...] = (
-    Field("loading", lambda self: int(self.loader.loading is not None)),
-    Field("async_loading", 0),
+    Field("loading", lambda self: int(self.loader.loading is not None and not self.loader.loading.is_async)),
+    Field("async_loading", lambda self: int(self.loader.loading is not None and self.loader.loading.is_async)),
     Field("current_cow_peak", of_child("", lambda child: child.cow_peak)),
     Field("current_cow_size", of_child("", lambda child: child.cow_bytes)),
     Field("current_cow_size_age", of_child("", lambda child: child.cow_age_s)),

@@ -106,26 +106,35 @@ class Persistence(Capability):
     def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         """The error that a command is refused with because of the state of the files, or None."""
         command, is_write = route.command, self._host.dispatcher.is_write(client, route)
-        if (is_write or command.name == "PING") and (reason := self._write_error()):
+        if (is_write or command.name == "PING") and (reason := self.find_write_error()):
             return reason
-        if self.loader.loading is not None and "loading" not in command.flags:
-            return LOADING_TEXT
+        loading = self.loader.loading
+        if loading is not None:
+            if "no_async_loading" in command.flags if loading.is_async else "loading" not in command.flags:
+                return LOADING_TEXT
         return None
 
-    def _write_error(self) -> str:
+    def find_write_error(self) -> str:
+        """The error that writes are refused with because of the files; empty when they are accepted."""
         return self.saving.find_refusal() or self.append_only.find_refusal()
 
     def refresh(self) -> None:
         """Update the core from the state of the files. Called after everything that may change that state."""
         host, dispatcher = self._host, self._host.dispatcher
-        host.is_loading = self.loader.loading is not None
-        dispatcher.is_refusing = host.is_loading or bool(self._write_error())
+        loading = self.loader.loading
+        host.is_loading = loading is not None and not loading.is_async
+        dispatcher.is_refusing = loading is not None or bool(self.find_write_error())
         sinks = [self.append_only.aof.buffer] if self.append_only.is_on else []
         if self.backup.buffer is not None:
             sinks.append(self.backup.buffer)
         if sinks != self._sinks:
             self._sinks = sinks
             dispatcher.effects.set_files(sinks)
+
+    @property
+    def has_no_files(self) -> bool:
+        """Whether neither snapshots nor the append-only file are wanted."""
+        return not self._config.save and not self._config.appendonly
 
     def data_dropped(self) -> None:
         self.saving.data_dropped()

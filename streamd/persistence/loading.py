@@ -11,12 +11,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from io import FileIO
 
 from streamd.core.client import Client
 from streamd.core.host import Host
+from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.errors import CommandError, ConfigError, CorruptFileError, StreamdError, UnknownCommandError, printable
 from streamd.persistence.aof.load import LoadOptions as AofLoadOptions
 from streamd.persistence.aof.load import load_files
@@ -34,6 +36,14 @@ from streamd.persistence.writing import DataWriter, now_ms, pause_s
 __all__ = ["LoadError", "Loader", "Loading"]
 
 log = logging.getLogger("streamd")
+
+
+CHECK_STEP = 256 * 1024
+"""Bytes of a snapshot that are checked at a time, while clients are served in between."""
+
+
+def _ignore(message: str) -> None:
+    """Drop a log line: of a check, whose load will have it too."""
 
 
 class LoadError(StreamdError):
@@ -85,10 +95,12 @@ class Loading:
     done         bytes read
     started      monotonic seconds
     is_unwanted  the load must stop early because the server is stopping
+    is_async     the data can be read meanwhile: it is replaced at the end
     """
 
-    def __init__(self) -> None:
-        self.total = 0
+    def __init__(self, total: int = 0, *, is_async: bool = False) -> None:
+        self.total = total
+        self.is_async = is_async
         self.done = 0
         self.is_unwanted = False
         self.started = time.monotonic()
@@ -107,7 +119,9 @@ class Loading:
 
 class Loader:
     """
-    loading       not None from startup until all files are loaded
+    loading       not None from startup until all files are loaded, and while a primary's snapshot is
+    is_replica    the data is a replica's: expired keys are kept until the primary removes them
+    aux           auxiliary fields of the snapshot that was loaded at startup
     keys_loaded   of the last snapshot; `keys_expired`: omitted because they had expired
     """
 
@@ -134,6 +148,8 @@ class Loader:
         self._log = append_only
         self._changed = changed
         self.loading: Loading | None = Loading()
+        self.is_replica = False
+        self.aux: Mapping[str, str] = {}
         self.keys_loaded = 0
         self.keys_expired = 0
 
@@ -265,6 +281,7 @@ class Loader:
         self._begin_loading(os.stat(path).st_size)
         reader = load_file(path, self._host.databases, self.load_options())
         await self._step(self._read(reader))
+        self.aux = reader.aux
         assert self.loading is not None  # noqa: S101
         log.info("DB loaded from disk: %.3f seconds", time.monotonic() - self.loading.started)
 
@@ -308,6 +325,64 @@ class Loader:
             raise
         self._note_loaded(reader)
 
+    # --- Snapshots of a primary --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def receiving(self, total: int, *, is_async: bool = False) -> Iterator[None]:
+        """While a primary's snapshot replaces the data: clients get LOADING, and nothing is written to files.
+
+        total     bytes; 0: not known
+        is_async  the data may be read until it is replaced
+        """
+        self._saving.kill_child()
+        self._log.stop()
+        self.loading = Loading(total, is_async=is_async)
+        self._changed()
+        try:
+            yield
+        finally:
+            self.loading = None
+            self._changed()
+            self._saving.note_loaded()
+            self._catch_up()
+
+    def note_progress(self, done: int) -> None:
+        """So many bytes of a primary's snapshot have been read."""
+        assert self.loading is not None  # noqa: S101
+        self.loading.done = done
+
+    async def check_received(self, path: str) -> None:
+        """Read a primary's snapshot as a load would, and keep nothing of it. Raises CorruptFileError, OSError."""
+        options = self.load_options(database_count=len(self._host.databases), registry=IdempotencyRegistry())
+        for _ in load_file(path, None, replace(options, log=_ignore)).steps(CHECK_STEP):
+            await asyncio.sleep(0)
+
+    async def load_received(self, path: str) -> dict[str, str]:
+        """Load a primary's snapshot, which has been checked, in place of the data; returns its auxiliary fields."""
+        reader = load_file(path, self._host.databases, self.load_options())
+        with self.receiving(reader.size):
+            log.info("MASTER <-> REPLICA sync: Flushing old data")
+            self.flush()
+            log.info("MASTER <-> REPLICA sync: Loading DB in memory")
+            await self._step(self._read(reader))
+        return reader.aux
+
+    def take_over(self, reader: RdbReader, registry: IdempotencyRegistry) -> None:
+        """Replace the data by what has been read into other databases, which get the old data.
+
+        registry  where streams with idempotent producers were registered meanwhile
+        """
+        assert reader.databases is not None  # noqa: S101
+        self._note_loaded(reader)
+        for db, other in zip(self._host.databases, reader.databases, strict=True):
+            db.listener.flushing(db)  # those who watch or cache keys
+            db.swap_with(other)
+        self._host.dispatcher.context.idempotency.take(registry)
+
+    def flush(self) -> None:
+        """Remove all data, to be replaced by a primary's."""
+        self._empty()
+
     def _note_loaded(self, reader: RdbReader) -> None:
         log_origin(reader.aux)
         if reader.checksum == "none" and self._config.rdbchecksum:
@@ -325,18 +400,21 @@ class Loader:
         yield from self._read(reader)
         return reader.end_offset
 
-    def load_options(self, *, drop_expired: bool = True) -> LoadOptions:
+    def load_options(
+        self, *, drop_expired: bool = True, database_count: int = 0, registry: IdempotencyRegistry | None = None
+    ) -> LoadOptions:
         """The options for reading snapshots and RESTORE payloads."""
         config = self._config
         return LoadOptions(
             checksum=config.rdbchecksum,
-            drop_expired=drop_expired,
+            drop_expired=drop_expired and not self.is_replica,
             now_ms=now_ms(),
+            database_count=database_count,
             skip_unsupported=config.rdb_skip_unsupported,
             node_max_bytes=config.stream_node_max_bytes,
             node_max_entries=config.stream_node_max_entries,
             idmp_duration=config.stream_idmp_duration,
             idmp_maxsize=config.stream_idmp_maxsize,
-            registry=self._host.dispatcher.context.idempotency,
+            registry=self._host.dispatcher.context.idempotency if registry is None else registry,
             log=lambda text: log.warning("%s", text),
         )

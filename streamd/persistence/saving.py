@@ -117,11 +117,15 @@ class Saving:
         if not self.save_now():
             raise CommandError("ERR")
 
-    def data_dropped(self) -> None:
-        """FLUSHALL: kill a snapshot child; with save points, replace the snapshot while all clients wait."""
+    def kill_child(self) -> None:
+        """Kill the child that writes a snapshot, if there is one."""
         child = self._children.current
         if child is not None and child.kind == "rdb":
             self._children.kill()
+
+    def data_dropped(self) -> None:
+        """FLUSHALL: kill a snapshot child; with save points, replace the snapshot while all clients wait."""
+        self.kill_child()
         if self._config.save:
             self.save_now()
 

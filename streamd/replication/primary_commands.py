@@ -19,20 +19,6 @@ LONGEST_ADDRESS = 255
 CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
 
 
-@command(
-    "ROLE", arity=1, group="server", flags="noscript loading stale fast", categories="admin dangerous", since="2.8.12",
-    summary="Returns the server's part in replication.",
-)  # fmt: skip
-def role(ctx: ServerContext, args: list[bytes]) -> None:
-    replication = ctx.get(Replication)
-    replicas = [
-        [each.ip.encode(), b"%d" % each.port, b"%d" % each.ack_offset]
-        for each in replication.replicas.values()
-        if each.is_online
-    ]
-    ctx.reply.value([b"master", replication.offset, replicas])
-
-
 # --- Asking for the stream -------------------------------------------------------------------------------------------
 
 

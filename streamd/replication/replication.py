@@ -54,14 +54,11 @@ class Replication(Capability):
         "memory": (
             Field("mem_replication_backlog", lambda self: min(self.stream.memory, self._config.repl_backlog_size)),
             Field("mem_total_replication_buffers", lambda self: self.stream.memory),
-            Field("mem_replica_full_sync_buffer", 0),
         ),
         "stats": (
-            Field("total_net_repl_input_bytes", 0),
             Field("total_net_repl_output_bytes", lambda self: self.stream.sent_bytes),
             Field("instantaneous_input_repl_kbps", "0.00"),
             Field("instantaneous_output_repl_kbps", "0.00"),
-            Field("slave_expires_tracked_keys", 0),
         ),
     }
 

@@ -38,7 +38,9 @@ from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
+from streamd.replication.following import Following
 from streamd.replication.primary import Primary
+from streamd.replication.refusals import ReplicaRefusals
 from streamd.replication.replication import Replication
 from streamd.replication.waiting import Waiting
 from streamd.serve.about import About
@@ -62,7 +64,8 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Primary, Shutdown, Connections,
+    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Primary, ReplicaRefusals,
+    Following, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""
@@ -103,6 +106,7 @@ class Server(Host):
             self._stop()
             raise
         if not self.is_stopped:
+            self.get(Following).begin()
             self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
 
     @property

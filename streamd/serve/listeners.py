@@ -16,8 +16,9 @@ from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Lines
 from streamd.errors import ConfigError
+from streamd.replication.following import Following
 from streamd.serve.listening import ListenError, PortListener
-from streamd.serve.tls import TlsError, find_common_name, make_context
+from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
 from streamd.users.acl import Acl
 
 __all__ = ["Listeners"]
@@ -45,6 +46,7 @@ class Listeners(Capability):
         self._tcp = PortListener(host.loop, host.config, "port", make_client)
         self._tls = PortListener(host.loop, host.config, "tls-port", make_client)
         self._unix: asyncio.AbstractServer | None = None
+        host.get(Following).make_tls = partial(make_client_context, host.config)
         host.config.callbacks |= {
             "listen": self._follow_port,
             "listen-tls": self._follow_tls_port,

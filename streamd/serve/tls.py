@@ -20,7 +20,7 @@ from streamd.errors import StreamdError
 if TYPE_CHECKING:
     from streamd.settings.config import Config
 
-__all__ = ["TlsError", "find_common_name", "make_context"]
+__all__ = ["TlsError", "find_common_name", "make_client_context", "make_context"]
 
 
 class TlsError(StreamdError):
@@ -58,16 +58,45 @@ def make_context(config: Config) -> ssl.SSLContext:
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, config.tls_protocols)
-    _load_certificate(context, config)
+    _load_certificate(context, config.tls_cert_file, config.tls_key_file, config.tls_key_file_pass)
     if config.tls_ca_cert_file or config.tls_ca_cert_dir:
-        try:
-            context.load_verify_locations(config.tls_ca_cert_file or None, config.tls_ca_cert_dir or None)
-        except OSError as error:
-            raise TlsError(f"Failed to configure CA certificate(s) file/directory: {_reason(error)}") from error
+        _load_authorities(context, config)
     context.verify_mode = VERIFICATION[config.tls_auth_clients]
     _set_ciphers(context, config)
     _set_sessions(context, config)
     return context
+
+
+def make_client_context(config: Config) -> ssl.SSLContext:
+    """The context for connections to other servers; raises TlsError.
+
+    The peer's certificate must be signed by a trusted authority, whatever name it has, as with Redis. The own one is
+    tls-client-cert-file if that is set, else tls-cert-file, else none.
+    """
+    if not config.tls_ca_cert_file and not config.tls_ca_cert_dir:
+        raise TlsError(
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or"
+            " tls-auth-clients are enabled!"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    _set_versions(context, config.tls_protocols)
+    if config.tls_client_cert_file:
+        key, password = config.tls_client_key_file, config.tls_client_key_file_pass
+        _load_certificate(context, config.tls_client_cert_file, key, password)
+    elif config.tls_cert_file:
+        _load_certificate(context, config.tls_cert_file, config.tls_key_file, config.tls_key_file_pass)
+    _load_authorities(context, config)
+    _set_ciphers(context, config)
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, config: Config) -> None:
+    try:
+        context.load_verify_locations(config.tls_ca_cert_file or None, config.tls_ca_cert_dir or None)
+    except OSError as error:
+        raise TlsError(f"Failed to configure CA certificate(s) file/directory: {_reason(error)}") from error
 
 
 def _reason(error: OSError) -> str:
@@ -93,20 +122,20 @@ def _set_versions(context: ssl.SSLContext, text: str) -> None:
                 context.options |= LEFT_OUT[word]
 
 
-def _load_certificate(context: ssl.SSLContext, config: Config) -> None:
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
     # Without a password Python would prompt for one on the terminal.
-    password = config.tls_key_file_pass.encode("utf-8", "surrogateescape")
-    for what, path in (("certificate", config.tls_cert_file), ("private key", config.tls_key_file)):
+    secret = password.encode("utf-8", "surrogateescape")
+    for what, path in (("certificate", certificate), ("private key", key)):
         try:
             with open(path, "rb"):
                 pass
         except OSError as error:
             raise TlsError(f"Failed to load {what}: {path}: {_reason(error)}") from error
     try:
-        context.load_cert_chain(config.tls_cert_file, config.tls_key_file, lambda: password)
+        context.load_cert_chain(certificate, key, lambda: secret)
     except (OSError, ValueError) as error:
         reason = _reason(error) if isinstance(error, OSError) else str(error)
-        raise TlsError(f"Failed to load {config.tls_cert_file} with {config.tls_key_file}: {reason}") from error
+        raise TlsError(f"Failed to load {certificate} with {key}: {reason}") from error
 
 
 def _set_ciphers(context: ssl.SSLContext, config: Config) -> None:

@@ -510,7 +510,7 @@ class OomScores(Kind):
 
 
 class PrimaryAddress(Kind):
-    """tuple: () for none. A server that should follow another one but does not would be worse than one that stops."""
+    """tuple: host and port; () for none"""
 
     is_multi = True
 
@@ -521,16 +521,19 @@ class PrimaryAddress(Kind):
             return ()
         if not re.fullmatch(r"[0-9]{1,5}", args[1], re.ASCII) or int(args[1]) > 65535:
             raise Refused("Invalid master port")
-        raise Refused("this server cannot be a replica")
+        return tuple(args)
 
     def format(self, value: tuple[str, ...]) -> str:
         return " ".join(value)
 
     def directives(self, value: tuple[str, ...]) -> list[str]:
-        return []
+        if not value:
+            return []
+        host, port = value
+        return [f"{host if re.fullmatch('[0-9A-Za-z.:_-]+', host) else quote(host)} {port}"]
 
     def domain(self) -> str:
-        return "no one"
+        return "host and port, no one"
 
 
 class NeverYes(Boolean):

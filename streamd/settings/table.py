@@ -73,8 +73,6 @@ __all__ = [
     "text",
 ]
 
-NO_TLS = "this server makes no connections of its own over TLS"
-
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
@@ -190,7 +188,7 @@ NETWORK = (
         doc="Probe connections that have been silent for this long, to detect dead peers; 0: never.",
     ),
     integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0: never."),
-    text("bind-source-addr", flags="planned", doc="Address from which outgoing connections are made."),
+    text("bind-source-addr", doc="Address from which outgoing connections are made."),
 )  # fmt: skip
 
 PROCESS = (
@@ -369,10 +367,10 @@ PERSISTENCE = (
         " The append-only file and DUMP follow it from 8.6 on.",
     ),
     boolean(
-        "rdb-skip-unsupported", False,
+        "rdb-skip-unsupported", False, apply="refresh",
         doc="Skip, and log, keys of types that this server does not support, instead of refusing a snapshot.",
     ),
-    boolean("rdb-del-sync-files", False, flags="planned", doc="Remove snapshots that were only made for a replica."),
+    boolean("rdb-del-sync-files", False, doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
     integer(
         "rdb-key-save-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
@@ -434,16 +432,18 @@ PERSISTENCE = (
 
 REPLICATION = (
     setting(
-        "replicaof", PrimaryAddress(), (), flags="immutable planned", aliases="slaveof",
+        "replicaof", PrimaryAddress(), (), flags="immutable", aliases="slaveof",
         doc="Host and port of the primary to follow.",
     ),
-    text("masteruser", flags="planned", doc="User to log in as at the primary."),
-    text("masterauth", flags="secret planned", doc="Password for the primary."),
+    text("masteruser", apply="refresh", doc="User to log in as at the primary."),
+    text("masterauth", flags="secret", apply="refresh", doc="Password for the primary."),
     boolean(
-        "replica-serve-stale-data", True, flags="planned", aliases="slave-serve-stale-data",
+        "replica-serve-stale-data", True, apply="refresh", aliases="slave-serve-stale-data",
         doc="Answer while the link to the primary is down.",
     ),
-    boolean("replica-read-only", True, flags="planned", aliases="slave-read-only", doc="Refuse writes on a replica."),
+    boolean(
+        "replica-read-only", True, apply="refresh", aliases="slave-read-only", doc="Refuse writes on a replica."
+    ),
     boolean(
         "replica-lazy-flush", False, flags="planned", aliases="slave-lazy-flush",
         doc="Free old data in the background before a full resync.",
@@ -452,22 +452,19 @@ REPLICATION = (
         "replica-ignore-maxmemory", True, apply="refresh", aliases="slave-ignore-maxmemory",
         doc="Leave eviction to the primary.",
     ),
-    boolean(
-        "replica-ignore-disk-write-errors", False, flags="planned",
-        doc="Continue when a replica cannot write its files.",
-    ),
+    boolean("replica-ignore-disk-write-errors", False, doc="Continue when a replica cannot write its files."),
     integer(
-        "replica-priority", 100, hi=INT_MAX, flags="planned", aliases="slave-priority",
+        "replica-priority", 100, hi=INT_MAX, aliases="slave-priority",
         doc="Smaller numbers are promoted first; 0 is never promoted.",
     ),
-    boolean("replica-announced", True, flags="planned", doc="Let Sentinel report this replica."),
-    text("replica-announce-ip", flags="planned", aliases="slave-announce-ip", doc="Address to report to the primary."),
+    boolean("replica-announced", True, doc="Let Sentinel report this replica."),
+    text("replica-announce-ip", aliases="slave-announce-ip", doc="Address to report to the primary."),
     integer(
-        "replica-announce-port", 0, hi=65535, flags="planned", aliases="slave-announce-port",
+        "replica-announce-port", 0, hi=65535, aliases="slave-announce-port",
         doc="Port to report to the primary.",
     ),
-    memory("replica-full-sync-buffer-limit", 0, flags="planned", doc="Memory for changes during a full resync."),
-    integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", flags="planned", doc="When a silent link is dropped."),
+    memory("replica-full-sync-buffer-limit", 0, doc="Memory for changes during a full resync."),
+    integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", doc="When a silent link is dropped."),
     integer(
         "repl-ping-replica-period", 10, lo=1, hi=INT_MAX, unit="seconds", flags="planned",
         aliases="repl-ping-slave-period", doc="How often replicas are pinged.",
@@ -485,12 +482,10 @@ REPLICATION = (
         doc="Do not wait when there are this many; 0 waits.",
     ),
     choice(
-        "repl-diskless-load", "disabled", ("disabled", "on-empty-db", "swapdb", "flushdb"), flags="planned",
+        "repl-diskless-load", "disabled", ("disabled", "on-empty-db", "swapdb", "flushdb"),
         doc="Load snapshots of the primary without writing a file.",
     ),
-    boolean(
-        "repl-rdb-channel", True, flags="hidden planned", doc="Send a snapshot on a connection of its own."
-    ),
+    boolean("repl-rdb-channel", True, flags="hidden", doc="Send a snapshot on a connection of its own."),
     integer(
         "min-replicas-to-write", 0, hi=INT_MAX, flags="planned", aliases="min-slaves-to-write",
         doc="Refuse writes while fewer replicas are connected.",
@@ -500,7 +495,7 @@ REPLICATION = (
         doc="A replica that was silent for longer does not count as connected.",
     ),
     choice(
-        "propagation-error-behavior", "ignore", ("ignore", "panic", "panic-on-replicas"), flags="planned",
+        "propagation-error-behavior", "ignore", ("ignore", "panic", "panic-on-replicas"),
         doc="What to do when a change cannot be propagated.",
     ),
 )  # fmt: skip
@@ -521,9 +516,9 @@ TLS = (
         )
     ),
     text("tls-key-file-pass", flags="secret", apply="tls", doc="Password of the private key."),
-    text("tls-client-cert-file", flags="planned", doc="Certificate for outgoing connections."),
-    text("tls-client-key-file", flags="planned", doc="Its private key."),
-    text("tls-client-key-file-pass", flags="secret planned", doc="Password of the private key for outgoing connections."),
+    text("tls-client-cert-file", doc="Certificate for outgoing connections."),
+    text("tls-client-key-file", doc="Its private key."),
+    text("tls-client-key-file-pass", flags="secret", doc="Password of the private key for outgoing connections."),
     choice(
         "tls-auth-clients", "yes", ("no", "yes", "optional"), apply="tls",
         doc="Ask clients for certificates: require them, do not ask, or accept both.",
@@ -532,7 +527,7 @@ TLS = (
         "tls-auth-clients-user", "off", ("CN", "off"),
         doc="Log clients in as the user that the common name (CN) of their certificate names.",
     ),
-    setting("tls-replication", NeverYes(NO_TLS), False, "Use TLS to the primary.", flags="planned"),
+    boolean("tls-replication", False, apply="refresh", doc="Use TLS to the primary."),
     boolean("tls-prefer-server-ciphers", False, apply="tls", doc="Prefer this server's order of ciphers."),
     boolean("tls-session-caching", True, apply="tls", doc="Let clients resume sessions."),
     integer("tls-session-cache-size", 20480, hi=INT_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
@@ -586,7 +581,7 @@ def _foreign() -> tuple[Setting, ...]:
         memory("cluster-slot-migration-handoff-max-lag-bytes", MB, flags=f, doc=""),
         integer("cluster-slot-migration-write-pause-timeout", 10000, flags=f, doc=""),
         setting("cluster-slot-stats-enabled", SlotStats(("no", "yes", "cpu", "net", "mem")), ("no",), "", flags=f),
-        setting("tls-cluster", NeverYes(NO_TLS), False, "", flags=f),
+        setting("tls-cluster", NeverYes("this server has no cluster mode"), False, "", flags=f),
     )  # fmt: skip
     process = (
         setting("activedefrag", NeverYes(

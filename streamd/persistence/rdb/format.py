@@ -159,6 +159,7 @@ class LoadOptions:
                          for the base of an AOF and not for a replica
     now_ms               Unix time; idle times are counted back from it, too
     skip_unsupported     leave out values of types that streamd does not support, instead of refusing the file
+    database_count       of a check that keeps nothing: refuse what a load into so many databases would refuse; 0: read all
     node_max_bytes ...   settings for the streams that are created
     registry             where streams with idempotent producers are registered; None: a new one
     log                  called for each key that is omitted, and of functions and module data, which always are
@@ -168,6 +169,7 @@ class LoadOptions:
     drop_expired: bool = True
     now_ms: int = 0
     skip_unsupported: bool = False
+    database_count: int = 0
     node_max_bytes: int = 4096
     node_max_entries: int = 100
     idmp_duration: int = 100

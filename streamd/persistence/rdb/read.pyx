@@ -67,6 +67,7 @@ cdef class RdbReader:
     cdef StreamLoader streams
     cdef object options
     cdef readonly list databases
+    cdef uint64_t database_count              # those that there are; 0: any, since nothing is kept
     cdef Database db
     cdef int db_index
     cdef object value                         # the last one read
@@ -90,6 +91,7 @@ cdef class RdbReader:
         self.databases = None if databases is None else list(databases)
         if self.databases is not None and not self.databases:
             raise ValueError("at least one database")
+        self.database_count = self.options.database_count if self.databases is None else len(self.databases)
         self.window = Window(source, name, size)
         self.streams = StreamLoader(self.window, self.options)
         self.aux = {}
@@ -151,8 +153,8 @@ cdef class RdbReader:
                 uses = self.window.get_byte()
             elif opcode == OP_SELECT:
                 number = self.window.get_count()
-                if self.databases is not None and number >= <uint64_t>len(self.databases):
-                    self.window.corrupt(f"a database below {len(self.databases)}", str(number), offset)
+                if self.database_count and number >= self.database_count:
+                    self.window.corrupt(f"a database below {self.database_count}", str(number), offset)
                 self.select(<int>(number & 0x7FFFFFFF))
             elif opcode == OP_RESIZE:
                 self.window.get_count()
@@ -251,7 +253,7 @@ cdef class RdbReader:
         if name is None:
             self.window.corrupt("a type or an opcode", str(type), offset)
         dropped = expired and self.options.drop_expired
-        if type in UNKNOWN_LAYOUTS or not (self.options.skip_unsupported or dropped or self.databases is None):
+        if type in UNKNOWN_LAYOUTS or not (self.options.skip_unsupported or dropped or self.database_count == 0):
             raise UnsupportedValueError(self.window.name, offset, self.db_index, self.key, name)
         skip_value(self.window, type)
         if self.databases is not None and not dropped:

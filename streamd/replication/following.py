@@ -1,0 +1,494 @@
+"""Following: this server as a replica: whom it follows, the link to it, and what clients see of that.
+
+    REPLICAOF, or replicaof at the start ─▶ follow ─▶ attempts of Link, again and again ─▶ PrimaryClient, the stream
+    REPLICAOF NO ONE                     ─▶ promote
+
+While the server is a replica, one task (`_keep_linked`) makes an attempt, waits until the link has ended, and makes the
+next one: at once after a link that was up, else after a while. An attempt that fails like the one before logs nothing.
+
+States of the link, as ROLE shows them: none (a primary), connect, connecting, handshake, sync, connected. Behaviour:
+Redis 8.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from streamd.core.capability import Capability
+from streamd.core.client import Client
+from streamd.core.host import Host
+from streamd.core.info import Field, Fields, Lines
+from streamd.core.log import show_role
+from streamd.errors import CommandError, ReplicationError, StreamdError, StreamLostError, printable
+from streamd.memory.eviction import Eviction
+from streamd.persistence.keeper import Persistence
+from streamd.persistence.loading import LoadError
+from streamd.replication.apply import PrimaryClient
+from streamd.replication.connection import encode
+from streamd.replication.link import Link, Point, Progress, Snapshot
+from streamd.replication.refusals import ReplicaRefusals
+from streamd.replication.replication import Replication
+
+__all__ = ["Following"]
+
+log = logging.getLogger("streamd")
+
+RETRY_S = 1.0
+"""The wait before an attempt that follows a failed one; it grows with further failures, up to RETRY_MOST_S."""
+RETRY_MOST_S = 5.0
+LASTING_RETRY_S = 5.0
+"""The same for failures that only a person can mend: each attempt may cost the primary a snapshot."""
+LASTING_RETRY_MOST_S = 120.0
+GROWTH = 2.0
+DISK_LOG_S = 10.0
+"""Seconds between two log lines about changes that are applied though the disk does not take them."""
+
+UNBLOCKED_TEXT = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+
+
+class Following(Capability):
+    """
+    host, port  of the primary; empty and 0: this server is a primary
+    state       of the link
+    client      the connection that carries the stream; None while the link is down
+    make_tls    makes the context for tls-replication; set by what knows the certificates
+    """
+
+    host: str
+    port: int
+
+    info = {
+        "replication": (
+            Fields(
+                lambda self: self if self.is_replica else None,
+                (
+                    Field("master_host", lambda self: self.host),
+                    Field("master_port", lambda self: self.port),
+                    Field("master_link_status", lambda self: "up" if self.is_link_up else "down"),
+                    Lines("master_link_down_reason", lambda self: self._reason_lines()),
+                    Field("master_last_io_seconds_ago", lambda self: self.last_io_s),
+                    Field("master_sync_in_progress", lambda self: int(self.state == "sync")),
+                    Field("slave_read_repl_offset", lambda self: self._replication.offset),
+                    Field("slave_repl_offset", lambda self: self._replication.offset),
+                    Field("replica_full_sync_buffer_size", lambda self: self.kept_bytes),
+                    Field("replica_full_sync_buffer_peak", lambda self: self.kept_peak),
+                    Lines("master_sync_total_bytes", lambda self: self._progress_lines()),
+                    Field("master_current_sync_attempts", lambda self: self.attempts),
+                    Field("master_total_sync_attempts", lambda self: self.total_attempts),
+                    Lines("master_link_up_since_seconds", lambda self: self._link_lines()),
+                    Field("total_disconnect_time_sec", lambda self: int(self.down_s)),
+                    Field("slave_priority", lambda self: self._config.replica_priority),
+                    Field("slave_read_only", lambda self: int(self._config.replica_read_only)),
+                    Field("replica_announced", lambda self: int(self._config.replica_announced)),
+                ),
+            ),
+        ),
+        "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes),),
+        "stats": (Field("total_net_repl_input_bytes", lambda self: self.input_bytes),),
+    }
+
+    def __init__(self, host: Host) -> None:
+        self._server = host
+        self._config = host.config
+        self._replication = host.get(Replication)
+        self._persistence = host.get(Persistence)
+        self._eviction = host.get(Eviction)
+        self._refusals = host.get(ReplicaRefusals)
+        self._refusals.set_write_errors(self._persistence.find_write_error)
+        self.make_tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+        self.host, self.port = "", 0
+        self.state = "none"
+        self.client: PrimaryClient | None = None
+        self.kept_peak = 0
+        self.attempts = 0
+        self.total_attempts = 0
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stream_over: asyncio.Future[ReplicationError | None] | None = None
+        self._retry = asyncio.Event()
+        self._has_begun = False
+        self._must_resync = True
+        self._is_old_protocol = False
+        self._last_failure = ""
+        self._is_failure_lasting = False
+        self._failures = 0
+        self._up_since = 0.0
+        self._down_since: float | None = None
+        self._down_before_s = 0.0
+        self._skipped: set[str] = set()
+        self._disk_logged_at = 0.0
+        self.input_bytes = 0
+        if self._config.replicaof:
+            self.host, self.port = self._config.replicaof[0], int(self._config.replicaof[1])
+            self._replication.follow(True)
+        self._persistence.loader.is_replica = self.is_replica
+
+    # --- What there is to know ---------------------------------------------------------------------------------------
+
+    @property
+    def is_replica(self) -> bool:
+        return bool(self.host)
+
+    @property
+    def is_link_up(self) -> bool:
+        return self.client is not None
+
+    @property
+    def last_io_s(self) -> int:
+        """Seconds since the primary has sent something; -1 while the link is down."""
+        return int(time.monotonic() - self.client.last_interaction) if self.client is not None else -1
+
+    @property
+    def progress(self) -> Progress | None:
+        """Of the snapshot that is being received."""
+        return self._link.progress if self._link is not None else None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the stream that wait until the snapshot has been loaded."""
+        return self._link.kept_bytes if self._link is not None else 0
+
+    @property
+    def down_s(self) -> float:
+        """Seconds that the link was down since this server follows its primary."""
+        since = self._down_since
+        return self._down_before_s + (time.monotonic() - since if since is not None else 0.0)
+
+    def _reason_lines(self) -> Iterator[str]:
+        if not self.is_link_up and self._last_failure:
+            yield f"master_link_down_reason:{self._last_failure}"
+
+    def _progress_lines(self) -> Iterator[str]:
+        progress = self.progress
+        if progress is not None:
+            total, read = progress.total, progress.read
+            yield f"master_sync_total_bytes:{total}"
+            yield f"master_sync_read_bytes:{read}"
+            yield f"master_sync_left_bytes:{total - read}"
+            yield f"master_sync_perc:{100 * read / total if total else 0:.2f}"
+            yield f"master_sync_last_io_seconds_ago:{int(time.monotonic() - progress.last_io)}"
+
+    def _link_lines(self) -> Iterator[str]:
+        if self.is_link_up:
+            yield f"master_link_up_since_seconds:{int(time.monotonic() - self._up_since)}"
+            yield "master_client_io_thread:0"
+        else:
+            down_s = int(time.monotonic() - self._down_since) if self._down_since is not None and self._up_since else -1
+            yield f"master_link_down_since_seconds:{down_s}"
+
+    # --- Life --------------------------------------------------------------------------------------------------------
+
+    def apply_settings(self) -> None:
+        self._eviction.is_off = self.is_replica and self._config.replica_ignore_maxmemory
+        self._follow_link()
+        self._retry.set()
+
+    def begin(self) -> None:
+        """The data has been loaded: take up its history, and the link."""
+        self._has_begun = True
+        aux = self._persistence.loader.aux
+        replid, offset, stream_db = aux.get("repl-id", ""), aux.get("repl-offset", ""), aux.get("repl-stream-db", "0")
+        if len(replid) == 40 and offset.isdigit():
+            self._replication.restore(replid, int(offset))
+            if self.is_replica:
+                self._must_resync = False
+                self._take_stream_db(stream_db)
+            else:
+                self._replication.branch_off()
+        if self.is_replica:
+            self._start_link()
+
+    def close(self) -> None:
+        self._stop_link()
+
+    def each_second(self, now_ms: int) -> None:
+        if self._link is not None:
+            self._link.keep_alive()
+            self.kept_peak = max(self.kept_peak, self.kept_bytes)
+        if self.client is not None:
+            if time.monotonic() - self.client.last_interaction > self._config.repl_timeout:
+                log.warning("MASTER timeout: no data nor PING received...")
+                self.client.close()
+            else:
+                self._acknowledge(self._replication.offset)
+
+    def reset_statistics(self) -> None:
+        self.input_bytes = 0
+
+    def _follow_link(self) -> None:
+        """Bring up to date what depends on the role and on whether the link is up."""
+        self._replication.is_link_up = self.is_link_up
+        is_stale = not self.is_link_up and not self._config.replica_serve_stale_data
+        self._refusals.refuse(self.is_replica and self._config.replica_read_only, self.is_replica and is_stale)
+        self._server.dispatcher.is_replica = self.is_replica
+        show_role(is_replica=self.is_replica)
+        is_writable = self.is_replica and not self._config.replica_read_only
+        for db in self._server.databases:
+            if is_writable != (db.own_expiries is not None):
+                db.own_expiries = set() if is_writable else None
+
+    # --- Roles -------------------------------------------------------------------------------------------------------
+
+    def follow(self, host: str, port: int) -> None:
+        """Become a replica of another server, or of another one than so far."""
+        was_primary = not self.is_replica
+        self._stop_link()
+        self.host, self.port = host, port
+        self._config.replicaof = (host, str(port))
+        self._server.disconnect_blocked(UNBLOCKED_TEXT)
+        if was_primary:
+            log.info(
+                "Before turning into a replica, using my own master parameters to synthesize a cached master: I may be"
+                " able to synchronize with the new master with just a partial transfer."
+            )
+            self._replication.follow(True)
+            self._must_resync = False
+            self._take_stream_db("0")
+        self._up_since = self._down_before_s = 0.0
+        self._down_since = time.monotonic()
+        self._last_failure, self._failures = "", 0
+        self.attempts = self.total_attempts = 0
+        self._persistence.loader.is_replica = True
+        self.apply_settings()
+        self._start_link()
+
+    def promote(self) -> None:
+        """Become a primary, with the data that there is."""
+        if not self.is_replica:
+            return
+        self._stop_link()
+        self.host, self.port = "", 0
+        self._config.replicaof = ()
+        self.state = "none"
+        self._replication.promote()
+        self._persistence.loader.is_replica = False
+        self.apply_settings()
+
+    def _start_link(self) -> None:
+        if not self._has_begun:
+            return
+        self.state = "connect"
+        self._task = self._server.loop.create_task(self._keep_linked())
+
+    def _stop_link(self) -> None:
+        """End the link and the attempts to make one."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.stop()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._stream_over = None
+
+    # --- The link ----------------------------------------------------------------------------------------------------
+
+    async def _keep_linked(self) -> None:
+        """Make the link, again and again."""
+        while True:
+            self.state = "connect"
+            self._retry.clear()
+            was_up = False
+            try:
+                was_up = await self._link_once()
+            except ReplicationError as error:
+                self._note_failure(error)
+            except LoadError as error:
+                self._note_failure(ReplicationError(str(error)))
+            except StreamdError as error:
+                self._note_failure(ReplicationError(str(error), is_lasting=True))
+            finally:
+                self._link_ended()
+            if was_up:
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s):
+                    await self._retry.wait()
+
+    async def _link_once(self) -> bool:
+        """One attempt, and the link that it makes. Returns whether the link was up; raises ReplicationError."""
+        self.attempts += 1
+        self.total_attempts += 1
+        replication = self._replication
+        wanted = None if self._must_resync else Point(replication.replid, replication.offset)
+        self._link = link = Link(
+            self._server, self.host, self.port,
+            entered=self._enter, say=self._say, received=self._count_input, make_tls=self.make_tls,
+        )  # fmt: skip
+        try:
+            reached = await link.open(wanted)
+            self._take_up(link, reached)
+        except BaseException:
+            link.close()
+            raise
+        self._link = None
+        assert self._stream_over is not None  # noqa: S101
+        failure = await self._stream_over
+        if failure is not None:
+            raise failure
+        return True
+
+    def _take_up(self, link: Link, reached: Point | Snapshot) -> None:
+        """The primary's data is here: the connection carries the stream from now on."""
+        replication = self._replication
+        self._is_old_protocol = False
+        if isinstance(reached, Snapshot):
+            point = reached.point
+            self._is_old_protocol = not point.replid
+            replication.adopt(point.replid or secrets.token_hex(20), max(0, point.offset))
+            self._take_stream_db(str(reached.stream_db))
+        else:
+            if reached.replid != replication.replid:
+                log.warning("Master replication ID changed to %s", reached.replid)
+            replication.continue_as(reached.replid)
+        self._must_resync = self._is_old_protocol
+        connection = link.main
+        assert connection is not None  # noqa: S101
+        self._stream_over = self._server.loop.create_future()
+        self.client = client = PrimaryClient(self._server.dispatcher)
+        client.begin(self, replication.stream_db)
+        self._last_failure, self._failures = "", 0
+        now = time.monotonic()
+        if self._down_since is not None:
+            self._down_before_s += now - self._down_since
+            self._down_since = None
+        self._up_since = now
+        self._enter("connected")
+        self._follow_link()
+        transport = connection.transport
+        transport.set_protocol(client)
+        client.connection_made(transport)
+        self._acknowledge(replication.offset)
+        connection.hold(False)
+        client.data_received(connection.take())
+
+    def _link_ended(self) -> None:
+        """The link is down; its stream may be continued."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.stop()
+            log.warning("Connection with master lost.")
+            log.info("Caching the disconnected master state.")
+            self.attempts = 0
+        self._link = None
+        self._stream_over = None
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+        if self.is_replica:
+            self.state = "connect"
+            self._follow_link()
+
+    def _note_failure(self, error: ReplicationError) -> None:
+        """Log why an attempt has failed, unless it is the reason of the last time."""
+        if isinstance(error, StreamLostError):
+            self._must_resync = True
+        self._failures += 1
+        text = str(error)
+        if text != self._last_failure:
+            self._failures = 1
+            log.warning("%s", text)
+        self._last_failure = text
+        self._is_failure_lasting = error.is_lasting
+
+    @property
+    def _wait_s(self) -> float:
+        """How long to wait before the next attempt, in seconds."""
+        first, most = (LASTING_RETRY_S, LASTING_RETRY_MOST_S) if self._is_failure_lasting else (RETRY_S, RETRY_MOST_S)
+        return min(most, first * GROWTH ** min(self._failures // 2, 16))
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+
+    def _say(self, text: str) -> None:
+        """Log a step of an attempt; those that follow a failure repeat what was logged."""
+        log.log(logging.DEBUG if self._last_failure else logging.INFO, "%s", text)
+
+    def _count_input(self, size: int) -> None:
+        self.input_bytes += size
+
+    def _take_stream_db(self, text: str) -> None:
+        index = int(text) if text.isdigit() else 0
+        self._replication.stream_db = index if index < len(self._server.databases) else 0
+
+    # --- What the stream tells, see PrimaryClient --------------------------------------------------------------------
+
+    def stream_passed(self, data: bytes) -> None:
+        """These bytes have been executed."""
+        client = self.client
+        if client is not None:
+            self._replication.stream_db = client.db_index
+            self.input_bytes += len(data)
+            self._replication.feed_raw(data)
+
+    def stream_asked(self, unpassed: int) -> None:
+        """REPLCONF GETACK: tell how far the stream has been executed; `unpassed` bytes more than have been passed on."""
+        self._acknowledge(self._replication.offset + unpassed)
+
+    def stream_refused(self) -> None:
+        """Commands are about to be executed while clients are refused some: is that because of this server's disk?"""
+        if not self._persistence.find_write_error():
+            return
+        if not self._config.replica_ignore_disk_write_errors:
+            log.critical("Replica was unable to write command to disk.")
+            self._server.abort()
+        elif time.monotonic() - self._disk_logged_at > DISK_LOG_S:
+            self._disk_logged_at = time.monotonic()
+            log.warning("Replica is applying a command even though it is unable to write to disk.")
+
+    def stream_unknown(self, args: list[bytes], reason: str) -> None:
+        """The stream has a command that does not exist here. Raises ReplicationError, unless such are left out."""
+        name = printable(args[0][:64]).upper()
+        key = f" for key '{printable(args[1][:128])}'" if len(args) > 1 else ""
+        if not self._config.rdb_skip_unsupported:
+            raise ReplicationError(
+                f"MASTER {self.host}:{self.port} has sent the command {name}{key}, which this server does not have"
+                f" ({reason}). The link is dropped, so that the data stays what it was. Let the primary have streams and"
+                " strings only, or set rdb-skip-unsupported to yes to leave such commands out.", is_lasting=True,
+            )  # fmt: skip
+        if name not in self._skipped:
+            self._skipped.add(name)
+            log.warning("Commands %s of the primary are left out: this server does not have them. First%s", name, key)
+
+    def stream_error(self, text: str, command: str) -> None:
+        """A command of the stream has failed: the data is not what the primary has."""
+        log.warning(
+            "== CRITICAL == This replica is sending an error to its master: '-%s' after processing the command '%s'",
+            text, command,
+        )  # fmt: skip
+        if self._config.propagation_error_behavior != "ignore":
+            log.critical("This replica panicked sending an error to its master after processing the command '%s'", command)
+            self._server.abort()
+
+    def stream_failed(self, error: StreamdError) -> None:
+        """The stream cannot be executed any further."""
+        if not isinstance(error, ReplicationError):
+            error = StreamLostError(f"Protocol error from master: {error}. All data is transferred again.")
+        self._end_stream(error)
+
+    def stream_ended(self, client: PrimaryClient) -> None:
+        """The connection is closed."""
+        if client is self.client:
+            self._end_stream(None)
+
+    def _end_stream(self, failure: ReplicationError | None) -> None:
+        if self._stream_over is not None and not self._stream_over.done():
+            self._stream_over.set_result(failure)
+
+    def _acknowledge(self, offset: int) -> None:
+        """Tell the primary how far its stream has been executed, and how far it is on the disk."""
+        client = self.client
+        if client is None or client.transport is None or client.transport.is_closing() or self._is_old_protocol:
+            return
+        words: tuple[str | int, ...] = ("REPLCONF", "ACK", offset)
+        append_only = self._persistence.append_only
+        if append_only.is_on:
+            words = (*words, "FACK", min(offset, append_only.aof.tail.synced_offset))
+        client.transport.write(encode(*words))

@@ -1,0 +1,16 @@
+from collections.abc import Callable
+from typing import final
+
+from streamd.core.capability import Capability
+from streamd.core.host import Host
+
+__all__ = ["ReplicaRefusals"]
+
+class ReplicaRefusals(Capability):
+    @property
+    def is_read_only(self) -> bool: ...
+    @property
+    def is_stale(self) -> bool: ...
+    def __init__(self, host: Host) -> None: ...
+    def set_write_errors(self, find_write_error: Callable[[], str]) -> None: ...
+    def refuse(self, is_read_only: bool, is_stale: bool) -> None: ...

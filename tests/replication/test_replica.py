@@ -1,0 +1,507 @@
+"""streamd as a replica of a real Redis: synchronization, the stream, roles, and what clients see of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.effect_stories import GENERIC_STORIES, STREAM_STORIES, UNIT_STORIES
+from support.replication import Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.wire import ConnectionClosed, Reply
+
+pytestmark = pytest.mark.real
+
+NewNode = Callable[..., Node]
+
+
+@pytest.fixture(params=["redis", "redis-7.0"])
+def primary(request: pytest.FixtureRequest, new_node: NewNode) -> Node:
+    return new_node(request.param)
+
+
+@pytest.fixture
+def redis(new_node: NewNode) -> Node:
+    return new_node("redis")
+
+
+@pytest.fixture
+def replica(new_node: NewNode) -> Node:
+    return new_node("streamd")
+
+
+@pytest.fixture
+def pair(redis: Node, replica: Node) -> tuple[Node, Node]:
+    """A real primary with some data, and a replica in sync with it."""
+    redis.line("XADD s 1-1 f v")
+    redis.line("SET string value")
+    follow(replica, redis)
+    return redis, replica
+
+
+def follow(replica: Node, primary: Node | Proxy, through: Node | None = None) -> None:
+    replica.follow(primary)
+    target = through or primary
+    assert isinstance(target, Node)
+    wait_in_sync(target, replica)
+
+
+def fill(node: Node) -> None:
+    """Every sort of data that both have, in two databases."""
+    with node.connect() as wire:
+        for database in (0, 9):
+            wire.call("SELECT", database)
+            for at in range(300):
+                wire.call("XADD", f"s{at % 7}", f"{at + 1}-{at}", "field", f"value {at}", "n", at)
+            wire.call("XGROUP", "CREATE", "s0", "g", "0")
+            wire.call("XREADGROUP", "GROUP", "g", "c", "COUNT", "5", "STREAMS", "s0", ">")
+            wire.call("SET", "string", "text" * 1000)
+            wire.call("SET", "number", "12345", "PX", "10000000")
+
+
+# --- Synchronization --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["disabled", "swapdb", "on-empty-db", "flushdb"])
+@pytest.mark.parametrize("sent", ["mark", "length"])
+def test_a_full_resync_brings_all_data(primary: Node, replica: Node, mode: str, sent: str) -> None:
+    fill(primary)
+    primary.must("CONFIG", "SET", "repl-diskless-sync", "yes" if sent == "mark" else "no")
+    replica.must("CONFIG", "SET", "repl-diskless-load", mode)
+    replica.line("SET own data")
+    follow(replica, primary)
+    state = assert_same_state(primary, replica)
+    assert (0, b"own") not in state
+    assert (9, b"s3") in state
+
+
+def test_the_rdb_channel_can_be_switched_off(redis: Node, replica: Node) -> None:
+    fill(redis)
+    replica.must("CONFIG", "SET", "repl-rdb-channel", "no")
+    follow(replica, redis)
+    assert_same_state(redis, replica)
+    assert "RDB channel" not in replica.log()
+
+
+def test_the_stream_goes_on_behind_the_snapshot(redis: Node, replica: Node) -> None:
+    redis.must("CONFIG", "SET", "rdb-key-save-delay", "3000")
+    for at in range(200):
+        redis.must("SET", f"key {at}", at)
+    replica.follow(redis)
+    wait_until(lambda: replica.info()["master_sync_in_progress"] == "1", "a synchronization")
+    for at in range(200):
+        redis.must("XADD", "s", "*", "during", at)
+    assert_same_state(redis, replica)
+
+
+@pytest.mark.parametrize("name", sorted({**GENERIC_STORIES, **STREAM_STORIES, **UNIT_STORIES}))
+def test_effects_have_the_same_result(pair: tuple[Node, Node], name: str) -> None:
+    redis, replica = pair
+    story = {**GENERIC_STORIES, **STREAM_STORIES, **UNIT_STORIES}[name]
+    with redis.connect() as wire:
+        for line in story.strip().splitlines():
+            if line.strip():
+                wire.call(*line.split())
+    assert_same_state(redis, replica)
+    assert "CRITICAL" not in replica.log()
+
+
+def test_a_link_that_was_cut_continues_where_it_was(redis: Node, replica: Node) -> None:
+    with Proxy(redis.port) as proxy:
+        redis.line("XADD s 1-1 f v")
+        follow(replica, proxy, redis)
+        for at in range(20):
+            proxy.cut_after(at * 7)
+            for _ in range(10):
+                redis.must("XADD", "s", "*", "field", "x" * at)
+            redis.must("MULTI")
+            redis.must("SET", "a", at)
+            redis.must("XADD", "s", "*", "in", "multi")
+            redis.must("EXEC")
+        assert_same_state(redis, replica)
+    assert redis.info("stats")["sync_full"] == "1"
+    assert int(redis.info("stats")["sync_partial_ok"]) >= 1
+
+
+def test_a_transaction_is_applied_as_a_whole_or_not_at_all(redis: Node, replica: Node) -> None:
+    with Proxy(redis.port) as proxy:
+        redis.line("MSET a 0 b 0")
+        follow(replica, proxy, redis)
+        proxy.cut_after(70)
+        redis.must("MULTI")
+        redis.line("INCR a")
+        redis.line("INCR b")
+        redis.must("EXEC")
+        seen = set()
+        wait_until(
+            lambda: seen.add(tuple(replica.must("MGET", "a", "b").plain())) or (b"1", b"1") in seen, "both changes"
+        )
+        assert seen <= {(b"0", b"0"), (b"1", b"1")}
+    assert redis.info("stats")["sync_full"] == "1"
+
+
+def test_a_replica_that_is_started_again_continues(new_node: NewNode, redis: Node) -> None:
+    replica = new_node("streamd", save="3600 1", replicaof=f"127.0.0.1 {redis.port}")
+    redis.must("SELECT", 9)
+    redis.line("XADD s 1-1 f v")
+    wait_in_sync(redis, replica)
+    replica.stop()
+    redis.line("XADD s 2-1 f v")
+    replica.start()
+    assert_same_state(redis, replica)
+    assert redis.info("stats")["sync_full"] == "1"
+
+
+def test_a_replica_of_the_same_history_is_continued_by_a_primary_that_was_a_replica(
+    new_node: NewNode, pair: tuple[Node, Node]
+) -> None:
+    redis, replica = pair
+    other = new_node("streamd")
+    follow(other, redis)
+    replica.follow(None)
+    offset = redis.offset
+    assert replica.info()["master_replid2"] == redis.info()["master_replid"]
+    assert int(replica.info()["second_repl_offset"]) == offset + 1
+    other.follow(replica)
+    replica.line("XADD s 5-1 f v")
+    assert_same_state(replica, other)
+    assert replica.info("stats")["sync_full"] == "0"
+
+
+def test_a_promoted_redis_is_followed_without_a_full_resync(new_node: NewNode, pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    other = new_node("redis")
+    other.follow(redis)
+    wait_in_sync(redis, other)
+    other.follow(None)
+    old = redis.info()["master_replid"]
+    follow(replica, other)
+    assert other.info("stats")["sync_full"] == "0"
+    assert replica.info()["master_replid2"] == old
+    other.line("XADD s 9-1 f v")
+    assert_same_state(other, replica)
+
+
+def test_the_file_of_a_full_resync_becomes_the_snapshot(pair: tuple[Node, Node]) -> None:
+    _, replica = pair
+    assert sorted(path.name for path in replica.folder.glob("*.rdb")) == ["dump.rdb"]
+
+
+# --- What cannot be synchronized ---------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_with_other_types_costs_no_data_and_is_explained_once(redis: Node, replica: Node) -> None:
+    redis.line("HSET hash:1 f v")
+    replica.line("SET own data")
+    for mode in ("disabled", "swapdb"):
+        replica.must("CONFIG", "SET", "repl-diskless-load", mode)
+        replica.follow(None)
+        mark = replica.log_mark()
+        replica.follow(redis)
+        wait_until(lambda mark=mark: "'hash:1'" in replica.log_since(mark), "a line about the key")
+        replica.must("CONFIG", "SET", "masteruser", "")
+        wait_until(lambda: int(replica.info()["master_total_sync_attempts"]) >= 2, "another attempt")
+        assert replica.log_since(mark).count("'hash:1'") == 1
+        assert "is a hash" in replica.log_since(mark)
+        assert replica.must("GET", "own").value == b"data"
+        assert replica.info()["master_link_status"] == "down"
+        assert "hash:1" in replica.info()["master_link_down_reason"]
+    assert list(replica.folder.glob("temp-*")) == []
+    replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
+    redis.line("XADD s 1-1 f v")
+    wait_in_sync(redis, replica)
+    assert replica.must("KEYS", "*").plain() == [b"s"]
+
+
+def test_a_command_of_another_type_drops_the_link_unless_such_are_skipped(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    redis.line("HSET hash:1 f v")
+    redis.line("XADD s 2-1 f v")
+    wait_until(lambda: "HSET for key 'hash:1'" in replica.log(), "a line about the command")
+    assert not replica.has_link()
+    assert replica.must("XLEN", "s").value == 1
+    replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
+    wait_in_sync(redis, replica)
+    redis.line("HSET hash:1 g v")
+    redis.line("XADD s 3-1 f v")
+    wait_in_sync(redis, replica)
+    assert replica.must("XLEN", "s").value == 3
+    assert replica.log().count("Commands HSET of the primary are left out") == 1
+    assert redis.info("stats")["sync_full"] == "1"
+
+
+def test_a_wrong_password_is_explained(new_node: NewNode, replica: Node) -> None:
+    redis = new_node("redis", requirepass="secret")
+    replica.follow(redis)
+    wait_until(lambda: "set masterauth" in replica.log(), "a line about the missing password")
+    replica.must("CONFIG", "SET", "masterauth", "wrong")
+    wait_until(lambda: "Unable to AUTH to MASTER: -WRONGPASS" in replica.log(), "a line about the wrong password")
+    replica.must("CONFIG", "SET", "masterauth", "secret")
+    wait_until(replica.has_link, "the link")
+    assert "secret" not in replica.log()
+
+
+def test_an_address_without_a_server_is_explained_once(replica: Node) -> None:
+    replica.must("REPLICAOF", "127.0.0.1", "1")
+    wait_until(lambda: int(replica.info()["master_total_sync_attempts"]) >= 3, "three attempts")
+    assert replica.log().count("Connection refused") == 1
+    assert replica.must("ROLE").plain() == [b"slave", b"127.0.0.1", 1, b"connect", -1]
+
+
+def test_a_server_that_follows_itself_is_told_so(replica: Node) -> None:
+    replica.follow(replica)
+    wait_until(lambda: "is this server itself" in replica.log(), "a line that says so")
+    replica.follow(None)
+    assert replica.must("SET", "k", "v").value == b"OK"
+
+
+def test_two_servers_that_follow_each_other_are_told_so(new_node: NewNode, replica: Node) -> None:
+    redis = new_node("redis")
+    replica.follow(redis)
+    redis.follow(replica)
+    wait_until(lambda: "the two follow each other" in replica.log(), "a line that says so")
+
+
+# --- Commands and roles ------------------------------------------------------------------------------------------------
+
+
+def test_replicaof_has_the_replies_of_redis(redis: Node, replica: Node) -> None:
+    for words in (
+        "x 99999", "x -1", "x 070", "x abc", "no two", "No One", "127.0.0.1 1", "127.0.0.1 1", "localhost 1",
+        "LOCALHOST 1", "NO ONE", "x 0",
+    ):  # fmt: skip
+        for command in ("REPLICAOF", "SLAVEOF"):
+            ours, theirs = (node.call(command, *words.split()) for node in (replica, redis))
+            assert ours == theirs, words
+
+
+def test_blocked_clients_are_closed_when_a_primary_becomes_a_replica(redis: Node, replica: Node) -> None:
+    with replica.connect() as wire, replica.connect() as subscriber:
+        assert subscriber.call("SUBSCRIBE", "c").kind == "*"
+        wire.send("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+        wait_until(lambda: replica.info("clients")["blocked_clients"] == "1", "a client that waits")
+        replica.follow(redis)
+        assert wire.read().value.startswith(b"UNBLOCKED force unblock from blocking operation, instance state changed")
+        with pytest.raises(ConnectionClosed):
+            wire.read()
+        wait_in_sync(redis, replica)
+        redis.must("PUBLISH", "c", "message")
+        assert subscriber.read().plain() == [b"message", b"c", b"message"]
+
+
+def test_readers_that_wait_are_woken_by_the_stream(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    with replica.connect() as wire, replica.connect() as watching, replica.connect(3) as caching:
+        wire.send("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
+        watching.call("WATCH", "s")
+        caching.call("CLIENT", "TRACKING", "ON")
+        caching.call("XRANGE", "s", "-", "+")
+        wait_until(lambda: replica.info("clients")["blocked_clients"] == "1", "a client that waits")
+        redis.line("XADD s 2-1 f v")
+        assert wire.read().plain() == [[b"s", [[b"2-1", [b"f", b"v"]]]]]
+        watching.call("MULTI")
+        watching.call("PING")
+        assert watching.call("EXEC").value is None
+        assert caching.read().plain() == [b"invalidate", [b"s"]]
+
+
+def test_monitor_and_statistics_show_the_commands_of_the_stream(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    with replica.connect() as wire:
+        wire.call("MONITOR")
+        redis.line("XADD s 2-1 f v")
+        line = wire.read().value.decode()
+        while "XADD" not in line:
+            line = wire.read().value.decode()
+        assert re.fullmatch(rf"\d+\.\d+ \[0 127\.0\.0\.1:{redis.port}\] \"XADD\" \"s\" \"2-1\" \"f\" \"v\"", line)
+    assert replica.info("commandstats")["cmdstat_xadd"].startswith("calls=1,")
+    listed = replica.must("CLIENT", "LIST", "TYPE", "master").value.decode()
+    assert f"addr=127.0.0.1:{redis.port}" in listed
+    assert " flags=M " in listed
+    assert " user=(superuser) " in listed
+
+
+def test_client_kill_type_master_makes_the_link_again(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    assert replica.must("CLIENT", "KILL", "TYPE", "master").value == 1
+    wait_in_sync(redis, replica)
+    assert redis.info("stats")["sync_full"] == "1"
+    assert redis.info("stats")["sync_partial_ok"] == "1"
+
+
+def test_writes_are_refused_with_redis_texts(new_node: NewNode, pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    theirs = new_node("redis")
+    theirs.follow(redis)
+    wait_in_sync(redis, theirs)
+    for line in (
+        "XADD s * f v", "SET k v", "XREADGROUP GROUP g c STREAMS s >", "XGROUP CREATE s g $", "DEL s", "PUBLISH c m",
+        "GET string", "FLUSHALL", "WAIT 1 1", "MULTI", "SET k v", "EXEC", "MULTI", "GET string", "EXEC", "XREAD STREAMS s $",
+    ):  # fmt: skip
+        ours, redis_says = replica.call(*line.split()), theirs.call(*line.split())
+        assert ours == redis_says, line
+
+
+def test_a_replica_that_must_not_be_stale_refuses_while_the_link_is_down(new_node: NewNode) -> None:
+    nodes = [
+        new_node(kind) for kind in ("streamd", "redis")
+    ]
+    for node in nodes:
+        node.must("CONFIG", "SET", "replica-serve-stale-data", "no")
+        node.must("REPLICAOF", "127.0.0.1", "1")
+    for line in (
+        "PING", "GET k", "SET k v", "XRANGE s - +", "CONFIG GET port", "SELECT 1", "PUBLISH c m", "MULTI", "GET k", "EXEC",
+        "MULTI", "PUBLISH c m", "EXEC",
+    ):  # fmt: skip
+        ours, theirs = (node.call(*line.split()) for node in nodes)
+        assert ours == theirs, line
+
+
+def test_sentinels_transaction_promotes_and_turns_back(tmp_path: Path, new_node: NewNode, pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    with replica.connect() as wire, replica.connect() as other:
+        replies = wire.pipeline(
+            [("MULTI",), ("SLAVEOF", "NO", "ONE"), ("CONFIG", "REWRITE"), ("CLIENT", "KILL", "TYPE", "normal"), ("EXEC",)]
+        )
+        assert replies[-1].value[0] == Reply("+", b"OK")
+        with pytest.raises((ConnectionClosed, OSError)):
+            other.call("PING")
+    replica.hang_up()
+    assert replica.must("ROLE").plain()[0] == b"master"
+    with replica.connect() as wire:
+        replies = wire.pipeline([("MULTI",), ("SLAVEOF", "127.0.0.1", str(redis.port)), ("CONFIG", "REWRITE"), ("EXEC",)])
+        assert replies[-1].value[0] == Reply("+", b"OK")
+    wait_in_sync(redis, replica)
+
+
+def test_config_rewrite_keeps_the_primary(tmp_path: Path, new_node: NewNode, redis: Node) -> None:
+    path = tmp_path / "streamd.conf"
+    path.write_text("port 0\n")
+    replica = new_node("streamd")
+    assert replica.must("CONFIG", "GET", "replicaof").plain() == [b"replicaof", b""]
+    follow(replica, redis)
+    assert replica.must("CONFIG", "GET", "replicaof").plain() == [b"replicaof", f"127.0.0.1 {redis.port}".encode()]
+
+
+# --- Expiry ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_expired_key_is_missing_but_kept_until_the_primary_removes_it(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    redis.line("DEBUG SET-ACTIVE-EXPIRE 0")
+    redis.line("SET e v PX 1")
+    redis.line("XADD s 2-1 f v")
+    wait_in_sync(redis, replica)
+    wait_until(lambda: replica.must("GET", "e").value is None, "the expiry")
+    assert replica.must("EXISTS", "e").value == 0
+    assert replica.must("DBSIZE").value == 3
+    redis.line("GET e")
+    wait_in_sync(redis, replica)
+    assert replica.must("DBSIZE").value == 2
+
+
+def test_a_writable_replica_expires_its_own_keys_and_tells_nobody(pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    replica.must("CONFIG", "SET", "replica-read-only", "no")
+    offset = replica.offset
+    replica.must("SET", "own", "v", "PX", "1000000")
+    assert replica.info("stats")["slave_expires_tracked_keys"] == "1"
+    replica.must("PEXPIRE", "own", "1")
+    wait_until(lambda: replica.must("DBSIZE").value == 2, "the expiry of its own key")
+    assert replica.info("stats")["slave_expires_tracked_keys"] == "0"
+    wait_in_sync(redis, replica)
+    assert redis.must("EXISTS", "own").value == 0
+    assert replica.info()["master_replid"] == redis.info()["master_replid"]
+    assert replica.offset >= offset
+
+
+# --- Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_append_only_file_of_a_replica_has_what_was_applied(new_node: NewNode, redis: Node) -> None:
+    fill(redis)
+    replica = new_node("streamd", appendonly="yes", replicaof=f"127.0.0.1 {redis.port}")
+    wait_in_sync(redis, replica)
+    for at in range(50):
+        redis.must("XADD", "after", "*", "n", at)
+    redis.must("MULTI")
+    redis.line("SET a 1")
+    redis.line("SET b 2")
+    redis.must("EXEC")
+    state = assert_same_state(redis, replica)
+    wait_until(lambda: replica.info("persistence")["aof_rewrite_in_progress"] == "0", "the rewrite")
+    redis.stop()
+    replica.stop()
+    alone = new_node("streamd")
+    alone.stop()
+    settings = ["--appendonly", "yes", "--dir", str(replica.folder)]
+    alone._argv = [*alone._argv, *settings]
+    alone.start()
+    assert {key for _, key in state} >= set(alone.must("KEYS", "*").plain())
+    assert alone.must("XLEN", "after").value == 50
+    assert alone.must("MGET", "a", "b").plain() == [b"1", b"2"]
+
+
+def test_the_acknowledgement_says_what_is_on_the_disk(new_node: NewNode, redis: Node) -> None:
+    replica = new_node("streamd", appendonly="yes", appendfsync="always", replicaof=f"127.0.0.1 {redis.port}")
+    wait_in_sync(redis, replica)
+    wait_until(lambda: replica.info("persistence")["aof_rewrite_in_progress"] == "0", "the rewrite")
+    redis.line("XADD s 1-1 f v")
+    assert redis.must("WAITAOF", "0", "1", "30000").plain() == [0, 1]
+
+
+# --- While it loads ---------------------------------------------------------------------------------------------------------
+
+
+def test_clients_are_served_while_swapdb_loads_a_newer_state(redis: Node, new_node: NewNode) -> None:
+    replica = new_node("streamd", repl_diskless_load="swapdb")
+    redis.must("CONFIG", "SET", "repl-backlog-size", "16384")
+    redis.must("CONFIG", "SET", "rdb-key-save-delay", "500")
+    fill(redis)
+    for at in range(300):
+        redis.must("SET", f"key {at}", "old")
+    with Proxy(redis.port) as proxy:
+        follow(replica, proxy, redis)
+        proxy.refuse = True
+        proxy.cut()
+        for at in range(300):
+            redis.must("SET", f"key {at}", "new" * 100)
+        proxy.refuse = False
+        seen = set()
+        wait_until(
+            lambda: seen.add(replica.info("persistence")["async_loading"])
+            or seen.add(replica.must("GET", "key 299").value) or b"new" * 100 in seen, "the new state",
+        )  # fmt: skip
+        assert seen == {"0", "1", b"old", b"new" * 100}
+        assert_same_state(redis, replica)
+    assert redis.info("stats")["sync_full"] == "2"
+
+
+def test_a_silent_primary_is_given_up_and_found_again(redis: Node, new_node: NewNode) -> None:
+    replica = new_node("streamd", repl_timeout="2")
+    redis.must("CONFIG", "SET", "repl-ping-replica-period", "1")
+    follow(replica, redis)
+    redis.freeze()
+    wait_until(lambda: "MASTER timeout: no data nor PING received..." in replica.log(), "the timeout")
+    assert replica.info()["master_link_status"] == "down"
+    redis.thaw()
+    wait_in_sync(redis, replica)
+
+
+def test_the_server_stops_whatever_the_link_does(redis: Node, new_node: NewNode) -> None:
+    for mode in ("disabled", "swapdb"):
+        replica = new_node("streamd", repl_diskless_load=mode)
+        redis.must("CONFIG", "SET", "rdb-key-save-delay", "100000")
+        for at in range(100):
+            redis.must("SET", f"key {at}", at)
+        replica.follow(redis)
+        wait_until(lambda replica=replica: "receiving streamed RDB" in replica.log(), "the snapshot")
+        started = time.monotonic()
+        assert replica.stop() == 0
+        assert time.monotonic() - started < 5
+        assert list(replica.folder.glob("temp-*")) == []
+        assert "Traceback" not in replica.log()
+        assert "never" not in replica.log()
