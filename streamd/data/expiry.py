@@ -31,7 +31,9 @@ class Expiry(Capability):
             Field("expired_stale_perc", "0.00"),
             Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
             Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
-            Field("slave_expires_tracked_keys", lambda self: sum(len(db.own_expiries or ()) for db in self.host.databases)),
+            Field(
+                "slave_expires_tracked_keys", lambda self: sum(len(db.own_expiries or ()) for db in self.host.databases)
+            ),
         ),
     }
 

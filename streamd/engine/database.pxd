@@ -18,8 +18,8 @@ cdef class Database(Accesses):
     cdef public dict waiters              # key -> whatever the server keeps for clients that wait for it
     cdef public dict ready                # (database, key) -> None in order: `waiters` keys that changed; one for all
     cdef public bint keeps_expired        # True while a file is replayed: keys go by its DEL, whatever the time
-    cdef public bint holds_expired        # True during CLIENT PAUSE, on a replica: expired keys are missing, removed later
-    cdef public set own_expiries          # keys whose expiry is not the primary's, on a replica that is written to; or None
+    cdef public bint holds_expired        # True in CLIENT PAUSE, on a replica: expired keys are missing, removed later
+    cdef public set own_expiries          # keys whose expiry is not the primary's, on a writable replica; else None
     cdef public bint touch_on_access      # False: reads and writes leave the access time alone (CLIENT NO-TOUCH)
     cdef readonly long long object_bytes  # of memory for slots, keys and strings; streams count their own
     cdef Py_ssize_t sizes[SIZE_CLASSES]   # strings by their length, see size_class

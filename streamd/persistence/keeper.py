@@ -109,10 +109,10 @@ class Persistence(Capability):
         if (is_write or command.name == "PING") and (reason := self.find_write_error()):
             return reason
         loading = self.loader.loading
-        if loading is not None:
-            if "no_async_loading" in command.flags if loading.is_async else "loading" not in command.flags:
-                return LOADING_TEXT
-        return None
+        if loading is None:
+            return None
+        is_refused = "no_async_loading" in command.flags if loading.is_async else "loading" not in command.flags
+        return LOADING_TEXT if is_refused else None
 
     def find_write_error(self) -> str:
         """The error that writes are refused with because of the files; empty when they are accepted."""

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from streamd.core.capability import Capability
-from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, Lines
 from streamd.core.log import show_role
-from streamd.errors import CommandError, ReplicationError, StreamdError, StreamLostError, printable
+from streamd.errors import ReplicationError, StreamdError, StreamLostError, printable
 from streamd.memory.eviction import Eviction
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import LoadError
@@ -464,7 +463,9 @@ class Following(Capability):
             text, command,
         )  # fmt: skip
         if self._config.propagation_error_behavior != "ignore":
-            log.critical("This replica panicked sending an error to its master after processing the command '%s'", command)
+            log.critical(
+                "This replica panicked sending an error to its master after processing the command '%s'", command
+            )
             self._server.abort()
 
     def stream_failed(self, error: StreamdError) -> None:

@@ -24,7 +24,8 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+
 from streamd.core.host import Host
 from streamd.engine.database import Database
 from streamd.engine.idempotency import IdempotencyRegistry
@@ -388,7 +389,7 @@ class Link:
         stream_db = aux.get("repl-stream-db", "0")
         return Snapshot(point, int(stream_db) if stream_db.isdigit() else 0)
 
-    async def _pieces(self, connection: Connection, header: Header) -> AsyncIterator[bytes]:
+    async def _pieces(self, connection: Connection, header: Header) -> AsyncGenerator[bytes, None]:
         assert self.progress is not None  # noqa: S101
         async for data in pieces_of(connection, header):
             self.progress.read += len(data)

@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ async def read_header(connection: Connection) -> Header:
     )
 
 
-async def pieces_of(connection: Connection, header: Header) -> AsyncIterator[bytes]:
+async def pieces_of(connection: Connection, header: Header) -> AsyncGenerator[bytes, None]:
     """The bytes of a snapshot; what follows them stays in the connection. Raises ReplicationError."""
     if header.size is not None:
         left = header.size

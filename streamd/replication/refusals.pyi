@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from typing import final
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,16 +96,37 @@ def test_the_stream_goes_on_behind_the_snapshot(redis: Node, replica: Node) -> N
     assert_same_state(redis, replica)
 
 
-@pytest.mark.parametrize("name", sorted({**GENERIC_STORIES, **STREAM_STORIES, **UNIT_STORIES}))
-def test_effects_have_the_same_result(pair: tuple[Node, Node], name: str) -> None:
-    redis, replica = pair
-    story = {**GENERIC_STORIES, **STREAM_STORIES, **UNIT_STORIES}[name]
+Trio = tuple[Node, Node, Node]
+
+
+@pytest.fixture(scope="module")
+def trio(new_shared_node: NewNode) -> Trio:
+    """A real primary with two replicas: a real one, and streamd."""
+    redis, theirs, ours = new_shared_node("redis"), new_shared_node("redis"), new_shared_node("streamd")
+    for replica in (theirs, ours):
+        follow(replica, redis)
+    return redis, theirs, ours
+
+
+STORIES = {**GENERIC_STORIES, **STREAM_STORIES, **UNIT_STORIES}
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_effects_have_the_result_that_they_have_on_a_real_replica(trio: Trio, name: str) -> None:
+    redis, theirs, ours = trio
+    marks = [node.log_mark() for node in (theirs, ours)]
+    redis.line("FLUSHALL")
     with redis.connect() as wire:
-        for line in story.strip().splitlines():
+        for line in STORIES[name].strip().splitlines():
             if line.strip():
                 wire.call(*line.split())
-    assert_same_state(redis, replica)
-    assert "CRITICAL" not in replica.log()
+    wait_in_sync(redis, ours)
+    assert_same_state(theirs, ours)
+    their_errors, our_errors = (
+        re.findall("== CRITICAL == .*?'$", node.log_since(mark), re.MULTILINE)
+        for node, mark in zip((theirs, ours), marks, strict=True)
+    )
+    assert our_errors == their_errors
 
 
 def test_a_link_that_was_cut_continues_where_it_was(redis: Node, replica: Node) -> None:
@@ -346,25 +366,32 @@ def test_writes_are_refused_with_redis_texts(new_node: NewNode, pair: tuple[Node
 
 
 def test_a_replica_that_must_not_be_stale_refuses_while_the_link_is_down(new_node: NewNode) -> None:
-    nodes = [
-        new_node(kind) for kind in ("streamd", "redis")
-    ]
+    nodes = [new_node(kind) for kind in ("streamd", "redis")]
     for node in nodes:
         node.must("CONFIG", "SET", "replica-serve-stale-data", "no")
         node.must("REPLICAOF", "127.0.0.1", "1")
     for line in (
-        "PING", "GET k", "SET k v", "XRANGE s - +", "CONFIG GET port", "SELECT 1", "PUBLISH c m", "MULTI", "GET k", "EXEC",
+        "PING", "GET k", "SET k v", "XRANGE s - +", "CONFIG GET maxclients", "SELECT 1", "PUBLISH c m", "MULTI", "GET k", "EXEC",
         "MULTI", "PUBLISH c m", "EXEC",
     ):  # fmt: skip
         ours, theirs = (node.call(*line.split()) for node in nodes)
         assert ours == theirs, line
 
 
-def test_sentinels_transaction_promotes_and_turns_back(tmp_path: Path, new_node: NewNode, pair: tuple[Node, Node]) -> None:
+def test_sentinels_transaction_promotes_and_turns_back(
+    tmp_path: Path, new_node: NewNode, pair: tuple[Node, Node]
+) -> None:
     redis, replica = pair
     with replica.connect() as wire, replica.connect() as other:
+        assert other.call("PING").value == b"PONG"
         replies = wire.pipeline(
-            [("MULTI",), ("SLAVEOF", "NO", "ONE"), ("CONFIG", "REWRITE"), ("CLIENT", "KILL", "TYPE", "normal"), ("EXEC",)]
+            [
+                ("MULTI",),
+                ("SLAVEOF", "NO", "ONE"),
+                ("CONFIG", "REWRITE"),
+                ("CLIENT", "KILL", "TYPE", "normal"),
+                ("EXEC",),
+            ]
         )
         assert replies[-1].value[0] == Reply("+", b"OK")
         with pytest.raises((ConnectionClosed, OSError)):
@@ -372,7 +399,9 @@ def test_sentinels_transaction_promotes_and_turns_back(tmp_path: Path, new_node:
     replica.hang_up()
     assert replica.must("ROLE").plain()[0] == b"master"
     with replica.connect() as wire:
-        replies = wire.pipeline([("MULTI",), ("SLAVEOF", "127.0.0.1", str(redis.port)), ("CONFIG", "REWRITE"), ("EXEC",)])
+        replies = wire.pipeline(
+            [("MULTI",), ("SLAVEOF", "127.0.0.1", str(redis.port)), ("CONFIG", "REWRITE"), ("EXEC",)]
+        )
         assert replies[-1].value[0] == Reply("+", b"OK")
     wait_in_sync(redis, replica)
 

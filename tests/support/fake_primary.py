@@ -1,11 +1,11 @@
 """A primary that a test plays: it answers the handshake, sends what it is told to, and keeps what the replica says.
 
-    with FakePrimary() as primary:
-        node.must("REPLICAOF", "127.0.0.1", primary.port)
-        link = primary.accept()
-        link.shake_hands()                      # answers up to PSYNC; link.psync is what was asked for
-        link.send_snapshot(payload, offset=100)
-        link.send_stream(("SET", "k", "v"))
+with FakePrimary() as primary:
+    node.must("REPLICAOF", "127.0.0.1", primary.port)
+    link = primary.accept()
+    link.shake_hands()                      # answers up to PSYNC; link.psync is what was asked for
+    link.send_snapshot(payload, offset=100)
+    link.send_stream(("SET", "k", "v"))
 """
 
 from __future__ import annotations
