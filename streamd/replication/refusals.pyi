@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from typing import final
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
 __all__ = ["ReplicaRefusals"]
 
+@final
 class ReplicaRefusals(Capability):
     @property
     def is_read_only(self) -> bool: ...

@@ -4,6 +4,8 @@
 Their place among the reasons to refuse a request is Redis's: behind MISCONF, before LOADING.
 """
 
+cimport cython
+
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.dispatch cimport FOLLOWING, REFUSING, Dispatcher
@@ -16,6 +18,7 @@ READ_ONLY_TEXT = "READONLY You can't write against a read only replica."
 STALE_TEXT = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 
 
+@cython.final
 cdef class ReplicaRefusals(Capability):
     """The requests that a replica refuses.
 

@@ -96,7 +96,6 @@ def test_buffer_limits_add_up() -> None:
         ("dir a.conf\n", (1, "dir a.conf"), "Not a directory"),
         ('dir ""\n', (1, 'dir ""'), "No such file or directory"),
         ("slaveof 127.0.0.1 70000\n", (1, "slaveof 127.0.0.1 70000"), "Invalid master port"),
-        ("replicaof 127.0.0.1 6379\n", (1, "replicaof 127.0.0.1 6379"), "this server cannot be a replica"),
         ("cluster-enabled yes\n", (1, "cluster-enabled yes"), "this server has no cluster mode"),
         ("loadmodule /x.so\n", (1, "loadmodule /x.so"), "this server does not load modules"),
         ('proc-title-template "{x}"\n', (1, 'proc-title-template "{x}"'),

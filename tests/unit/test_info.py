@@ -83,9 +83,9 @@ def test_lines_and_sections_are_separated_as_in_redis(host: Host) -> None:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Host]:
-    """A server with all that INFO may speak of: a log, files that are being read, a session of HOTKEYS."""
+    """A server with all that INFO may speak of: a log, files that are being read, a session of HOTKEYS, a primary."""
     with Host(dir=str(tmp_path)) as host:
-        ask_all(host.connect(), "CONFIG SET appendonly yes", "HOTKEYS START METRICS 1 CPU", "SET k v", "FOO")
+        ask_all(host.connect(), "CONFIG SET appendonly yes", "HOTKEYS START METRICS 1 CPU", "SET k v", "FOO", "REPLICAOF x 1")
         host.server.get(Persistence).loader.loading = Loading()
         yield host
 
@@ -100,8 +100,11 @@ def test_every_field_has_its_place(busy: Host) -> None:
             names.append(line.partition(":")[0])
     order = {title: list(names) for title, names in ORDER.items()}
     assert order["Server"].pop() == "listeners"  # it has none
-    for lines in ("min_slaves_good_slaves", "slaves"):  # nor a replica
-        order["Replication"].remove(lines)
+    replication = order["Replication"]
+    # Nor a replica, nor has it tried to reach its primary.
+    for lines in ("min_slaves_good_slaves", "slaves", "master_link_down_reason", "master_sync_total_bytes"):
+        replication.remove(lines)
+    replication[replication.index("master_link_up_since_seconds")] = "master_link_down_since_seconds"
     for title in ("Commandstats", "Errorstats", "Latencystats", "Keyspace", "Keysizes"):
         assert found.pop(title)
         assert not order.pop(title)
@@ -166,7 +169,7 @@ def counted(host: Host) -> Host:
 
 def test_fields_tell_what_the_server_knows(counted: Host) -> None:
     server = counted.server
-    server.get(About).run_id, server.get(Replication).id = "a" * 40, "b" * 40
+    server.get(About).run_id, server.get(Replication).replid = "a" * 40, "b" * 40
     expiry = server.get(Expiry)
     expiry.expired_keys, expiry.cycles_cut, expiry.cycle_us = 23, 24, 25_999
     traffic = server.get(Traffic)
