@@ -85,7 +85,14 @@ def test_lines_and_sections_are_separated_as_in_redis(host: Host) -> None:
 def busy(tmp_path: Path) -> Iterator[Host]:
     """A server with all that INFO may speak of: a log, files that are being read, a session of HOTKEYS, a primary."""
     with Host(dir=str(tmp_path)) as host:
-        ask_all(host.connect(), "CONFIG SET appendonly yes", "HOTKEYS START METRICS 1 CPU", "SET k v", "FOO", "REPLICAOF x 1")
+        ask_all(
+            host.connect(),
+            "CONFIG SET appendonly yes",
+            "HOTKEYS START METRICS 1 CPU",
+            "SET k v",
+            "FOO",
+            "REPLICAOF x 1",
+        )
         host.server.get(Persistence).loader.loading = Loading()
         yield host
 
