@@ -103,6 +103,10 @@ cdef class Capability:
         """A client has got a reply, and something must follow it (`Dispatcher.has_after_reply`)."""
         return 0
 
+    cdef int reply_written(self, Client client, Route route, size_t mark) except -1:
+        """A request has its reply, from `mark` on (`Dispatcher.reply_keeper`); `route` is None if it was refused."""
+        return 0
+
     # --- Keys ------------------------------------------------------------------------------------------------------
 
     cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1:

@@ -97,6 +97,7 @@ class Client(asyncio.Protocol):
     @property
     def local_address(self) -> str: ...
     is_held: bool
+    sendable: int
     @property
     def is_plain(self) -> bool: ...
     @property

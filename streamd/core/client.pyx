@@ -132,7 +132,7 @@ cdef class Client:
         self.parser.max_bulk_len = host.max_bulk_len
         self.reply = ReplyWriter()
         self.db = host.databases[0]
-        self.fd = -1
+        self.fd = self.sendable = -1
         self.is_unix = is_unix
         self.reply_mode = REPLY_ON
         self.name = self.lib_name = self.lib_ver = b""
@@ -210,27 +210,30 @@ cdef class Client:
         """Send the contents of `reply`; then close, if requested, once everything is sent."""
         cdef ClientHost host = self.host
         cdef ssize_t sent
-        cdef size_t left
+        cdef size_t held, left
         self.is_writer = False
         if self.transport is None or self.is_congested or self.reply.is_cut or self.is_held:
             return 0
         if self.reply.length > host.peak_output:
             host.peak_output = self.reply.length
-        left = self.reply.length - TURN_MOST if self.reply.length > TURN_MOST else 0
+        held = 0 if self.sendable < 0 else self.reply.length - <size_t>self.sendable
+        left = self.reply.length - TURN_MOST if self.reply.length > held + TURN_MOST else held
         while self.reply.length > left and not self.is_congested:
             sent = self.send_some(self.reply.data, self.reply.length - left)
             if sent < 0:
                 self.reply.release()
                 return 0
             self.reply.consume(<size_t>sent)
+        if held:
+            self.sendable = <Py_ssize_t>(self.reply.length - held)
         if self.outflow is not None and not self.reply.length and not self.is_congested:
             self.outflow.send(self)
         if self.is_congested:
             host.check_output(self)
-        elif self.reply.length:
+        elif self.reply.length > held:
             self.want_write()       # other clients get their turn in between
             host.check_output(self)
-        elif self.close_after_reply:
+        elif self.close_after_reply and not held:
             self.transport.close()
         return 0
 

@@ -22,6 +22,7 @@ cdef enum ServerState:
     TRACKING_FULL = 1 << 4       # client-side caching tracks more keys than it may
     FEW_REPLICAS = 1 << 5        # writes are refused: too few replicas are connected
     FOLLOWING = 1 << 6           # the server is a replica
+    FENCED = 1 << 7              # replicas do not confirm writes
 
 
 cdef class Dispatcher
@@ -47,6 +48,7 @@ cdef class Dispatcher(Turn):
     cdef int refusing_server          # the union of their server_bits
     cdef public Capability monitor            # ServerState HAS_MONITORS
     cdef public Capability read_observer      # ClientState TRACKING
+    cdef public Capability reply_keeper       # wants `reply_written` calls; None: nobody
     cdef public bint has_after_reply                 # the read observer wants `unit_done` calls
     cdef public object pause_keeper           # keeps the clients held back by a pause: hold_back(client)
     cdef long long slow_us            # the smallest `slow_us` of the capabilities: they are notified of such commands

@@ -41,6 +41,7 @@ class Dispatcher(Turn):
     capabilities: tuple[Capability, ...]
     monitor: Capability | None
     read_observer: Capability | None
+    reply_keeper: Capability | None
     has_after_reply: bool
     pause_keeper: Any
     tracks_latency: bool

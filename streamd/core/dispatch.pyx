@@ -51,7 +51,7 @@ __all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
 
 SERVER_STATES = {
     "memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL,
-    "few-replicas": FEW_REPLICAS, "following": FOLLOWING,
+    "few-replicas": FEW_REPLICAS, "following": FOLLOWING, "fenced": FENCED,
 }  # fmt: skip
 """ServerState, for `Capability.server_bits` in Python."""
 
@@ -434,6 +434,8 @@ cdef class Dispatcher(Turn):
         self.answer_error(client, text)
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
+        if self.reply_keeper is not None:
+            self.reply_keeper.reply_written(client, None, mark)
         if self.state & HAS_MONITORS and route is not None and route is self.routes.exec_route:
             self.monitor.show_request(client, args)  # of refused requests, Redis shows only EXEC
         return 0
@@ -462,6 +464,8 @@ cdef class Dispatcher(Turn):
             self.effects.finish_unit()
             if self.effects.counter is not None:
                 client.write_offset = self.effects.counter.offset
+        if self.reply_keeper is not None:
+            self.reply_keeper.reply_written(client, route, self.unit_mark)
         if self.ready:
             self.serve_ready()
             self.ended_us = monotonic_us()  # time spent serving others does not count for the next command
@@ -616,6 +620,8 @@ cdef class Dispatcher(Turn):
         if self.has_after_reply:
             self.read_observer.unit_done(client)
         self.effects.finish_unit()
+        if self.reply_keeper is not None:
+            self.reply_keeper.reply_written(client, blocked.route, mark)
         if client.reply.length:
             client.want_write()
         if client.parser.size > client.parser.pos or client.close_after_reply:

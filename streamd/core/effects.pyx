@@ -93,5 +93,7 @@ cdef class Effects:
         if effects:
             for sink in self.files:
                 sink.take_effects(effects, self.context.now_ms)
+            if self.counter is not None:
+                self.data_offset = self.counter.offset
         self.is_unflushed = True
         return self.host.schedule()

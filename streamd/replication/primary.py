@@ -16,10 +16,12 @@ Behaviour and log lines: Redis 8.6.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from streamd.core.capability import Capability
@@ -372,6 +374,16 @@ class Primary(Capability):
     def _file_sent(self, replica: Replica) -> None:
         replica.client.outflow = None
         self._transmitted(replica)
+        if not any(each.state in (ReplicaState.WAIT_END, ReplicaState.SEND) for each in self.replicas.values()):
+            self._remove_file()
+
+    def _remove_file(self) -> None:
+        """rdb-del-sync-files: a server that keeps nothing on disk keeps no snapshot that was made for replicas either."""
+        config = self._config
+        if config.rdb_del_sync_files and not config.save and not config.appendonly:
+            log.info("Removing the RDB file used to feed replicas in a persistence-less instance")
+            with suppress(OSError):
+                os.unlink(self._persistence.directory.snapshot_path)
 
     def _begin_to_connections(self, group: list[Replica]) -> None:
         """Fork a child that writes the snapshot to all connections of a group."""
@@ -473,6 +485,16 @@ class Primary(Capability):
 
     def cron(self, now_ms: int) -> None:
         self._begin_if_due()
+        self._limit_output()
+
+    def _limit_output(self) -> None:
+        """Close the replicas for which too much of the stream has piled up while they get their snapshot."""
+        limit = self._config.client_output_buffer_limit["replica"].hard
+        for replica in list(self.replicas.values()) if limit else ():
+            if replica.feed is not None and not replica.is_fed and replica.feed.unsent() > limit:
+                log.warning("Client id=%d addr=%s closed for overcoming of output buffer limits.",
+                            replica.client.id, replica.client.address)  # fmt: skip
+                replica.close()
 
     def each_second(self, now_ms: int) -> None:
         now = time.monotonic()

@@ -8,6 +8,7 @@ from streamd.core.context import BlockRequest
 from streamd.core.dispatch import ServerContext
 from streamd.core.spec import command, integer, string
 from streamd.errors import CommandError, OptionSyntaxError
+from streamd.replication.durability import Durability
 from streamd.replication.primary import Primary
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
@@ -69,6 +70,7 @@ def replconf(ctx: ServerContext, args: list[bytes]) -> None:
     option = args[1].lower() if len(args) > 1 else b""
     if option == b"ack":
         primary.acknowledge(ctx.client, read_integer(args[2]), read_fack(args))
+        ctx.get(Durability).advance()
         ctx.get(Waiting).retry()
     elif option != b"getack":  # which only a primary sends
         for at in range(1, len(args), 2):

@@ -8,6 +8,7 @@ has the history of its primary. When it becomes a primary, a new history begins,
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
@@ -69,6 +70,8 @@ class Replication(Capability):
         self._aof = host.get(Persistence).append_only.aof.buffer
         self.stream = ReplicationStream(self._effects)
         self.replicas: dict[int, Replica] = {}
+        self.role_observers: list[Callable[[], None]] = []
+        """Called when the server has become a replica, or a primary."""
         self.is_replica = False
         self.is_link_up = False
         self.stream_db = 0
@@ -146,6 +149,8 @@ class Replication(Capability):
         self.is_replica = is_replica
         self.is_link_up = False
         self._follow_role()
+        for observer in self.role_observers:
+            observer()
 
     def promote(self) -> None:
         """A replica has become a primary: its replicas reconnect, and continue."""

@@ -38,6 +38,7 @@ from streamd.persistence.loading import LoadError
 from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
+from streamd.replication.durability import Durability
 from streamd.replication.following import Following
 from streamd.replication.primary import Primary
 from streamd.replication.refusals import ReplicaRefusals
@@ -64,8 +65,8 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Primary, ReplicaRefusals,
-    Following, Shutdown, Connections,
+    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
+    ReplicaRefusals, Following, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""

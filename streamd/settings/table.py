@@ -466,19 +466,19 @@ REPLICATION = (
     memory("replica-full-sync-buffer-limit", 0, doc="Memory for changes during a full resync."),
     integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", doc="When a silent link is dropped."),
     integer(
-        "repl-ping-replica-period", 10, lo=1, hi=INT_MAX, unit="seconds", flags="planned",
+        "repl-ping-replica-period", 10, lo=1, hi=INT_MAX, unit="seconds",
         aliases="repl-ping-slave-period", doc="How often replicas are pinged.",
     ),
-    memory("repl-backlog-size", MB, lo=1, flags="planned", doc="Changes that are kept for replicas that reconnect."),
-    integer("repl-backlog-ttl", 3600, unit="seconds", flags="planned", doc="When the backlog is freed without replicas."),
-    boolean("repl-disable-tcp-nodelay", False, flags="planned", doc="Send to replicas in fewer, larger packets."),
-    boolean("repl-diskless-sync", True, flags="planned", doc="Send snapshots without writing a file."),
+    memory("repl-backlog-size", MB, lo=1, apply="refresh", doc="Changes that are kept for replicas that reconnect."),
+    integer("repl-backlog-ttl", 3600, unit="seconds", doc="When the backlog is freed without replicas."),
+    boolean("repl-disable-tcp-nodelay", False, doc="Send to replicas in fewer, larger packets."),
+    boolean("repl-diskless-sync", True, doc="Send snapshots without writing a file."),
     integer(
-        "repl-diskless-sync-delay", 5, hi=INT_MAX, unit="seconds", flags="planned",
+        "repl-diskless-sync-delay", 5, hi=INT_MAX, unit="seconds",
         doc="Wait for more replicas before a snapshot is sent.",
     ),
     integer(
-        "repl-diskless-sync-max-replicas", 0, hi=INT_MAX, flags="planned",
+        "repl-diskless-sync-max-replicas", 0, hi=INT_MAX,
         doc="Do not wait when there are this many; 0 waits.",
     ),
     choice(
@@ -487,11 +487,11 @@ REPLICATION = (
     ),
     boolean("repl-rdb-channel", True, flags="hidden", doc="Send a snapshot on a connection of its own."),
     integer(
-        "min-replicas-to-write", 0, hi=INT_MAX, flags="planned", aliases="min-slaves-to-write",
+        "min-replicas-to-write", 0, hi=INT_MAX, apply="refresh", aliases="min-slaves-to-write",
         doc="Refuse writes while fewer replicas are connected.",
     ),
     integer(
-        "min-replicas-max-lag", 10, hi=INT_MAX, unit="seconds", flags="planned", aliases="min-slaves-max-lag",
+        "min-replicas-max-lag", 10, hi=INT_MAX, unit="seconds", apply="refresh", aliases="min-slaves-max-lag",
         doc="A replica that was silent for longer does not count as connected.",
     ),
     choice(

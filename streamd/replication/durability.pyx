@@ -1,0 +1,331 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Durability: replies that leave only when what they acknowledge cannot be lost (min-replicas-durable).
+
+A reply to a command that reads or writes data is held until the stream, up to the last change of data, is on this
+server's disk and on those of N replicas, as their acknowledgements say (REPLCONF ACK ... FACK). Reads are held as well:
+they may have seen what is not safe yet. Later replies of the same client wait behind held ones, so order is kept.
+
+    reply  |  sendable  |  held: turn 1  |  held: turn 2  |  written in this turn  |
+                         offset 1200      offset 1460       becomes held at its end
+
+Requests go on meanwhile: what a client gets per second depends on how much it has in flight, not on the round trip.
+
+When N replicas have not acknowledged for `min-replicas-durable-timeout`, the server fences itself: held replies are
+replaced by NOREPLICAS errors (what they would have acknowledged may or may not survive a fail-over), and commands that
+read or write data are refused, until N replicas have everything. So a primary that is cut off from its replicas
+acknowledges nothing while one of them may have been promoted.
+
+Invariants: `turns` is ordered by offset; a client has `sendable >= 0` exactly as long as it is in `holds`.
+"""
+
+cimport cython
+
+from collections import deque
+import logging
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.clock cimport monotonic_us
+from streamd.core.dispatch cimport FENCED, Dispatcher
+from streamd.core.route cimport READ_ONLY, WRITE, Route
+
+from streamd.core.info import Field, Fields
+from streamd.errors import ConfigError
+from streamd.persistence.keeper import Persistence
+from streamd.replication.replication import Replication
+from streamd.replication.waiting import Waiting
+from streamd.settings.table import declare, integer
+
+__all__ = ["Durability"]
+
+UNKNOWN = "NOREPLICAS Not enough replicas have confirmed this in time. It was executed, and may or may not be lost."
+FENCED_TEXT = "NOREPLICAS Not enough good replicas to write."
+
+ASK_AGAIN_S = 0.001
+
+log = logging.getLogger("streamd")
+
+declare(
+    "Replication",
+    integer(
+        "min-replicas-durable", 0, hi=1000, apply="refresh",
+        doc="Send replies only when what they acknowledge is on disk here and on this many replicas; needs appendonly.",
+    ),
+    integer(
+        "min-replicas-durable-timeout", 5000, lo=1, hi=2**31 - 1, unit="milliseconds",
+        doc="How long replicas may take for that, until commands that read or write data are refused.",
+    ),
+)
+
+
+@cython.final
+cdef class Holds:
+    """What is held of one client's replies."""
+
+    cdef Client client
+    cdef Py_ssize_t size              # bytes of the replies of earlier turns
+    cdef Py_ssize_t replies           # how many there are in this turn
+    cdef bint is_touched              # there are some in this turn
+
+
+@cython.final
+cdef class Held:
+    """The replies that one client got in one turn."""
+
+    cdef Holds holds
+    cdef Py_ssize_t size              # bytes
+    cdef Py_ssize_t replies
+    cdef long long offset             # what must be safe before they leave
+    cdef long long since_us           # monotonic
+
+
+cdef class Durability(Capability):
+    """
+    is_on      replies are held
+    is_fenced  commands that read or write data are refused
+    durable    the offset up to which the stream is safe; -1: not known
+    refused    replies that were replaced by errors
+    """
+
+    cdef Dispatcher dispatcher
+    cdef readonly object config
+    cdef object replication
+    cdef object waiting
+    cdef object tail
+    cdef readonly bint is_on
+    cdef readonly bint is_fenced
+    cdef readonly long long durable
+    cdef readonly long long refused
+    cdef long long fence_offset       # what replicas must have confirmed before the fence goes
+    cdef long long turn_offset        # the offset after the last change that a request of this turn may have seen
+    cdef object turns                 # deque of Held, oldest first
+    cdef object retry                 # timer for the next question to replicas; None: not set
+    cdef list touched                 # of Holds: those with replies in this turn
+    cdef dict holds                   # client ID -> Holds
+
+    refusal_rank = 31
+    info = {
+        "replication": (
+            Fields(
+                lambda self: self if self.config.min_replicas_durable else None,
+                (
+                    Field("durable_offset", lambda self: self.durable),
+                    Field("durable_fenced", lambda self: int(self.is_fenced)),
+                    Field("durable_clients_waiting", lambda self: self.waiting_clients),
+                    Field("durable_replies_refused", lambda self: self.refused),
+                ),
+            ),
+        ),
+    }
+
+    def __init__(self, host):
+        self.dispatcher = host.dispatcher
+        self.config = host.config
+        self.replication = host.get(Replication)
+        self.waiting = host.get(Waiting)
+        self.tail = host.get(Persistence).append_only.aof.tail
+        self.server_bits = FENCED
+        self.turns = deque()
+        self.touched = []
+        self.holds = {}
+        self.replication.role_observers.append(self.follow_role)
+
+    @property
+    def waiting_clients(self):
+        """How many clients have replies that are held."""
+        return len(self.holds)
+
+    # --- On and off ---------------------------------------------------------------------------------------------------
+
+    def apply_settings(self):
+        if self.config.min_replicas_durable and not self.config.appendonly:
+            raise ConfigError("min-replicas-durable", "min-replicas-durable needs appendonly yes")
+        self.follow_role()
+
+    def follow_role(self):
+        """Hold replies if the settings say so, and this is a primary."""
+        cdef bint is_wanted = self.config.min_replicas_durable > 0 and not self.replication.is_replica
+        if is_wanted == self.is_on:
+            return
+        self.is_on = is_wanted
+        self.dispatcher.reply_keeper = self if is_wanted else None
+        if is_wanted:
+            self.durable = -1
+            self.turn_offset = self.dispatcher.effects.data_offset
+            self.raise_fence()
+        else:
+            self.refuse_held()
+            self.drop_fence()
+
+    # --- Requests -----------------------------------------------------------------------------------------------------
+
+    cpdef str find_refusal(self, Client client, Route route, list args):
+        return FENCED_TEXT if self.dispatcher.has_flags(client, route, WRITE | READ_ONLY) else None
+
+    cdef int reply_written(self, Client client, Route route, size_t mark) except -1:
+        cdef Holds holds = self.holds.get(client.id)
+        if client.blocked is not None or client.is_silent():
+            return 0
+        if holds is None:
+            if route is None or not (route.flags & (WRITE | READ_ONLY) or route is self.dispatcher.routes.exec_route):
+                return 0
+            if self.dispatcher.effects.data_offset <= self.durable:
+                return 0
+            holds = Holds.__new__(Holds)
+            holds.client = client
+            client.sendable = <Py_ssize_t>mark
+            self.holds[client.id] = holds
+        holds.replies += 1
+        if not holds.is_touched:
+            holds.is_touched = True
+            self.touched.append(holds)
+            self.waiting.ask()
+        self.turn_offset = self.dispatcher.effects.data_offset
+        return 0
+
+    def client_gone(self, Client client not None):
+        self.holds.pop(client.id, None)
+
+    # --- A turn -------------------------------------------------------------------------------------------------------
+
+    cpdef int before_replies(self) except -1:
+        """The replies of this turn wait for the stream as it is now."""
+        cdef Holds holds
+        cdef Held held
+        if not self.is_on:
+            return 0
+        for holds in self.touched:
+            held = Held.__new__(Held)
+            held.holds = holds
+            held.size = <Py_ssize_t>holds.client.reply.length - holds.client.sendable - holds.size
+            held.replies = holds.replies
+            held.offset = self.turn_offset
+            held.since_us = monotonic_us()
+            holds.size += held.size
+            holds.replies = 0
+            holds.is_touched = False
+            self.turns.append(held)
+        self.touched.clear()
+        if self.turns:
+            self.advance()
+        return 0
+
+    def advance(self):
+        """Acknowledgements have come, or the file was synced: let go what is safe."""
+        cdef Held held
+        if not self.is_on:
+            return
+        self.durable = max(self.durable, min(self.tail.synced_offset, self.confirmed()))
+        while self.turns:
+            held = self.turns[0]
+            if held.offset > self.durable:
+                break
+            self.turns.popleft()
+            self.let_go(held)
+        if self.is_fenced and self.durable >= self.fence_offset:
+            self.drop_fence()
+        if self.turns and self.retry is None:
+            # An acknowledgement may have left before the replica's file was synced.
+            self.retry = self.dispatcher.loop.call_later(ASK_AGAIN_S, self.ask_again)
+
+    def ask_again(self):
+        """Ask replicas again while replies are held."""
+        self.retry = None
+        if self.turns:
+            self.waiting.ask()
+
+    def close(self):
+        if self.retry is not None:
+            self.retry.cancel()
+
+    cdef int let_go(self, Held held) except -1:
+        cdef Holds holds = held.holds
+        cdef Client client = holds.client
+        if self.holds.get(client.id) is not holds:
+            return 0
+        holds.size -= held.size
+        client.sendable += held.size
+        if holds.size == 0 and not holds.is_touched:
+            client.sendable = -1
+            del self.holds[client.id]
+        return client.send_later()
+
+    cdef long long confirmed(self) except -1:
+        """What as many replicas as are needed have on disk."""
+        cdef list offsets = sorted(
+            [each.fack_offset for each in self.replication.replicas.values() if each.is_online], reverse=True
+        )
+        cdef Py_ssize_t needed = self.config.min_replicas_durable
+        return offsets[needed - 1] if len(offsets) >= needed else -1
+
+    # --- The fence ----------------------------------------------------------------------------------------------------
+
+    def cron(self, long long now_ms):
+        cdef Held held
+        if not self.is_on:
+            return
+        self.advance()
+        if self.turns:
+            held = self.turns[0]
+            if monotonic_us() - held.since_us > self.config.min_replicas_durable_timeout * 1000:
+                log.warning(
+                    "Fewer than %d replicas have confirmed writes within %d ms: data is neither read nor written until"
+                    " they have. Replies that were waiting: %d.",
+                    self.config.min_replicas_durable, self.config.min_replicas_durable_timeout, len(self.holds),
+                )
+                self.refuse_held()
+                self.raise_fence()
+        if self.turns or self.is_fenced:
+            self.waiting.ask()
+
+    cdef int raise_fence(self) except -1:
+        self.is_fenced = True
+        self.fence_offset = self.turn_offset    # and no further: an idle replica does not sync what changes nothing
+        return self.dispatcher.change_state(FENCED, True)
+
+    cdef int drop_fence(self) except -1:
+        if self.is_fenced and self.is_on:
+            log.info("Enough replicas have confirmed all writes: data is read and written again.")
+        self.is_fenced = False
+        return self.dispatcher.change_state(FENCED, False)
+
+    cdef int refuse_held(self) except -1:
+        """Replace held replies by errors; what they would have acknowledged may survive or not."""
+        cdef Held held
+        cdef Holds holds
+        cdef Client client
+        cdef dict replies = {}
+        for held in self.turns:
+            replies[held.holds.client.id] = replies.get(held.holds.client.id, 0) + held.replies
+        self.turns.clear()
+        self.touched.clear()
+        for holds in list(self.holds.values()):
+            client = holds.client
+            count = replies.get(client.id, 0) + holds.replies
+            self.refused += count
+            if client.is_subscribed or client.tracking is not None:
+                client.close()  # messages among the replies cannot be told from them
+                continue
+            client.reply.truncate(<size_t>client.sendable)
+            client.sendable = -1
+            for _ in range(count):
+                self.dispatcher.answer_error(client, UNKNOWN)
+            client.send_later()
+        self.holds.clear()
+        return 0
+
+    def check_invariants(self):
+        """Assert what the head of this file says."""
+        cdef Held held
+        cdef Holds holds
+        cdef dict sizes = {}
+        before = 0
+        for held in self.turns:
+            assert held.offset >= before, "turns are ordered"
+            before = held.offset
+            if self.holds.get(held.holds.client.id) is held.holds:
+                sizes[held.holds.client.id] = sizes.get(held.holds.client.id, 0) + held.size
+        for client_id, holds in self.holds.items():
+            assert holds.client.id == client_id and holds.client.sendable >= 0
+            assert holds.size == sizes.get(client_id, 0)
+            assert <size_t>(holds.client.sendable + holds.size) <= holds.client.reply.length
