@@ -1,8 +1,11 @@
+from typing import final
+
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 
 __all__ = ["Durability"]
 
+@final
 class Durability(Capability):
     @property
     def is_on(self) -> bool: ...

@@ -79,6 +79,7 @@ cdef class Held:
     cdef long long since_us           # monotonic
 
 
+@cython.final
 cdef class Durability(Capability):
     """
     is_on      replies are held
