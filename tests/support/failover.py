@@ -73,7 +73,8 @@ __all__ = [
 
 SERVICE = "service"
 GROUP = b"group"
-DOWN_AFTER_MS = 1000
+DOWN_AFTER_MS = 1500
+"""Not 1000: Sentinels connect again once a second, and one whose first connection to a new primary fails must not think it dead."""
 FAILOVER_TIMEOUT_MS = 2000
 SILENCE_S = 0.5
 """How long a client waits for a reply."""
@@ -158,7 +159,7 @@ class Cluster:
     """Data nodes of the given kinds (support.replication), the first of which starts as the primary, and Sentinels.
 
     settings   more settings of data nodes
-    options    more lines of the Sentinels' files; `sentinel` and the service's name are put in front and behind the first word
+    own        more settings of single data nodes, by their number
     """
 
     def __init__(
@@ -168,8 +169,10 @@ class Cluster:
         *,
         mode: Mode = PLAIN,
         settings: Mapping[str, str] | None = None,
+        own: Mapping[int, Mapping[str, str]] | None = None,
         sentinels: int = 3,
     ) -> None:
+        self._quorum = sentinels // 2 + 1
         self.folder = folder
         self.mode = mode
         self.network = Network()
@@ -178,7 +181,7 @@ class Cluster:
         self.rounds = itertools.count()
         try:
             for number, kind in enumerate(kinds):
-                self._start_member(number, kind, {**mode.settings, **(settings or {})})
+                self._start_member(number, kind, {**mode.settings, **(settings or {}), **(own or {}).get(number, {})})
             for member in self.members[1:]:
                 self.follow(member, self.members[0])
             self.wait_until_in_sync()
@@ -227,7 +230,7 @@ class Cluster:
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\nbind-source-addr {address}\ndir {folder}\n"
             f"sentinel announce-ip 127.0.0.1\nsentinel announce-port {gate}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {self.members[0].gate} 2\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.members[0].gate} {self._quorum}\n"
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}\n"
             f"sentinel parallel-syncs {SERVICE} 9\n"

@@ -71,6 +71,15 @@ class Node(Server):
 
     kind: str
     wire: Wire | None = None
+    credentials: tuple[str, ...] = ()
+    """What AUTH needs on new connections; empty: nothing."""
+
+    def connect(self, protocol: int = 2, timeout_s: float = DEADLINE_S) -> Wire:
+        wire = super().connect(protocol, timeout_s)
+        if self.credentials:
+            reply = wire.call("AUTH", *self.credentials)
+            assert reply.value == b"OK", reply
+        return wire
 
     def call(self, *args: Argument) -> Reply:
         """One command, over a connection that is kept and made again after it was lost."""

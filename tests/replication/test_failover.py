@@ -1,0 +1,119 @@
+"""Fail-overs by Sentinels under load: nothing acknowledged is lost where that is promised, and the rest is counted.
+
+What a round is, and what the modes promise, is in support.failover; `python -m tests.support.failover` plays hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.failover import (
+    FAULTS,
+    HIDE,
+    ISOLATE_WITH_CLIENTS,
+    KILL,
+    KILL_LAGGING,
+    LOSS_FREE,
+    PLAIN,
+    WAITAOF,
+    Cluster,
+    Fault,
+    Mode,
+    Result,
+    play,
+)
+from support.servers import target_is_redis
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+STREAMD = ["streamd"] * 3
+REDIS = ["redis"] * 3
+
+NewCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[NewCluster]:
+    """Start a cluster: `new_cluster(kinds, mode=..., ...)`; it ends with the test."""
+    started: list[Cluster] = []
+
+    def start(kinds: Sequence[str], **options: Any) -> Cluster:
+        folder = tmp_path / f"cluster{len(started)}"
+        folder.mkdir()
+        started.append(Cluster(folder, kinds, **options))
+        return started[-1]
+
+    yield start
+    for cluster in started:
+        cluster.close()
+
+
+def loss_free(durable: int = 1) -> Mode:
+    """The mode in which streamd waits for replicas; a Redis that stands in for it has clients that wait."""
+    return (WAITAOF if target_is_redis() else LOSS_FREE).with_durable(durable)
+
+
+def assert_right(result: Result) -> None:
+    print(result)
+    assert not result.wrong
+
+
+# --- The harness itself, with Redis ----------------------------------------------------------------------------------------
+
+
+def test_the_harness_finds_what_asynchronous_replication_loses(new_cluster: NewCluster) -> None:
+    result = play(new_cluster(REDIS, mode=PLAIN), KILL_LAGGING, seed=1)
+    assert_right(result)
+    assert result.lost
+    assert result.order
+
+
+def test_redis_loses_nothing_that_waitaof_has_confirmed(new_cluster: NewCluster) -> None:
+    assert_right(play(new_cluster(REDIS, mode=WAITAOF), KILL_LAGGING, seed=2))
+
+
+def test_one_confirmation_of_two_is_not_enough_when_a_living_primary_is_replaced(new_cluster: NewCluster) -> None:
+    result = play(new_cluster(REDIS, mode=WAITAOF), HIDE, seed=3)
+    assert_right(result)  # it is not promised
+    assert result.lost
+
+
+# --- streamd ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [KILL, KILL_LAGGING, ISOLATE_WITH_CLIENTS], ids=lambda fault: fault.name)
+def test_nothing_is_lost_when_one_replica_must_have_it(new_cluster: NewCluster, fault: Fault) -> None:
+    result = play(new_cluster(STREAMD, mode=loss_free()), fault, seed=4)
+    assert_right(result)
+    assert not result.lost
+
+
+def test_nothing_is_lost_when_a_living_primary_is_replaced_and_all_replicas_must_have_it(
+    new_cluster: NewCluster,
+) -> None:
+    result = play(new_cluster(STREAMD, mode=loss_free(durable=2)), HIDE, seed=5)
+    assert_right(result)
+    assert not result.lost
+
+
+@pytest.mark.parametrize("kinds", [["streamd", "redis", "redis"], ["redis", "streamd", "streamd"]], ids="-".join)
+def test_streamd_and_redis_take_over_from_each_other(new_cluster: NewCluster, kinds: list[str]) -> None:
+    result = play(new_cluster(kinds, mode=WAITAOF), KILL, seed=6)
+    assert_right(result)
+    assert result.pairing == f"{kinds[0]} -> {kinds[1]}"
+
+
+def test_sentinels_turn_the_old_primary_into_a_replica(new_cluster: NewCluster) -> None:
+    assert_right(play(new_cluster(STREAMD, mode=PLAIN), KILL, seed=7, is_patient=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("durable", [1, 2])
+def test_many_faults_one_after_the_other(new_cluster: NewCluster, durable: int) -> None:
+    cluster = new_cluster(STREAMD, mode=loss_free(durable))
+    for seed, fault in enumerate([*FAULTS.values()] * 3):
+        assert_right(play(cluster, fault, seed))
