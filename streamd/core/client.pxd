@@ -11,6 +11,8 @@ cdef enum ReplyMode:
     REPLY_OFF            # CLIENT REPLY OFF: until ON
     REPLY_SKIP_ARMED     # CLIENT REPLY SKIP is running: suppress its own reply, then the next command's
     REPLY_SKIP           # the command whose reply is skipped
+    REPLY_LAST           # it becomes a replica: this reply is the last one
+    REPLY_NEVER          # it is a replica: a reply would be part of its stream, so who asks for one is disconnected
 
 
 cdef enum ClientState:

@@ -31,7 +31,8 @@ import logging
 from streamd.core.blocking cimport Blocked, BlockedClients
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport (
-    IN_MULTI, LIMITED, MONITORING, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER, TRACKING, Client,
+    IN_MULTI, LIMITED, MONITORING, REPLY_LAST, REPLY_NEVER, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
+    TRACKING, Client,
 )
 from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.context cimport BlockRequest, Context
@@ -726,8 +727,17 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int finish_reply(self, Client client, size_t mark) except -1:
-        """CLIENT REPLY: drop what the command wrote if replies are suppressed."""
+        """CLIENT REPLY: drop the reply if replies are suppressed. Disconnect a replica that asks for one."""
         if client.reply_mode == REPLY_ON:
+            return 0
+        if client.reply_mode == REPLY_LAST:
+            client.reply_mode = REPLY_NEVER
+            return 0
+        if client.reply_mode == REPLY_NEVER:
+            if client.reply.length > mark:
+                client.reply.truncate(mark)
+                log.warning("Replica sent a command that has a reply: disconnecting it: %s", client.address)
+                client.close()
             return 0
         if client.blocked is None:
             client.reply.truncate(mark)

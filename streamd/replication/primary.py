@@ -55,6 +55,10 @@ INFO_STATES = {
 }
 
 
+OF_REPLICAS = frozenset({"replconf", "psync", "sync"})
+"""The commands that a replica may send."""
+
+
 class Primary(Capability):
     """
     sync_full, sync_partial_ok, sync_partial_err  how often which answer was given
@@ -130,9 +134,7 @@ class Primary(Capability):
 
     def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         if client.id in self.replicas:
-            if route.command.keys or "write" in route.command.flags:
-                return "ERR Replica can't interact with the keyspace"
-            return None
+            return None if route.command.full_name in OF_REPLICAS else "ERR Replica can't interact with the keyspace"
         if self._host.dispatcher.is_write(client, route):
             return "NOREPLICAS Not enough good replicas to write."
         return None

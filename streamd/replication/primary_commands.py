@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from streamd.core.args import integer as read_integer
 from streamd.core.args import is_option, parse_timeout
 from streamd.core.context import BlockRequest
@@ -69,7 +71,8 @@ def replconf(ctx: ServerContext, args: list[bytes]) -> None:
     primary = ctx.get(Primary)
     option = args[1].lower() if len(args) > 1 else b""
     if option == b"ack":
-        primary.acknowledge(ctx.client, read_integer(args[2]), read_fack(args))
+        with suppress(CommandError):  # what is no number is ignored
+            primary.acknowledge(ctx.client, read_integer(args[2]), read_fack(args))
         ctx.get(Durability).advance()
         ctx.get(Waiting).retry()
     elif option != b"getack":  # which only a primary sends
@@ -153,6 +156,14 @@ def wait(ctx: ServerContext, args: list[bytes]) -> None:
     waiting.block(ctx, BlockRequest([], args, timeout_ms, timeout_reply=on_timeout))
 
 
+def find_count(word: bytes) -> int | None:
+    """A number of replicas, or None if it is not one."""
+    with suppress(CommandError):
+        count = read_integer(word)
+        return count if count >= 0 else None
+    return None
+
+
 @command(
     "WAITAOF", arity=4, group="generic", flags="blocking", categories="connection -keyspace", since="7.2.0",
     tips=("request_policy:all_shards", "response_policy:agg_min"),
@@ -160,10 +171,10 @@ def wait(ctx: ServerContext, args: list[bytes]) -> None:
     args=(integer("numlocal"), integer("numreplicas"), integer("timeout")),
 )  # fmt: skip
 def waitaof(ctx: ServerContext, args: list[bytes]) -> None:
-    wanted_here, wanted = read_integer(args[1]), read_integer(args[2])
+    wanted_here, wanted = read_integer(args[1]), find_count(args[2])
     if not 0 <= wanted_here <= 1:
         raise CommandError("ERR value is out of range, value must between 0 and 1")
-    if wanted < 0:
+    if wanted is None:
         raise CommandError("ERR value is out of range, must be positive")
     timeout_ms = parse_timeout(args[3], ctx.now_ms)
     if ctx.get(Replication).is_replica:
