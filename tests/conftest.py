@@ -13,6 +13,7 @@ Markers (strict), and when the tests that carry them run:
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -135,9 +136,10 @@ def new_shared_node(
 
 def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) -> Iterator[Callable[..., Any]]:
     started: list[Server] = []
+    numbers = itertools.count()
 
     def start_one(*kind: str, **directives: str) -> Server:
-        own = folder / f"{start.__name__}-{len(started)}"
+        own = folder / f"{start.__name__}-{next(numbers)}"
         own.mkdir()
         server = start(own, *kind, directives)
         started.append(server)

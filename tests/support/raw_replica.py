@@ -199,6 +199,7 @@ class RawReplica:
             return self.state == "online"
 
         wait_until(is_online, "an online replica")
+        self.ack()  # the one before may have been too early
 
     @property
     def state(self) -> str | None:
