@@ -491,7 +491,7 @@ class Primary(Capability):
 
     def _limit_output(self) -> None:
         """Close the replicas for which too much of the stream has piled up while they get their snapshot."""
-        limit = self._config.client_output_buffer_limit["replica"].hard
+        limit = self._config.client_output_buffer_limit["replica"].hard_bytes
         for replica in list(self.replicas.values()) if limit else ():
             if replica.feed is not None and not replica.is_fed and replica.feed.unsent() > limit:
                 log.warning("Client id=%d addr=%s closed for overcoming of output buffer limits.",
