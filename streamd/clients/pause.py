@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from streamd.core.capability import Capability
@@ -29,13 +30,15 @@ class Pause(Capability):
         return len(self._held)
 
     def begin(self, until: float, *, writes_only: bool) -> None:
-        """Hold requests back until a monotonic time. A pause can only become longer and stricter."""
+        """Hold requests back until a monotonic time; infinity: until `end`. A pause only becomes longer and stricter."""
         dispatcher = self._host.dispatcher
         self._until = max(until, self._until)
         dispatcher.pause = max(WRITES if writes_only else EVERYTHING, dispatcher.pause)
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = self._host.loop.call_later(max(0.0, self._until - time.monotonic()), self.end)
+            self._handle = None
+        if self._until < math.inf:
+            self._handle = self._host.loop.call_later(max(0.0, self._until - time.monotonic()), self.end)
 
     def end(self) -> None:
         """End a pause; postponed requests run in the order in which they came."""

@@ -9,7 +9,7 @@ __all__ = ["FOREIGN_COMMANDS", "FOREIGN_CONTAINERS"]
 
 _NAMES = """
     bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin eval
-    eval_ro evalsha evalsha_ro failover fcall fcall_ro function function|delete function|dump function|flush
+    eval_ro evalsha evalsha_ro fcall fcall_ro function function|delete function|dump function|flush
     function|help function|kill function|list function|load function|restore function|stats geoadd geodist geohash
     geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit hdel hexists
     hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist

@@ -114,12 +114,15 @@ class Following(Capability):
         self._has_begun = False
         self._must_resync = True
         self._is_old_protocol = False
+        self._is_handing_over = False
+        self.handed_over: Callable[[bool], None] = lambda is_done: None
         self._last_failure = ""
         self._is_failure_lasting = False
         self._failures = 0
         self._up_since = 0.0
         self._down_since: float | None = None
         self._down_before_s = 0.0
+        self._asked_offset: int | None = None
         self._skipped: set[str] = set()
         self._disk_logged_at = 0.0
         self.input_bytes = 0
@@ -234,8 +237,12 @@ class Following(Capability):
 
     # --- Roles -------------------------------------------------------------------------------------------------------
 
-    def follow(self, host: str, port: int) -> None:
-        """Become a replica of another server, or of another one than so far."""
+    def follow(self, host: str, port: int, *, is_handing_over: bool = False) -> None:
+        """Become a replica of another server, or of another one than so far.
+
+        is_handing_over  it is a replica of this one, and shall become the primary; `handed_over` is called when it has
+                         answered
+        """
         was_primary = not self.is_replica
         self._stop_link()
         self.host, self.port = host, port
@@ -249,6 +256,7 @@ class Following(Capability):
             self._replication.follow(True)
             self._must_resync = False
             self._take_stream_db("0")
+        self._is_handing_over = is_handing_over
         self._up_since = self._down_before_s = 0.0
         self._down_since = time.monotonic()
         self._last_failure, self._failures = "", 0
@@ -323,7 +331,7 @@ class Following(Capability):
             entered=self._enter, say=self._say, received=self._count_input, make_tls=self.make_tls,
         )  # fmt: skip
         try:
-            reached = await link.open(wanted)
+            reached = await link.open(wanted, is_handing_over=self._is_handing_over)
             self._take_up(link, reached)
         except BaseException:
             link.close()
@@ -355,6 +363,9 @@ class Following(Capability):
         self.client = client = PrimaryClient(self._server.dispatcher)
         client.begin(self, replication.stream_db)
         self._last_failure, self._failures = "", 0
+        if self._is_handing_over:
+            self._is_handing_over = False
+            self.handed_over(True)
         now = time.monotonic()
         if self._down_since is not None:
             self._down_before_s += now - self._down_since
@@ -396,6 +407,9 @@ class Following(Capability):
             log.warning("%s", text)
         self._last_failure = text
         self._is_failure_lasting = error.is_lasting
+        if self._is_handing_over:
+            self._is_handing_over = False
+            self._server.loop.call_soon(self.handed_over, False)
 
     @property
     def _wait_s(self) -> float:
@@ -429,7 +443,15 @@ class Following(Capability):
 
     def stream_asked(self, unpassed: int) -> None:
         """REPLCONF GETACK: tell how far the stream has been executed; `unpassed` bytes more than have been passed on."""
-        self._acknowledge(self._replication.offset + unpassed)
+        self._asked_offset = self._replication.offset + unpassed
+        self._server.dispatcher.ask_before_replies()
+
+    def before_replies(self) -> int:
+        """Answer the primary's question, now that what it has sent is in the append-only file."""
+        if self._asked_offset is not None:
+            offset, self._asked_offset = self._asked_offset, None
+            self._acknowledge(offset)
+        return 0
 
     def stream_refused(self) -> None:
         """Commands are about to be executed while clients are refused some: is that because of this server's disk?"""

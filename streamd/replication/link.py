@@ -224,10 +224,11 @@ class Link:
 
     # --- An attempt --------------------------------------------------------------------------------------------------
 
-    async def open(self, wanted: Point | None) -> Snapshot | Point:
+    async def open(self, wanted: Point | None, *, is_handing_over: bool = False) -> Snapshot | Point:
         """Connect and synchronize; `main` then carries the stream.
 
-        wanted  the point to continue from; None: everything is wanted
+        wanted           the point to continue from; None: everything is wanted
+        is_handing_over  ask the other server, a replica of this one, to become its primary
         Returns the point that the stream continues from, with the ID that the history has now; a Snapshot if one was
         loaded. Raises ReplicationError.
         """
@@ -247,10 +248,22 @@ class Link:
         try:
             await self._ping(connection)
             await self._greet(connection, *configuration)
+            if is_handing_over:
+                return await self._hand_over(connection, wanted)
             return await self._synchronize(connection, wanted)
         except ConnectionLostError as error:
             what = "receiving bulk data from" if self.progress is not None else "talking to"
             raise ReplicationError(f"I/O error {what} MASTER {self.place}: {error}") from error
+
+    async def _hand_over(self, connection: Connection, wanted: Point | None) -> Point:
+        assert wanted is not None  # noqa: S101
+        connection.write(encode("PSYNC", wanted.replid, wanted.offset + 1, "FAILOVER"))
+        reply = await connection.read_line()
+        words = reply.decode("utf-8", "replace").split()
+        if words[0] != "+CONTINUE" or len(words) < 2:
+            raise ReplicationError(f"{self.place} does not take over: {shown(reply)}")
+        log.info("Successful partial resynchronization with master.")
+        return Point(words[1], wanted.offset)
 
     async def _synchronize(self, connection: Connection, wanted: Point | None) -> Snapshot | Point:
         if wanted is None:

@@ -158,8 +158,8 @@ class Primary(Capability):
         if replica.starts_on_ack and replica.is_online:
             replica.starts_on_ack = False
             replica.begin_stream()
-        elif replica.state is ReplicaState.SEND_AND_STREAM and offset >= replica.start_offset and not self._group:
-            self._put_online(replica)
+        elif not self._group:
+            self._finish_channel(replica)
 
     def client_gone(self, client: Client) -> None:
         self._unattached.pop(client.id, None)
@@ -459,6 +459,11 @@ class Primary(Capability):
         replica.client.outflow = None
         self._transmitted(replica)
 
+    def _finish_channel(self, replica: Replica) -> None:
+        """A replica that was sent its snapshot on another connection is online when it has loaded that."""
+        if replica.state is ReplicaState.SEND_AND_STREAM and replica.ack_offset >= replica.start_offset:
+            self._put_online(replica)
+
     def _transmitted(self, replica: Replica) -> None:
         """A replica has been sent its snapshot; the stream follows."""
         client = replica.client
@@ -466,6 +471,8 @@ class Primary(Capability):
             replica.state = ReplicaState.SENT
             client.close_after_reply = True
             client.send_later()
+            if replica.main is not None:
+                self._finish_channel(replica.main)
             return
         is_diskless = self._is_diskless(replica)
         self._put_online(replica)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 
 from streamd.core.args import integer as read_integer
@@ -11,12 +12,16 @@ from streamd.core.dispatch import ServerContext
 from streamd.core.spec import command, integer, string
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.replication.durability import Durability
+from streamd.replication.failover import Failover
+from streamd.replication.following import Following
 from streamd.replication.primary import Primary
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
 from streamd.replication.waiting import Waiting
 
 __all__: list[str] = []
+
+log = logging.getLogger("streamd")
 
 LONGEST_ADDRESS = 255
 CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
@@ -31,9 +36,22 @@ CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
     args=(string("replicationid"), integer("offset")),
 )  # fmt: skip
 def psync(ctx: ServerContext, args: list[bytes]) -> None:
+    if len(args) > 3 and is_option(args[3], b"FAILOVER"):
+        take_over(ctx, args[1].decode("latin-1"))
     replica = check_sync(ctx)
     if replica is not None:
         ctx.get(Primary).attach(replica, args[1].decode("latin-1"), read_integer(args[2]))
+
+
+def take_over(ctx: ServerContext, replid: str) -> None:
+    """The primary of this server asks it to become the primary. Raises CommandError."""
+    following = ctx.get(Following)
+    if not following.is_replica:
+        raise CommandError("ERR PSYNC FAILOVER can't be sent to a master.")
+    if replid.lower() != ctx.get(Replication).replid:
+        raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
+    following.promote()
+    log.info("MASTER MODE enabled (failover request from '%s')", ctx.client.address)
 
 
 @command(
@@ -51,6 +69,8 @@ def check_sync(ctx: ServerContext) -> Replica | None:
     replication = ctx.get(Replication)
     if ctx.client.id in replication.replicas:
         return None
+    if ctx.get(Failover).is_on:
+        raise CommandError("NOMASTERLINK Can't SYNC while failing over")
     if replication.is_replica and not replication.is_link_up:
         raise CommandError("NOMASTERLINK Can't SYNC while not connected with my master")
     if ctx.client.output_size:
@@ -74,6 +94,7 @@ def replconf(ctx: ServerContext, args: list[bytes]) -> None:
         with suppress(CommandError):  # what is no number is ignored
             primary.acknowledge(ctx.client, read_integer(args[2]), read_fack(args))
         ctx.get(Durability).advance()
+        ctx.get(Failover).check()
         ctx.get(Waiting).retry()
     elif option != b"getack":  # which only a primary sends
         for at in range(1, len(args), 2):

@@ -9,6 +9,7 @@ from streamd.core.client_line import describe
 from streamd.core.dispatch import ServerContext
 from streamd.core.spec import block, command, integer, oneof, string, token
 from streamd.errors import CommandError
+from streamd.replication.failover import Failover
 from streamd.replication.following import Following
 from streamd.replication.replication import Replication
 
@@ -29,6 +30,8 @@ TARGET = oneof(
 )  # fmt: skip
 def replicaof(ctx: ServerContext, args: list[bytes]) -> None:
     following = ctx.get(Following)
+    if ctx.get(Failover).is_on:
+        raise CommandError("ERR REPLICAOF not allowed while failing over.")
     who = describe(ctx.client, time.clock_gettime(time.CLOCK_MONOTONIC), args).decode("utf-8", "replace")
     if args[1].lower() == b"no" and args[2].lower() == b"one":
         if following.is_replica:

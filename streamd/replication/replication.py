@@ -40,7 +40,6 @@ class Replication(Capability):
     info = {
         "replication": (
             Field("role", lambda self: "slave" if self.is_replica else "master"),
-            Field("master_failover_state", "no-failover"),
             Field("master_replid", lambda self: self.replid),
             Field("master_replid2", lambda self: self.replid2),
             Field("master_repl_offset", lambda self: self.offset),

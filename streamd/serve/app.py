@@ -39,6 +39,7 @@ from streamd.persistence.payloads import Payloads
 from streamd.pubsub.events import KeyEvents
 from streamd.pubsub.hub import Hub
 from streamd.replication.durability import Durability
+from streamd.replication.failover import Failover
 from streamd.replication.following import Following
 from streamd.replication.primary import Primary
 from streamd.replication.refusals import ReplicaRefusals
@@ -66,7 +67,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
-    ReplicaRefusals, Following, Shutdown, Connections,
+    ReplicaRefusals, Following, Failover, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""

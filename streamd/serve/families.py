@@ -20,7 +20,8 @@ FAMILIES = (
     "observe.slowlog_commands", "observe.hotkeys_commands", "observe.latency_commands", "observe.monitor_commands",
     "observe.lolwut", "memory.memory_commands", "users.acl_commands", "persistence.save_commands",
     "persistence.backup_commands", "absent.cluster", "absent.module", "absent.script",
-    "replication.primary_commands", "replication.replica_commands",
+    "replication.primary_commands",
+    "replication.failover_commands", "replication.replica_commands",
 )  # fmt: skip
 """The modules that declare commands, relative to the package."""
 
