@@ -251,7 +251,7 @@ cdef class Durability(Capability):
             del self.holds[client.id]
         return client.send_later()
 
-    cdef long long confirmed(self) except -1:
+    cdef long long confirmed(self) except -2:
         """What as many replicas as are needed have on disk."""
         cdef list offsets = sorted(
             [each.fack_offset for each in self.replication.replicas.values() if each.is_online], reverse=True
