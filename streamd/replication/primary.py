@@ -194,7 +194,8 @@ class Primary(Capability):
                 return
             if replid != "?":
                 self.sync_partial_err += 1
-        self.sync_full += 1
+        if not replica.is_rdb_channel:  # the other connection has been counted
+            self.sync_full += 1
         if not self._replication.has_backlog:
             self._replication.change_id()
             self._replication.open_backlog()
