@@ -162,7 +162,7 @@ cdef class ReplicationStream(EffectSink):
         cdef long long needed = max(0, self.offset - self.backlog_size)
         cdef Feed feed
         for feed in self.feeds:
-            needed = min(needed, feed.offset - 1)
+            needed = min(needed, feed.block.start)      # also when all of that is sent: it leads to the next one
         while self.first is not self.last and self.first.next.start <= needed:
             self.drop_first()
         self.first_offset = self.first.start + 1

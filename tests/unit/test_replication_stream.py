@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.hosts import Host
 
 from streamd.core.client import ClientHost
 from streamd.core.context import Context
@@ -75,6 +76,20 @@ def test_only_what_the_backlog_holds_can_be_continued(stream: ReplicationStream)
     stream.open(100)
     stream.append_raw(b"x" * 10)
     assert [stream.holds(offset) for offset in (100, 101, 110, 111, 112)] == [False, True, True, True, False]
+
+
+def test_a_feed_at_the_end_of_a_block_goes_on_with_the_next(stream: ReplicationStream) -> None:
+    stream.backlog_size = 16 << 10
+    feed = stream.feed_from(1)
+    with Host() as host:
+        replica = host.connect()
+        stream.append_raw(b"a" * 20_000)
+        feed.send(replica.client)
+        for fill in (b"b", b"c", b"d"):
+            stream.append_raw(fill * 20_000)
+            stream.check_invariants()
+        feed.send(replica.client)
+        assert replica.transport.sent == b"".join(fill * 20_000 for fill in (b"a", b"b", b"c", b"d"))
 
 
 class Backlog(RuleBasedStateMachine):
