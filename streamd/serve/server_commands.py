@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from streamd.core.context import BlockRequest
 from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.host import Host
@@ -184,5 +185,9 @@ def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
         ctx.reply.ok()
         return
     save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
-    if not ctx.get(Shutdown).request(save=save, force=b"FORCE" in words):
+    stopping = ctx.get(Shutdown)
+    if not stopping.request(save=save, force=b"FORCE" in words, is_urgent=b"NOW" in words):
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
+    if stopping.is_waiting:
+        ctx.block_on(BlockRequest([], args, 0, can_unblock=False))
+        stopping.block(ctx.client)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
+import time
 from collections.abc import Callable
 
+from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
+from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.log import interject
 from streamd.persistence.keeper import Persistence
+from streamd.replication.replica import Replica
+from streamd.replication.replication import Replication
 
 __all__ = ["Shutdown"]
 
@@ -34,6 +40,11 @@ class Shutdown(Capability):
         self.signal: int | None = None
         """SIGTERM or SIGINT, until the requested shutdown has been cancelled or has failed."""
         self.is_done = False
+        self._replication = host.get(Replication)
+        self._request: tuple[bool | None, bool] | None = None
+        """The shutdown that waits for replicas: `save` and `force`; until when, in monotonic seconds; who has asked."""
+        self._wait_until = 0.0
+        self._clients: list[Client] = []
         self.exit_code = 0
         self.stop: Callable[[], None]
         """Callback that stops the server; set by the server."""
@@ -51,7 +62,8 @@ class Shutdown(Capability):
         self._host.loop.call_soon_threadsafe(self._host.loop.call_later, SIGNAL_GRACE_S, self._follow_signal)
 
     def cron(self, now_ms: int) -> None:
-        if self.signal is not None:
+        self._look_at_replicas()
+        if self.signal is not None and not self.is_waiting:
             self._host.loop.call_soon(self._follow_signal)  # after requests that wait for their turn
 
     def _follow_signal(self) -> None:
@@ -61,28 +73,50 @@ class Shutdown(Capability):
         is_interrupt = self.signal == signal.SIGINT
         words = self._config.shutdown_on_sigint if is_interrupt else self._config.shutdown_on_sigterm
         save = True if "save" in words else False if "nosave" in words else None
-        self.request(save=save, force="force" in words)
+        self.request(save=save, force="force" in words, is_urgent="now" in words)
 
     def call_off(self) -> bool:
-        """SHUTDOWN ABORT: cancel a shutdown requested by a signal; False if there is none or it has started."""
-        if self.signal is None:
+        """SHUTDOWN ABORT: cancel a shutdown that waits for replicas, or that a signal has requested a moment ago.
+
+        Returns False if there is none.
+        """
+        if self.signal is None and not self.is_waiting:
             return False
         self.signal = None
+        self._end_wait("ERR Errors trying to SHUTDOWN. Check logs.")
         log.info("Shutdown manually aborted.")
         return True
 
     # --- On request ---------------------------------------------------------------------------------------------------
 
-    def request(self, *, save: bool | None = None, force: bool = False) -> bool:
+    def request(self, *, save: bool | None = None, force: bool = False, is_urgent: bool = True) -> bool:
         """Stop: write the data to disk, hand unsent replies to the kernel, close every client.
 
-        save   whether to write a snapshot; None: if there are save points
-        force  stop even if the data cannot be written
-        Returns False, and the server continues, if the data cannot be written.
+        save       whether to write a snapshot; None: if there are save points
+        force      stop even if the data cannot be written
+        is_urgent  do not wait for replicas that have not received everything
+        Returns False, and the server continues, if the data cannot be written. If it has to wait, `is_waiting` is True.
         """
-        if self.is_done:
+        if self.is_done or self.is_waiting:
             return True
         log.info("User requested shutdown...")
+        if not is_urgent and self._config.shutdown_timeout and self._lagging():
+            log.info("Waiting for replicas before shutting down.")
+            self._request = save, force
+            self._wait_until = time.monotonic() + self._config.shutdown_timeout
+            self._host.get(Pause).begin(math.inf, writes_only=True)
+            return True
+        return self._finish(save=save, force=force)
+
+    def _finish(self, *, save: bool | None, force: bool) -> bool:
+        for replica in self._lagging():
+            log.info(
+                "Lagging replica %s reported offset %d behind master, lag=%d, state=%s.",
+                replica.name, self._replication.offset - replica.ack_offset, replica.lag_s, replica.state.name.lower(),
+            )  # fmt: skip
+        if replicas := self._replication.replicas:
+            in_sync = len(replicas) - len(self._lagging())
+            log.info("%d of %d replicas are in sync when shutting down.", in_sync, len(replicas))
         if self._host.is_loading:
             log.warning("Received shutdown signal during loading, exiting now.")
             self._persistence.loader.abandon()
@@ -92,6 +126,44 @@ class Shutdown(Capability):
             return False
         self.stop()
         return True
+
+    # --- Replicas -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a shutdown waits for replicas."""
+        return self._request is not None
+
+    def _lagging(self) -> list[Replica]:
+        """The replicas that have not acknowledged everything."""
+        if self._replication.is_replica:
+            return []
+        offset = self._replication.offset
+        return [each for each in self._replication.replicas.values() if each.ack_offset < offset]
+
+    def block(self, client: Client) -> None:
+        """A client has asked for the shutdown that waits; it gets an error if that fails."""
+        self._clients.append(client)
+
+    def _look_at_replicas(self) -> None:
+        if self._request is None or (self._lagging() and time.monotonic() < self._wait_until):
+            return
+        save, force = self._request
+        if self._finish(save=save, force=force):
+            self._request = None
+        else:
+            self._end_wait("ERR Errors trying to SHUTDOWN. Check logs.")
+
+    def _end_wait(self, text: str) -> None:
+        """The shutdown is cancelled or has failed: writes go on, and those who have asked for it get an error."""
+        if self._request is None:
+            return
+        self._request = None
+        self._host.get(Pause).end()
+        clients, self._clients = self._clients, []
+        for client in clients:
+            if client.blocked is not None:
+                self._host.blocked.fail(client.blocked, text)
 
     def abort(self) -> None:
         """Stop immediately, without sending anything: pending replies would be false."""

@@ -214,7 +214,7 @@ PROCESS = (
         doc="How SIGINT shuts the server down: options of SHUTDOWN.",
     ),
     integer(
-        "shutdown-timeout", 10, hi=INT_MAX, unit="seconds", flags="planned",
+        "shutdown-timeout", 10, hi=INT_MAX, unit="seconds",
         doc="How long a shutdown waits for replicas to catch up.",
     ),
     boolean("crash-log-enabled", True, apply="crash-log", doc="Write a report to the log when the process dies of a signal."),
