@@ -16,7 +16,7 @@ cdef class Capability:
     cdef int command_read(self, Client client, Route route, list args) except -1
     cdef int request_done(self, Client client, Route route) except -1
     cdef int unit_done(self, Client client) except -1
-    cdef int reply_written(self, Client client, Route route, size_t mark) except -1
+    cdef int reply_written(self, Client client, int flags, size_t mark) except -1
     cdef int key_event(self, object db, int kind, bytes event, bytes key) except -1
     cdef int key_touched(self, object db, bytes key, bint by_server) except -1
     cdef int flushing(self, object db) except -1

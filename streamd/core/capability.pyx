@@ -103,8 +103,11 @@ cdef class Capability:
         """A client has got a reply, and something must follow it (`Dispatcher.has_after_reply`)."""
         return 0
 
-    cdef int reply_written(self, Client client, Route route, size_t mark) except -1:
-        """A request has its reply, from `mark` on (`Dispatcher.reply_keeper`); `route` is None if it was refused."""
+    cdef int reply_written(self, Client client, int flags, size_t mark) except -1:
+        """A request has its reply, from `mark` on (`Dispatcher.reply_keeper`).
+
+        flags   its RouteFlags; for EXEC, those of the transaction; 0 if it was refused
+        """
         return 0
 
     # --- Keys ------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ cdef class Dispatcher(Turn):
     cdef dict ready                   # shared with the databases
     cdef int state                    # set of ServerState
     cdef bint has_run_transaction     # the running command is an EXEC that has run the queued requests
+    cdef int transaction_flags        # then: the union of their RouteFlags
     cdef PyObject *executing_args     # arguments of the running request, borrowed; only valid while there is one
     cdef public bint tracks_latency   # latency-tracking: keep histograms
     cdef size_t unit_mark             # where the reply to the running request starts

@@ -436,7 +436,7 @@ cdef class Dispatcher(Turn):
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
         if self.reply_keeper is not None:
-            self.reply_keeper.reply_written(client, None, mark)
+            self.reply_keeper.reply_written(client, 0, mark)
         if self.state & HAS_MONITORS and route is not None and route is self.routes.exec_route:
             self.monitor.show_request(client, args)  # of refused requests, Redis shows only EXEC
         return 0
@@ -444,6 +444,7 @@ cdef class Dispatcher(Turn):
     cdef int run(self, Client client, Route route, list args) except -1:
         """Run a checked request, with all its consequences: reply, pushes, effects, clients waiting for its keys."""
         cdef size_t mark = client.reply.length
+        cdef int flags = route.flags
         self.unit_mark = mark
         self.executing = client
         self.executing_args = <PyObject *>args
@@ -453,6 +454,7 @@ cdef class Dispatcher(Turn):
         if self.has_run_transaction:
             # CLIENT REPLY inside it was applied to each part of the reply.
             self.has_run_transaction = False
+            flags = self.transaction_flags
             mark = client.reply.length
         self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
@@ -466,7 +468,7 @@ cdef class Dispatcher(Turn):
             if self.effects.counter is not None:
                 client.write_offset = self.effects.counter.offset
         if self.reply_keeper is not None:
-            self.reply_keeper.reply_written(client, route, self.unit_mark)
+            self.reply_keeper.reply_written(client, flags, self.unit_mark)
         if self.ready:
             self.serve_ready()
             self.ended_us = monotonic_us()  # time spent serving others does not count for the next command
@@ -535,6 +537,7 @@ cdef class Dispatcher(Turn):
         if not client.is_silent():
             client.reply.array_header(len(transaction.requests))
         self.has_run_transaction = True
+        self.transaction_flags = transaction.flags
         self.context.in_transaction = True
         try:
             for route, args in transaction.requests:
@@ -622,7 +625,7 @@ cdef class Dispatcher(Turn):
             self.read_observer.unit_done(client)
         self.effects.finish_unit()
         if self.reply_keeper is not None:
-            self.reply_keeper.reply_written(client, blocked.route, mark)
+            self.reply_keeper.reply_written(client, blocked.route.flags, mark)
         if client.reply.length:
             client.want_write()
         if client.parser.size > client.parser.pos or client.close_after_reply:

@@ -163,12 +163,12 @@ cdef class Durability(Capability):
     cpdef str find_refusal(self, Client client, Route route, list args):
         return FENCED_TEXT if self.dispatcher.has_flags(client, route, WRITE | READ_ONLY) else None
 
-    cdef int reply_written(self, Client client, Route route, size_t mark) except -1:
+    cdef int reply_written(self, Client client, int flags, size_t mark) except -1:
         cdef Holds holds = self.holds.get(client.id)
         if client.blocked is not None or client.is_silent():
             return 0
         if holds is None:
-            if route is None or not (route.flags & (WRITE | READ_ONLY) or route is self.dispatcher.routes.exec_route):
+            if not flags & (WRITE | READ_ONLY):
                 return 0
             if self.dispatcher.effects.data_offset <= self.durable:
                 return 0

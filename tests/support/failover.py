@@ -754,6 +754,7 @@ def _examine(cluster: Cluster, load: Load, key: bytes, result: Result) -> None:
     """Compare what the clients were told with what is there."""
     history = load.history
     result.failures += load.failures
+    result.failures += [f"{each} logged:\n{each.node.traceback()}" for each in cluster.members if each.node.traceback()]
     result.refused = sum(worker.refused for worker in load.workers)
     result.unknown = sum(each.returned is None for each in history)
     last = _final_looks(cluster.primary(), key)

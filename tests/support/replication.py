@@ -127,6 +127,11 @@ class Node(Server):
     def has_link(self) -> bool:
         return self.info().get("master_link_status") == "up"
 
+    def traceback(self) -> str:
+        """The first traceback in its log, and what follows; empty when there is none."""
+        _, found, rest = self.log().partition("Traceback (most recent call last)")
+        return found + rest[:3000]
+
     def kill(self) -> None:
         """SIGKILL."""
         self.hang_up()
