@@ -329,22 +329,25 @@ class Loader:
 
     @contextmanager
     def receiving(self, total: int, *, is_async: bool = False) -> Iterator[None]:
-        """While a primary's snapshot replaces the data: clients get LOADING, and nothing is written to files.
+        """While a primary's snapshot is read, to replace the data: clients get LOADING. Raises LoadError at the end.
 
         total     bytes; 0: not known
         is_async  the data may be read until it is replaced
         """
-        self._saving.kill_child()
-        self._log.stop()
         self.loading = Loading(total, is_async=is_async)
         self._changed()
+        is_stopping = False
         try:
             yield
+        except asyncio.CancelledError:
+            is_stopping = True  # REPLICAOF is not possible meanwhile
+            raise
         finally:
             self.loading = None
             self._changed()
             self._saving.note_loaded()
-            self._catch_up()
+            if not is_stopping:
+                self._catch_up()
 
     def note_progress(self, done: int) -> None:
         """So many bytes of a primary's snapshot have been read."""
@@ -374,6 +377,7 @@ class Loader:
         """
         assert reader.databases is not None  # noqa: S101
         self._note_loaded(reader)
+        self._stop_writing()
         for db, other in zip(self._host.databases, reader.databases, strict=True):
             db.listener.flushing(db)  # those who watch or cache keys
             db.swap_with(other)
@@ -381,7 +385,13 @@ class Loader:
 
     def flush(self) -> None:
         """Remove all data, to be replaced by a primary's."""
+        self._stop_writing()
         self._empty()
+
+    def _stop_writing(self) -> None:
+        """The data is about to be replaced: what is being written of it is worth nothing. `_catch_up` begins again."""
+        self._saving.kill_child()
+        self._log.stop()
 
     def _note_loaded(self, reader: RdbReader) -> None:
         log_origin(reader.aux)

@@ -29,7 +29,7 @@ import logging
 
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
-from streamd.core.dispatch cimport HAS_MONITORS, REFUSING, Dispatcher
+from streamd.core.dispatch cimport HAS_MONITORS, PAUSED, REFUSING, Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
 from streamd.core.route cimport ADMIN, SKIP_MONITOR, Route
@@ -107,6 +107,8 @@ cdef class PrimaryClient(Client):
     cdef int work(self) except -1:
         """Run what has arrived, for as long as it is the stream's turn."""
         cdef object failure = None
+        if self.dispatcher.state & PAUSED:
+            return 0
         self.enter()
         try:
             self.work_on()
@@ -121,8 +123,8 @@ cdef class PrimaryClient(Client):
             self.follower.stream_failed(failure)
         return 0
 
-    def go_on_later(self):
-        """The rest of what was received, in a turn of its own."""
+    def resume(self):
+        """Run the rest of what was received: in a turn of its own, or after a pause."""
         self.is_put_off_here = False
         if not self.is_stopped:
             self.go_on()
@@ -155,7 +157,7 @@ cdef class PrimaryClient(Client):
                 self.is_put_off_here = True
                 if self.transport is not None and not self.transport.is_closing():
                     self.transport.pause_reading()
-                self.dispatcher.loop.call_soon(self.go_on_later)
+                self.dispatcher.loop.call_soon(self.resume)
                 break
         if applied:
             self.batches += 1
@@ -265,7 +267,7 @@ cdef class PrimaryClient(Client):
         dispatcher.unexpected_errors += 1
         dispatcher.total_error_replies += 1
         dispatcher.errorstats[code] = dispatcher.errorstats.get(code, 0) + 1
-        self.follower.stream_error(text, route.command.full_name)
+        self.follower.stream_error(text, route.command.full_name, args)
         return 0
 
     cdef int finish_unit(self) except -1:

@@ -220,6 +220,11 @@ class Following(Capability):
             else:
                 self._acknowledge(self._replication.offset)
 
+    def pause_ended(self) -> None:
+        """The stream waits during CLIENT PAUSE, as in Redis."""
+        if self.client is not None:
+            self._server.loop.call_soon(self.client.resume)
+
     def reset_statistics(self) -> None:
         self.input_bytes = 0
 
@@ -377,8 +382,9 @@ class Following(Capability):
         transport.set_protocol(client)
         client.connection_made(transport)
         self._acknowledge(replication.offset)
+        received = connection.take()
         connection.hold(False)
-        client.data_received(connection.take())
+        client.data_received(received)
 
     def _link_ended(self) -> None:
         """The link is down; its stream may be continued."""
@@ -478,8 +484,16 @@ class Following(Capability):
             self._skipped.add(name)
             log.warning("Commands %s of the primary are left out: this server does not have them. First%s", name, key)
 
-    def stream_error(self, text: str, command: str) -> None:
-        """A command of the stream has failed: the data is not what the primary has."""
+    def stream_error(self, text: str, command: str, args: list[bytes]) -> None:
+        """A command of the stream has failed: the data is not what the primary has.
+
+        Raises ReplicationError when what follows would go to a wrong database.
+        """
+        if command == "select":
+            raise ReplicationError(
+                f"MASTER {self.host}:{self.port} uses database {printable(args[1][:20])}, and this server has"
+                f" {len(self._server.databases)}: set databases as it is there.", is_lasting=True,
+            )  # fmt: skip
         log.warning(
             "== CRITICAL == This replica is sending an error to its master: '-%s' after processing the command '%s'",
             text, command,

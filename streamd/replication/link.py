@@ -326,6 +326,19 @@ class Link:
 
     async def _resynchronize_beside(self, main: Connection, client_id: str) -> Snapshot:
         """Receive and load a snapshot on a second connection, while the first one already carries the stream."""
+        main.most = self._config.replica_full_sync_buffer_limit or self._replica_limit() or 1 << 62
+        self._has_rdb_channel = True
+        try:
+            snapshot = await self._receive_beside(client_id)
+        finally:
+            self._has_rdb_channel = False
+        if main.is_lost:
+            raise ReplicationError(f"MASTER {self.place} has closed the connection while its snapshot was loaded")
+        log.info("MASTER <-> REPLICA sync: Starting to stream replication buffer into the db (%d bytes).", main.size)
+        return snapshot
+
+    async def _receive_beside(self, client_id: str) -> Snapshot:
+        """Receive and load a snapshot on a second connection."""
         second = await self._connect()
         await self._ping(second)
         words = ["capa", "eof", "rdb-only", "1", "rdb-channel", "1", "main-ch-client-id", client_id]
@@ -339,16 +352,8 @@ class Link:
         point = self._read_point(reply.decode("utf-8", "replace").split())
         log.info("Full resync from master: %s:%d", point.replid, point.offset)
         self._say("Starting to receive RDB and replication stream in parallel.")
-        main.most = self._config.replica_full_sync_buffer_limit or self._replica_limit() or 1 << 62
-        self._has_rdb_channel = True
-        try:
-            snapshot = await self._receive(second, point)
-        finally:
-            self._has_rdb_channel = False
-            second.close()
-        if main.is_lost:
-            raise ReplicationError(f"MASTER {self.place} has closed the connection while its snapshot was loaded")
-        log.info("MASTER <-> REPLICA sync: Starting to stream replication buffer into the db (%d bytes).", main.size)
+        snapshot = await self._receive(second, point)
+        second.close()
         return snapshot
 
     def _replica_limit(self) -> int:

@@ -11,6 +11,7 @@ with FakePrimary() as primary:
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Self
 
 from .replication import DEADLINE_S
@@ -93,6 +94,12 @@ class FakeLink:
     def wait_for_ack(self, offset: int) -> None:
         while self.read_acks() != offset:
             pass
+
+    def wait_for_end(self) -> None:
+        """Read until the replica has closed the connection."""
+        with suppress(EOFError, ConnectionError):
+            while True:
+                self.read_request()
 
     def close(self) -> None:
         self.connection.close()
