@@ -37,13 +37,14 @@ class Connection(asyncio.Protocol):
     timeout_s  how long the peer may be silent while something is waited for
     received   called with the number of bytes, when some have arrived
     last_io    when that was, in monotonic seconds
+    size       bytes that have arrived and were not read; `peak`: the most there were; `most`: then the peer has to wait
     """
 
     def __init__(self, timeout_s: Callable[[], float], received: Callable[[int], object]) -> None:
         self.transport: asyncio.Transport
         self.last_io = time.monotonic()
         self.most = KEPT
-        self.size = 0
+        self.size = self.peak = 0
         self._timeout_s = timeout_s
         self._received = received
         self._pieces: deque[bytes] = deque()
@@ -62,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._received(len(data))
         self._pieces.append(data)
         self.size += len(data)
+        self.peak = max(self.peak, self.size)
         self._follow_size()
         self._wake()
 

@@ -56,6 +56,7 @@ class Following(Capability):
     host, port  of the primary; empty and 0: this server is a primary
     state       of the link
     client      the connection that carries the stream; None while the link is down
+    kept_peak   the most bytes of the stream that waited for the snapshot of the last full resync
     make_tls    makes the context for tls-replication; set by what knows the certificates
     """
 
@@ -76,7 +77,7 @@ class Following(Capability):
                     Field("slave_read_repl_offset", lambda self: self._replication.offset),
                     Field("slave_repl_offset", lambda self: self._replication.offset),
                     Field("replica_full_sync_buffer_size", lambda self: self.kept_bytes),
-                    Field("replica_full_sync_buffer_peak", lambda self: self.kept_peak),
+                    Field("replica_full_sync_buffer_peak", lambda self: max(self.kept_bytes, self.kept_peak)),
                     Lines("master_sync_total_bytes", lambda self: self._progress_lines()),
                     Field("master_current_sync_attempts", lambda self: self.attempts),
                     Field("master_total_sync_attempts", lambda self: self.total_attempts),
@@ -212,7 +213,6 @@ class Following(Capability):
     def each_second(self, now_ms: int) -> None:
         if self._link is not None:
             self._link.keep_alive()
-            self.kept_peak = max(self.kept_peak, self.kept_bytes)
         if self.client is not None:
             if time.monotonic() - self.client.last_interaction > self._config.repl_timeout:
                 log.warning("MASTER timeout: no data nor PING received...")
@@ -357,6 +357,7 @@ class Following(Capability):
             self._is_old_protocol = not point.replid
             replication.adopt(point.replid or secrets.token_hex(20), max(0, point.offset))
             self._take_stream_db(str(reached.stream_db))
+            self.kept_peak = link.kept_peak
         else:
             if reached.replid != replication.replid:
                 log.warning("Master replication ID changed to %s", reached.replid)

@@ -84,7 +84,7 @@ class Link:
     make_tls     makes the context for tls-replication; raises StreamdError
     progress     of the snapshot, while one is received
     main         the connection that carries the stream in the end
-    buffered_peak  the most bytes of the stream that were kept while a snapshot was received
+    kept_peak    the most bytes of the stream that were kept while a snapshot was received on a second connection
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class Link:
         self.progress: Progress | None = None
         self.main: Connection | None = None
         self.is_loading = False
+        self.kept_peak = 0
 
     @property
     def place(self) -> str:
@@ -332,6 +333,7 @@ class Link:
             snapshot = await self._receive_beside(client_id)
         finally:
             self._has_rdb_channel = False
+        self.kept_peak = main.peak
         if main.is_lost:
             raise ReplicationError(f"MASTER {self.place} has closed the connection while its snapshot was loaded")
         log.info("MASTER <-> REPLICA sync: Starting to stream replication buffer into the db (%d bytes).", main.size)
