@@ -76,6 +76,8 @@ def test_a_proxy_cuts_behind_the_byte_that_it_is_told(echo: Echo, proxy: Proxy, 
             connection.sendall(b"123456789")
             found = read_to_end(connection)
         assert (found if down else echo.received) == b"123456789"[:count]
+        assert proxy.refuse
+        proxy.refuse = False
     assert proxy.cuts == 2
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
         connection.sendall(b"whole")

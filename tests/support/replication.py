@@ -343,7 +343,8 @@ class Proxy:
 
     Down is what the primary says, up what the replica says. Unless told otherwise it passes everything.
 
-        cut_after(n, down=True)   pass exactly n more bytes in that direction, over all connections, then close all
+        cut_after(n, down=True)   pass exactly n more bytes in that direction, over all connections, then close all, and
+                                  refuse new ones
         cut()                     close all connections now
         refuse = True             close new connections at once
         hold()                    read nothing more: both ends see a peer that is silent; `heal` goes on
@@ -517,6 +518,7 @@ class Proxy:
     def _cut_now(self) -> None:
         self._budget = None
         self.cuts += 1
+        self.refuse = True
         self._close_all()
 
     def _close(self, pipe: _Pipe) -> None:
