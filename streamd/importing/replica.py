@@ -21,6 +21,8 @@ SKIP = "rdb-skip-unsupported"
 MAX_FAILED_SYNCS = 3
 SILENT_S = 30.0
 """How long the source may not show a replica at all."""
+FAILING_S = 8.0
+"""How long a target may say that it cannot follow: time for a second attempt, of which it makes one in five seconds."""
 PROMOTION_S = 3600.0
 """How long a target that loads a snapshot is waited for: it cannot be promoted meanwhile."""
 BETWEEN_ATTEMPTS_S = 0.1
@@ -35,6 +37,7 @@ class State:
     received    bytes from the source so far
     done, size  bytes of the step, receiving or loading; a size of 0 is not known
     offset      bytes of the source's stream of replication that are applied
+    reason      why the link is down, where the target says it
     """
 
     step: str
@@ -43,6 +46,7 @@ class State:
     done: int = 0
     size: int = 0
     offset: int = 0
+    reason: str = ""
 
 
 class Replica:
@@ -65,6 +69,7 @@ class Replica:
         self._syncs_before = 0
         self._replicas_before = 0
         self._seen_at = time.monotonic()  # when something was last heard of the replication
+        self._failing_since: float | None = None  # since when the target says why it cannot follow
 
     # --- Settings ------------------------------------------------------------------------------------------------------
 
@@ -155,9 +160,14 @@ class Replica:
             return State("receiving", keys, self._received, read, max(0, int(fields.get("master_sync_total_bytes", 0))))
         if not self.was_linked:
             self._check_that_it_can_succeed(fields)
-        return State("connecting", keys, self._received, offset=int(fields["slave_repl_offset"]))
+        offset, reason = int(fields["slave_repl_offset"]), fields.get("master_link_down_reason", "")
+        return State("connecting", keys, self._received, offset=offset, reason=reason)
 
     def _check_that_it_can_succeed(self, target: dict[str, str]) -> None:
+        if reason := target.get("master_link_down_reason"):
+            self._failing_since = self._failing_since or time.monotonic()
+            if time.monotonic() > self._failing_since + FAILING_S:
+                raise ImportFailedError(f"{self.target} cannot follow the source: {reason.rstrip('.')}")
         source = self.source.info()
         if int(source.get("sync_full", 0)) - self._syncs_before > MAX_FAILED_SYNCS:
             raise ImportFailedError(

@@ -1,6 +1,6 @@
 """`streamd import`: a Redis moves to another server while it is in use, and what stands in the way is said before.
 
-The source is a real Redis. The target is streamd and, to prove the tests, another Redis.
+The source is a real Redis. The target is streamd and, to prove the tests, another Redis in some.
 """
 
 from __future__ import annotations
@@ -43,8 +43,14 @@ def source(new_redis: StartServer) -> Server:
     return new_redis(repl_diskless_sync_delay="0")
 
 
-@pytest.fixture(params=["redis"])
-def target(request: pytest.FixtureRequest) -> Server:
+@pytest.fixture
+def target(new_streamd: StartServer) -> Server:
+    return new_streamd(masteruser="somebody")
+
+
+@pytest.fixture(params=["streamd", "redis"])
+def either_target(request: pytest.FixtureRequest) -> Server:
+    """Also a Redis, to prove the test."""
     start: StartServer = request.getfixturevalue(f"new_{request.param}")
     return start(masteruser="somebody")
 
@@ -216,11 +222,13 @@ def writer(source: Server) -> Iterator[Writer]:
 # --- As a replica --------------------------------------------------------------------------------------------------------------
 
 
-def test_everything_arrives(source: Server, target: Server) -> None:
-    fill(source)
-    with put_back(target):
-        said = run(source, target, "--skip-unsupported")
-    assert_same_data(target, source)
+def test_everything_arrives(source: Server, either_target: Server) -> None:
+    fill(source, ENTRIES if either_target.name == "streamd" else ENTRIES // 10)
+    with put_back(either_target):
+        said = run(source, either_target, "--skip-unsupported")
+    assert_same_data(either_target, source)
+    with client_of(either_target) as client:
+        assert client.exists("session:4711") == (either_target.name == "redis")
     assert f"{1022:,} streams and strings in 2 databases" in said
     assert "such as session:4711" in said
     assert "received" in said.splitlines()[-1]
@@ -272,18 +280,18 @@ def test_data_of_the_target_are_dropped_only_if_asked_for(source: Server, target
 
 
 def test_no_acknowledged_write_is_missing_when_the_source_is_paused(
-    source: Server, target: Server, writer: Writer, start: Callable[..., Running]
+    source: Server, either_target: Server, writer: Writer, start: Callable[..., Running]
 ) -> None:
     fill(source, 1000, with_hash=False)
-    with put_back(target):
-        running = start(source, target, "--follow", "--pause-source", "600")
+    with put_back(either_target):
+        running = start(source, either_target, "--follow", "--pause-source", "600")
         running.wait_for("lag ")
         running.press_enter()
         assert running.end() == 0, running.said()
-    with client_of(target) as client, client_of(source) as other:
+    with client_of(either_target) as client, client_of(source) as other:
         assert client.xlen("live") == other.xlen("live") > 0
         assert client.xlen("live") >= writer.acknowledged
-        assert_same_data(target, source)
+        assert_same_data(either_target, source)
     assert "Writes to the source are paused for 600 s" in running.said()
     assert "has been changed since" not in running.said()
 
@@ -373,7 +381,7 @@ def test_a_source_without_psync_is_copied_key_by_key(
         source = new_redis(rename_command='PSYNC ""')
         url = f"redis://127.0.0.1:{source.port}"
         reason = "it has no command PSYNC"
-    fill(source, 20_000)
+    fill(source, 2000)
     if forbids == "acl":
         with client_of(source) as client:
             client.execute_command(
@@ -390,12 +398,12 @@ def test_a_source_without_psync_is_copied_key_by_key(
         assert not client.exists("session:4711")
 
 
-def test_a_copy_replaces_what_the_target_holds(source: Server, target: Server) -> None:
+def test_a_copy_replaces_what_the_target_holds(source: Server, either_target: Server) -> None:
     fill(source, 1000, with_hash=False)
-    with client_of(target) as client:
+    with client_of(either_target) as client:
         client.set("mine", 1)
-    run(source, target, "--copy", "--replace")
-    assert_same_data(target, source)
+    run(source, either_target, "--copy", "--replace")
+    assert_same_data(either_target, source)
 
 
 def test_a_key_of_a_newer_format_is_told(source: Server, tmp_path: Path) -> None:
@@ -422,7 +430,7 @@ def follow_and_promote(replica: Server, primary: Server) -> None:
 
 def test_a_redis_takes_over_from_streamd(new_streamd: StartServer, new_redis: StartServer) -> None:
     ours, theirs = new_streamd(repl_diskless_sync_delay="0"), new_redis()
-    fill(ours, 20_000, with_hash=False)
+    fill(ours, 2000, with_hash=False)
     follow_and_promote(theirs, ours)
     assert_same_data(theirs, ours)
 
@@ -487,6 +495,33 @@ class Silent:
 
     def wait(self, seconds: float, *, listens: bool = False) -> None:
         threading.Event().wait(seconds)
+
+
+class Interfering(Silent):
+    """Adds a hash to a server when the survey is over."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.server = server
+
+    def line(self, text: str) -> None:
+        with client_of(self.server) as client:
+            client.hset("session:late", "user", "alice")
+
+
+def test_what_a_target_says_about_its_link_is_told(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "FAILING_S", 0.5)
+    with client_of(source) as client:
+        client.set("a", 1)
+    screen = Interfering(source)
+    with (
+        put_back(target),
+        pytest.raises(ImportFailedError, match=r"cannot follow the source: .*session:late") as caught,
+    ):
+        run_import(Place(port=source.port), Place(port=target.port), Plan(), screen, screen)
+    assert "It holds no keys" in str(caught.value)
 
 
 def test_a_source_that_the_target_does_not_reach(
@@ -573,11 +608,14 @@ def test_passwords_come_from_the_environment_and_from_files(
     assert "no environment variable NONE_SUCH" in run(source, target, "--password-env", "NONE_SUCH", status=1)
 
 
-def test_tls_to_the_source(new_redis: StartServer, certificate: Path) -> None:
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_tls_to_the_source(
+    new_redis: StartServer, request: pytest.FixtureRequest, certificate: Path, kind: str
+) -> None:
     port, file = str(free_port()), str(certificate)
     tls = {"tls_cert_file": file, "tls_key_file": file, "tls_ca_cert_file": file}
     source = new_redis(tls_port=port, repl_diskless_sync_delay="0", **tls)
-    target = new_redis(**tls)
+    target = request.getfixturevalue(f"new_{kind}")(**tls)
     with client_of(source) as client:
         client.set("a", 1)
     url = f"rediss://localhost:{port}"
