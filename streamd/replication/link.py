@@ -151,7 +151,7 @@ class Link:
         except TimeoutError:
             raise ReplicationError(
                 f"Timeout connecting to the MASTER: {self.place} has not answered for {config.repl_timeout} seconds"
-                " (repl-timeout). Check the address and the network between."
+                f" (repl-timeout). Check the address, the network between{', and that the port speaks TLS' * bool(context)}."
             ) from None
         except ssl.SSLError as error:
             raise ReplicationError(

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.certificates import OPENSSL, Certificates, make_certificates
 from support.effect_stories import GENERIC_STORIES, STREAM_STORIES, UNIT_STORIES
 from support.replication import Node, Proxy, assert_same_state, wait_in_sync, wait_until
+from support.servers import free_port
 from support.wire import ConnectionClosed, Reply
 
 pytestmark = pytest.mark.real
@@ -534,3 +536,183 @@ def test_the_server_stops_whatever_the_link_does(redis: Node, new_node: NewNode)
         assert list(replica.folder.glob("temp-*")) == []
         assert "Traceback" not in replica.log()
         assert "never" not in replica.log()
+
+
+# --- Replicas of replicas ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_replica_of_a_replica_gets_the_same_bytes(new_node: NewNode, redis: Node, replica: Node, kind: str) -> None:
+    fill(redis)
+    with Proxy(redis.port) as proxy:
+        follow(replica, proxy, redis)
+        below = new_node(kind)
+        below.must("SELECT", 9)
+        below.follow(replica)
+        wait_in_sync(replica, below)
+        with redis.connect() as wire:
+            wire.call("SELECT", 9)
+            for at in range(20):
+                proxy.cut_after(at * 11)
+                wire.call("MULTI")
+                wire.call("XADD", "s", "*", "n", at)
+                wire.call("SET", "n", at)
+                wire.call("EXEC")
+                wire.call("PUBLISH", "c", at)
+        wait_in_sync(redis, replica, below)
+        assert_same_state(redis, replica, below)
+    assert below.info()["master_replid"] == redis.info()["master_replid"]
+    assert replica.info("stats")["sync_full"] == "1"
+    assert redis.info("stats")["sync_full"] == "1"
+
+
+def test_a_full_resync_of_a_replica_reaches_those_below(new_node: NewNode, pair: tuple[Node, Node]) -> None:
+    _, replica = pair
+    below = new_node("redis")
+    below.follow(replica)
+    wait_in_sync(replica, below)
+    other = new_node("redis")
+    other.line("XADD other 1-1 f v")
+    follow(replica, other)
+    assert_same_state(other, replica, below)
+    assert replica.info("stats")["sync_full"] == "2"
+
+
+def test_the_tree_stays_together_when_its_middle_is_promoted(new_node: NewNode, pair: tuple[Node, Node]) -> None:
+    redis, replica = pair
+    below = [new_node("redis"), new_node("streamd")]
+    for node in below:
+        node.follow(replica)
+        wait_in_sync(replica, node)
+    full = replica.info("stats")["sync_full"]
+    replica.follow(None)
+    replica.line("XADD s 9-1 f v")
+    assert_same_state(replica, *below)
+    follow(redis, replica)
+    assert_same_state(replica, redis, *below)
+    assert replica.info("stats")["sync_full"] == full, "the old primary continues as well"
+
+
+def test_a_replica_whose_link_is_down_has_nothing_for_others(new_node: NewNode, replica: Node) -> None:
+    replica.must("REPLICAOF", "127.0.0.1", "1")
+    for command in (("PSYNC", "?", "-1"), ("SYNC",)):
+        with replica.connect() as wire:
+            assert wire.call(*command).value == b"NOMASTERLINK Can't SYNC while not connected with my master"
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if OPENSSL is None:
+        pytest.skip("no openssl program to make certificates with")
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("kind", ["redis", "streamd"])
+@pytest.mark.parametrize("mode", ["disabled", "swapdb"])
+def test_a_primary_is_followed_over_tls(new_node: NewNode, certificates: Certificates, kind: str, mode: str) -> None:
+    port = free_port()
+    primary = new_node(kind, tls_port=str(port), **certificates.directives)
+    fill(primary)
+    replica = new_node("streamd", tls_replication="yes", repl_diskless_load=mode, **certificates.directives)
+    replica.must("REPLICAOF", "127.0.0.1", port)
+    wait_in_sync(primary, replica)
+    primary.line("XADD s 1000-1 f v")
+    assert_same_state(primary, replica)
+
+
+def test_an_untrusted_certificate_is_explained(new_node: NewNode, certificates: Certificates, redis: Node) -> None:
+    port = free_port()
+    new_node("redis", tls_port=str(port), **certificates.directives)
+    trusting = {**certificates.directives, "tls_ca_cert_file": certificates.certificate("stranger")}
+    replica = new_node("streamd", tls_replication="yes", repl_timeout="2", **trusting)
+    replica.must("REPLICAOF", "127.0.0.1", port)
+    wait_until(lambda: "Check tls-replication" in replica.log(), "a line about TLS")
+    replica.must("REPLICAOF", "127.0.0.1", redis.port)
+    wait_until(lambda: "and that the port speaks TLS" in replica.log(), "a line about a port without TLS")
+
+
+# --- Restarts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_primary_that_is_started_again_continues_with_its_replicas(new_node: NewNode) -> None:
+    primary, theirs, ours = new_node("streamd", save="3600 1"), new_node("redis"), new_node("streamd")
+    primary.must("SELECT", 3)
+    primary.line("XADD s 1-1 f v")
+    for node in (theirs, ours):
+        follow(node, primary)
+    primary.line("XADD s 2-1 f v")
+    wait_in_sync(primary, theirs, ours)
+    old, offset = primary.info()["master_replid"], primary.offset
+    primary.stop()
+    primary.start()
+    info = primary.info()
+    assert info["master_replid2"] == old
+    assert info["second_repl_offset"] == str(int(info["master_repl_offset"]) + 1)
+    assert int(info["master_repl_offset"]) >= offset
+    primary.must("SELECT", 3)
+    primary.line("XADD s 3-1 f v")
+    assert_same_state(primary, theirs, ours)
+    assert primary.info("stats")["sync_full"] == "0"
+
+
+@pytest.mark.parametrize("appendonly", ["yes", "no"])
+def test_a_replica_that_was_killed_catches_up(new_node: NewNode, redis: Node, appendonly: str) -> None:
+    replica = new_node("streamd", appendonly=appendonly, replicaof=f"127.0.0.1 {redis.port}")
+    fill(redis)
+    wait_in_sync(redis, replica)
+    replica.kill()
+    redis.line("XADD s1 99999-1 f v")
+    replica.start()
+    assert_same_state(redis, replica)
+
+
+def test_a_full_disk_ends_a_replica_that_may_not_ignore_it(new_node: NewNode, redis: Node) -> None:
+    replica = new_node("streamd", save="1 1", enable_protected_configs="yes", replicaof=f"127.0.0.1 {redis.port}")
+    wait_in_sync(redis, replica)
+    replica.must("CONFIG", "SET", "replica-ignore-disk-write-errors", "yes")
+    replica.folder.joinpath("away").mkdir()
+    replica.must("CONFIG", "SET", "dir", str(replica.folder / "away"))
+    replica.folder.joinpath("away").rmdir()
+    redis.line("SET k v")
+    wait_until(lambda: replica.info("persistence")["rdb_last_bgsave_status"] == "err", "a failed snapshot")
+    redis.line("SET k w")
+    wait_in_sync(redis, replica)
+    assert "Replica is applying a command even though it is unable to write to disk." in replica.log()
+    replica.must("CONFIG", "SET", "replica-ignore-disk-write-errors", "no")
+    redis.line("SET k x")
+    wait_until(lambda: not replica.is_running, "the end of the replica")
+    assert "Replica was unable to write command to disk." in replica.log()
+
+
+# --- INFO ---------------------------------------------------------------------------------------------------------------
+
+
+def test_info_and_role_are_those_of_a_real_replica(trio: Trio) -> None:
+    _, theirs, ours = trio
+    wait_in_sync(trio[0], ours)
+    wait_in_sync(trio[0], theirs)
+    their_info, our_info = theirs.info(), ours.info()
+    assert list(our_info) == list(their_info)
+    varying = {"master_link_up_since_seconds", "master_last_io_seconds_ago", "repl_backlog_first_byte_offset",
+               "repl_backlog_histlen", "total_disconnect_time_sec", "replica_full_sync_buffer_peak"}  # fmt: skip
+    assert {name: value for name, value in our_info.items() if name not in varying} == {
+        name: value for name, value in their_info.items() if name not in varying
+    }
+    assert ours.must("ROLE").plain() == theirs.must("ROLE").plain()
+    for protocol in (2, 3):
+        with ours.connect(protocol) as wire:
+            assert b"replica" in str(wire.call("HELLO", protocol).plain()).encode()
+
+
+def test_info_while_the_link_is_down(new_node: NewNode) -> None:
+    nodes = [new_node(kind, replicaof="127.0.0.1 1") for kind in ("streamd", "redis")]
+    found = [node.info() for node in nodes]
+    wait_until(lambda: "master_link_down_reason" in nodes[0].info(), "the first failure")
+    ours = nodes[0].info()
+    del ours["master_link_down_reason"]
+    assert list(ours) == list(found[1])
+    assert ours["master_link_down_since_seconds"] == found[1]["master_link_down_since_seconds"] == "-1"
+    assert ours["master_last_io_seconds_ago"] == "-1"
