@@ -74,8 +74,8 @@ class Link:
         assert_same_state(self.primary, self.replica)
 
 
-def start_link(pair: tuple[str, str], new: NewNode, **settings: str) -> Iterator[Link]:
-    primary, replica = new(pair[0], repl_rdb_channel="no"), new(pair[1], repl_rdb_channel="no", **settings)
+def start_link(pair: tuple[str, str], new: NewNode, *, channel: str = "no", **settings: str) -> Iterator[Link]:
+    primary, replica = new(pair[0], repl_rdb_channel=channel), new(pair[1], repl_rdb_channel=channel, **settings)
     for line in ("SET text v", "XADD s 1-1 f v", "XADD s 1-2 f v", "XGROUP CREATE s g 0", "SELECT 3", "SET other v"):
         primary.line(line)
     with Proxy(primary.port) as proxy:
@@ -87,6 +87,12 @@ def start_link(pair: tuple[str, str], new: NewNode, **settings: str) -> Iterator
 @pytest.fixture(scope="module", params=PAIRS, ids=" > ".join)
 def link(request: pytest.FixtureRequest, new_shared_node: NewNode) -> Iterator[Link]:
     yield from start_link(request.param, new_shared_node)
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=" > ".join)
+def double_link(request: pytest.FixtureRequest, new_shared_node: NewNode) -> Iterator[Link]:
+    """The same with a connection of its own for the snapshot."""
+    yield from start_link(request.param, new_shared_node, channel="yes")
 
 
 def sample(total: int, count: int, seed: int) -> list[int]:
@@ -109,11 +115,24 @@ def test_a_sync_cut_in_what_the_replica_says(link: Link) -> None:
     cut_everywhere(link, sample(link.up, 15, seed=2), down=False)
 
 
+def test_a_sync_over_two_connections_cut_in_what_is_said(double_link: Link) -> None:
+    """Which byte of which connection is the last one differs from time to time."""
+    cut_everywhere(double_link, sample(double_link.down - 1, 12, seed=6), down=True)
+    cut_everywhere(double_link, sample(double_link.up, 6, seed=7), down=False)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("down", [True, False], ids=["down", "up"])
 def test_a_sync_cut_at_every_byte(link: Link, down: bool) -> None:
     cut_everywhere(link, range(1, link.down if down else link.up + 1), down=down)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("down", [True, False], ids=["down", "up"])
+def test_a_sync_over_two_connections_cut_at_every_byte(double_link: Link, down: bool) -> None:
+    cut_everywhere(double_link, range(1, double_link.down if down else double_link.up + 1), down=down)
 
 
 @pytest.mark.parametrize("pair", PAIRS[:2], ids=" > ".join)

@@ -392,6 +392,7 @@ ANSWERS: dict[str, bytes] = {
     "PSYNC": b"-ERR wrong number of arguments for 'psync' command",
     "PSYNC ?": b"-ERR wrong number of arguments for 'psync' command",
     "PSYNC ? x": b"-ERR value is not an integer or out of range",
+    "PSYNC ? -1 FAILOVER": b"-ERR PSYNC FAILOVER can't be sent to a master.",
     "SYNC 1": b"-ERR wrong number of arguments for 'sync' command",
     "WAIT": b"-ERR wrong number of arguments for 'wait' command",
     "WAIT 1": b"-ERR wrong number of arguments for 'wait' command",
@@ -409,6 +410,13 @@ ANSWERS: dict[str, bytes] = {
     "WAITAOF x 0 0": b"-ERR value is not an integer or out of range",
     "WAITAOF 0 x 0": b"-ERR value is out of range, must be positive",
     "WAITAOF 0 -1 1": b"-ERR value is out of range, must be positive",
+    "FAILOVER": b"-ERR FAILOVER requires connected replicas.",
+    "FAILOVER ABORT": b"-ERR No failover in progress.",
+    "FAILOVER TIMEOUT 0": b"-ERR FAILOVER timeout must be greater than 0",
+    "FAILOVER TIMEOUT x": b"-ERR value is not an integer or out of range",
+    "FAILOVER TO a 1 FORCE": b"-ERR FAILOVER requires connected replicas.",
+    "FAILOVER TO a": b"-ERR syntax error",
+    "FAILOVER what": b"-ERR syntax error",
     "REPLICAOF NO ONE": b"+OK",
     "slaveof no one": b"+OK",
     "REPLICAOF a x": b"-ERR Invalid master port",
@@ -460,6 +468,7 @@ def test_a_replica_whose_own_link_is_down_grants_nothing(new_node: NewNode) -> N
                 assert replica.ask(*request) == refusal
         wait = node.call("WAIT", "0", "0")
         assert wait.value.startswith(b"ERR WAIT cannot be used with replica instances."), wait
+        assert node.call("FAILOVER").value == b"ERR FAILOVER is not valid when server is a replica."
 
 
 # --- WAIT and WAITAOF -----------------------------------------------------------------------------------------------
