@@ -359,6 +359,65 @@ def test_a_replica_that_leaves_during_a_snapshot_leaves_nothing(primary: Node, r
     assert len([*loaded(replicas().attach())[0].keys()]) == 3000
 
 
+def open_channel(main: RawReplica, channel: RawReplica) -> FullSync:
+    """Sync over two connections: the snapshot, which comes over `channel`; `main` is then where the stream begins."""
+    main.introduce("eof", "psync2", "rdb-channel-repl")
+    answer = main.psync()
+    assert answer.startswith(b"+RDBCHANNELSYNC "), answer
+    said = (
+        "rdb-only",
+        1,
+        "rdb-channel",
+        1,
+        "main-ch-client-id",
+        answer.split()[1],
+        "listening-port",
+        main.listening_port,
+    )
+    assert channel.ask("REPLCONF", "capa", "eof", *said) == b"+OK"
+    sync = channel.read_full_sync(channel.psync())
+    main.replid, main.offset = channel.replid, channel.offset
+    return sync
+
+
+def test_a_snapshot_on_a_connection_of_its_own(primary: Node, replicas: NewReplica) -> None:
+    primary.must("SET", "k", "v")
+    main, channel = replicas(), replicas()
+    sync = open_channel(main, channel)
+    assert sync.mark is not None
+    assert [*loaded(sync)[0].keys()] == [b"k"]
+    # The stream comes without waiting for an acknowledgement.
+    primary.must("SET", "k", "w")
+    assert main.read_commands() == [(b"SELECT", b"0"), (b"SET", b"k", b"w")]
+    channel.close()
+    main.come_online()
+    primary.must("SET", "k", "x")
+    assert main.read_commands() == [(b"SET", b"k", b"x")]
+    wait_until(lambda: primary.info()["connected_slaves"] == "1", "only the main connection")
+
+
+def test_a_main_connection_that_is_lost_takes_its_channel_with_it(primary: Node, replicas: NewReplica) -> None:
+    main, channel = replicas(), replicas()
+    main.introduce("eof", "psync2", "rdb-channel-repl")
+    assert main.psync().startswith(b"+RDBCHANNELSYNC ")
+    main.close()
+    wait_until(lambda: primary.info()["connected_slaves"] == "0", "no replicas")
+    refused = channel.ask("REPLCONF", "main-ch-client-id", main.listening_port)
+    assert refused.startswith(b"-ERR Unrecognized RDB client id")
+
+
+@pytest.mark.parametrize("side", ["primary", "replica"])
+def test_a_channel_is_not_used_when_one_side_does_not_want_it(primary: Node, replicas: NewReplica, side: str) -> None:
+    primary.must("CONFIG", "SET", "repl-rdb-channel", "no" if side == "primary" else "yes")
+    try:
+        replica = replicas()
+        replica.introduce("eof", "psync2", *(["rdb-channel-repl"] if side == "primary" else []))
+        replica.read_full_sync(replica.psync())
+        replica.come_online()
+    finally:
+        primary.must("CONFIG", "SET", "repl-rdb-channel", "yes")
+
+
 # --- What is answered -----------------------------------------------------------------------------------------------
 
 NO_REPLY = b"(nothing)"
