@@ -42,7 +42,7 @@ class Connections(Capability):
 
     info = {
         "clients": (
-            Field("connected_clients", lambda self: len(self.host.clients)),
+            Field("connected_clients", lambda self: len(self.host.clients) - self.host.dispatcher.replica_count),
             Field("maxclients", lambda self: self.host.config.maxclients),
             Field("blocked_clients", lambda self: len(self.host.blocked) + len(self.host.get(Pause))),
             Field(

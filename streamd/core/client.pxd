@@ -58,6 +58,7 @@ cdef class ClientHost:
     cdef size_t output_watch[3]            # by OutputClass: size from which unsent replies are checked
     cdef size_t output_most[3]             # ... maximum size of a reply while it is written; SIZE_MAX: no limit
     cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
+    cdef readonly int replica_count        # how many of the clients are replicas
     cdef public bint needs_password        # of new connections
     cdef public object default_user        # Identity of new connections
     cdef public long long max_bulk_len

@@ -20,6 +20,8 @@ class ClientHost:
     databases: list[Database]
     executing: Client | None
     names_size: int
+    @property
+    def replica_count(self) -> int: ...
     needs_password: bool
     default_user: Identity | None
     max_bulk_len: int

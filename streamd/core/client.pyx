@@ -298,6 +298,7 @@ cdef class Client:
 
     def become_replica(self):
         """It has asked for the replication stream: it gets no other commands' replies, and has its own output limit."""
+        self.host.replica_count += 1
         self.change_state(REPLICA, True)
         self.reply_mode = REPLY_LAST
         self.output_class = CLASS_REPLICA

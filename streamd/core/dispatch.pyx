@@ -31,7 +31,7 @@ import logging
 from streamd.core.blocking cimport Blocked, BlockedClients
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport (
-    IN_MULTI, LIMITED, MONITORING, REPLY_LAST, REPLY_NEVER, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
+    IN_MULTI, LIMITED, MONITORING, REPLY_LAST, REPLY_NEVER, REPLICA, REPLY_ON, REPLY_SKIP, REPLY_SKIP_ARMED, STRANGER,
     TRACKING, Client,
 )
 from streamd.core.clock cimport monotonic_us, wall_ms
@@ -200,6 +200,8 @@ cdef class Dispatcher(Turn):
     cdef int forget(self, Client client) except -1:
         if self.clients.pop(client.id, None) is not None:
             self.blocked.drop(client)
+            if client.state & REPLICA:
+                self.replica_count -= 1
             for capability in self.leaving:
                 capability.client_gone(client)
         return 0
@@ -417,7 +419,10 @@ cdef class Dispatcher(Turn):
         client.last_command = route.command
         client.reply.simple(b"QUEUED")
         self.ended_us = monotonic_us()
-        return self.finish_reply(client, mark)
+        self.finish_reply(client, mark)
+        if self.reply_keeper is not None:
+            self.reply_keeper.reply_written(client, None, mark)
+        return 0
 
     cdef int reject(self, Client client, Route route, list args, str text) except -1:
         """Refuse a request before its handler runs; `route` is None if the command does not exist."""

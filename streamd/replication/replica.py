@@ -42,7 +42,7 @@ class Replica:
     capabilities  what it understands: eof, psync2, rdb-channel-repl, in lower case
     start_offset  where the stream of this connection starts: the end of its snapshot
     ack_offset    the last byte that it has acknowledged; `ack_at`: when, in monotonic seconds
-    fack_offset   the last byte that is on its disk, as it says
+    fack_offset   the last byte that is on its disk, as it says; -1: it has not said so
     feed          its place in the stream; None: not yet
     starts_on_ack  the stream is sent once it has acknowledged the snapshot: only then has it read all of it
     is_old        it has sent SYNC: it knows nothing of histories and acknowledges nothing
@@ -60,7 +60,7 @@ class Replica:
         self.start_offset = 0
         self.ack_offset = 0
         self.ack_at = time.monotonic()
-        self.fack_offset = 0
+        self.fack_offset = -1
         self.feed: Feed | None = None
         self.starts_on_ack = False
         self.is_old = False

@@ -1,0 +1,255 @@
+"""min-replicas-durable: no reply leaves before replicas have on disk what it acknowledges.
+
+The replica is played over a raw socket, so that the test decides what it confirms, and when.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+from support.raw_replica import RawReplica
+from support.replication import DEADLINE_S, Node, wait_in_sync, wait_until
+from support.wire import Wire
+
+NewNode = Callable[..., Node]
+
+LOSS_FREE = {"appendonly": "yes", "appendfsync": "always", "min_replicas_durable": "1"}
+REFUSED = b"NOREPLICAS Not enough good replicas to write."
+UNKNOWN = b"NOREPLICAS Not enough replicas have confirmed this in time. It was executed, and may or may not be lost."
+
+
+class DurableReplica(RawReplica):
+    """A replica that confirms when the test says so."""
+
+    def confirm(self, offset: int | None = None) -> None:
+        """Everything, or what is up to an offset, is on disk."""
+        at = self.node.offset if offset is None else offset
+        self.send("REPLCONF", "ACK", at, "FACK", at)
+
+
+def open_replica(primary: Node) -> DurableReplica:
+    replica = DurableReplica(primary)
+    replica.attach()
+    return replica
+
+
+def attached(primary: Node) -> DurableReplica:
+    """A replica that has confirmed everything; the primary has noticed."""
+    replica = open_replica(primary)
+
+    def is_open() -> bool:
+        replica.confirm()
+        return primary.info()["durable_fenced"] == "0"
+
+    wait_until(is_open, "the end of the fence")
+    return replica
+
+
+def is_silent(wire: Wire) -> bool:
+    """Whether there is no reply, after the server has done all that it was asked before."""
+    return not wire.has_input()
+
+
+@pytest.fixture
+def primary(new_node: NewNode) -> Node:
+    return new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="3600000", repl_ping_replica_period="3600")
+
+
+def turns(primary: Node) -> None:
+    """Let the primary do what it has to: several requests, each in a turn of its own."""
+    for _ in range(5):
+        primary.must("PING")
+
+
+def test_data_is_refused_until_a_replica_confirms(primary: Node) -> None:
+    for request in (("XADD", "s", "*", "f", "v"), ("GET", "k"), ("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")):
+        assert primary.call(*request).value == REFUSED
+    for request in (("PING",), ("INFO",), ("PUBLISH", "c", "m"), ("CONFIG", "GET", "dir"), ("SUBSCRIBE", "c")):
+        with primary.connect() as wire:
+            assert not wire.call(*request).is_error
+    with attached(primary):
+        assert primary.info()["durable_fenced"] == "0"
+        assert not primary.call("GET", "k").is_error
+
+
+def test_a_replica_without_an_append_only_file_confirms_nothing(primary: Node) -> None:
+    with open_replica(primary) as replica:
+        replica.ack(primary.offset)
+        turns(primary)
+        assert primary.call("GET", "k").value == REFUSED
+
+
+def test_a_write_is_answered_when_its_offset_is_on_the_replicas_disk(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire:
+        before = primary.offset
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.offset > before, "the write in the stream")
+        for offset in (before, before + 1):
+            replica.confirm(offset)
+            turns(primary)
+            assert is_silent(wire)
+        replica.send("REPLCONF", "ACK", primary.offset, "FACK", before)  # received, but not on disk
+        turns(primary)
+        assert is_silent(wire)
+        replica.confirm()
+        assert wire.read().value == b"OK"
+
+
+def test_replicas_are_asked_at_once(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire:
+        replica.read_stream(primary.offset)
+        wire.send("SET", "k", "v")
+        assert b"SET" in replica.read_exactly(1) + replica.read_exactly(100)
+        replica.confirm()
+        assert wire.read().value == b"OK"
+
+
+def test_a_read_waits_for_what_it_has_seen(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as writer, primary.connect() as reader:
+        before = primary.offset
+        writer.send("SET", "k", "v")
+        wait_until(lambda: primary.offset > before, "the write in the stream")
+        reader.send("GET", "k")
+        turns(primary)
+        assert is_silent(reader)
+        replica.confirm()
+        assert (writer.read().value, reader.read().value) == (b"OK", b"v")
+        assert reader.call("GET", "k").value == b"v", "nothing is outstanding"
+
+
+def test_replies_stay_in_order(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire:
+        wire.send("PING", "first")
+        assert wire.read().value == b"first"
+        wire.send_bytes(b"PING a\r\nSET k v\r\nPING b\r\nGET k\r\nECHO c\r\n")
+        assert wire.read().value == b"a", "what precedes a held reply leaves"
+        turns(primary)
+        assert is_silent(wire)
+        replica.confirm()
+        assert [wire.read().value for _ in range(4)] == [b"OK", b"b", b"v", b"c"]
+
+
+def test_pipelines_go_on_while_replies_wait(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire:
+        offsets = []
+        for number in range(3):
+            before = primary.offset
+            wire.send("SET", f"k{number}", "v")
+            wait_until(lambda before=before: primary.offset > before, "the write")  # type: ignore[misc]
+            offsets.append(primary.offset)
+        turns(primary)
+        assert is_silent(wire)
+        replica.confirm(offsets[0])
+        assert wire.read().value == b"OK"
+        turns(primary)
+        assert is_silent(wire)
+        replica.confirm(offsets[2])
+        assert [wire.read().value for _ in range(2)] == [b"OK", b"OK"]
+
+
+def test_deliveries_and_transactions_are_held_as_one(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire, primary.connect() as reader:
+        wire.send_bytes(b"XGROUP CREATE s g $ MKSTREAM\r\n")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        replica.confirm()
+        assert wire.read().value == b"OK"
+        reader.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
+        wait_until(lambda: "blocked_clients:1" in primary.must("INFO", "clients").value.decode(), "a waiting reader")
+        wire.send_bytes(b"MULTI\r\nXADD s 1-1 f v\r\nXLEN s\r\nEXEC\r\n")
+        assert [wire.read().value for _ in range(3)] == [b"OK", b"QUEUED", b"QUEUED"]
+        turns(primary)
+        assert is_silent(wire)
+        assert is_silent(reader)
+        replica.confirm()
+        assert wire.read().plain() == [b"1-1", 1]
+        assert reader.read().plain() == [[b"s", [[b"1-1", [b"f", b"v"]]]]]
+
+
+def test_what_is_not_confirmed_in_time_is_answered_with_errors(new_node: NewNode) -> None:
+    primary = new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="300", repl_ping_replica_period="3600")
+    with attached(primary) as replica, primary.connect() as wire:
+        wire.send_bytes(b"SET k v\r\nPING\r\nMULTI\r\nGET k\r\nEXEC\r\n")
+        assert [wire.read().value for _ in range(5)] == [UNKNOWN] * 5
+        assert wire.call("SET", "k", "w").value == REFUSED
+        assert wire.call("GET", "k").value == REFUSED
+        assert wire.call("PING").value == b"PONG"
+        info = primary.info()
+        assert (info["durable_fenced"], info["durable_replies_refused"]) == ("1", "5")
+
+        def is_open() -> bool:
+            replica.confirm()
+            return primary.info()["durable_fenced"] == "0"
+
+        wait_until(is_open, "the end of the fence")
+        assert wire.call("GET", "k").value == b"v", "it was executed"
+
+
+def test_a_client_that_leaves_while_its_replies_wait_leaves_nothing_behind(primary: Node) -> None:
+    with attached(primary) as replica:
+        wire = primary.connect()
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        wire.close()
+        turns(primary)
+        replica.confirm()
+        wait_until(lambda: "connected_clients:1" in primary.must("INFO", "clients").value.decode(), "the client gone")
+        assert primary.info()["durable_clients_waiting"] == "0"
+        assert primary.call("GET", "k").value == b"v"
+
+
+def test_two_replicas_when_two_are_wanted(new_node: NewNode) -> None:
+    settings = {**LOSS_FREE, "min_replicas_durable": "2", "min_replicas_durable_timeout": "3600000"}
+    primary = new_node("streamd", **settings, repl_ping_replica_period="3600")
+    with open_replica(primary) as one, open_replica(primary) as other, primary.connect() as wire:
+
+        def is_open() -> bool:
+            one.confirm()
+            other.confirm()
+            return primary.info()["durable_fenced"] == "0"
+
+        wait_until(is_open, "the end of the fence")
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        one.confirm()
+        turns(primary)
+        assert is_silent(wire)
+        other.confirm()
+        assert wire.read().value == b"OK"
+
+
+def test_it_needs_an_append_only_file(new_node: NewNode) -> None:
+    node = new_node("streamd")
+    reply = node.call("CONFIG", "SET", "min-replicas-durable", "1")
+    assert reply.is_error
+    assert b"min-replicas-durable needs appendonly yes" in reply.value
+
+
+def test_a_primary_that_becomes_a_replica_refuses_what_waits(primary: Node, new_node: NewNode) -> None:
+    other = new_node("streamd")
+    with attached(primary), primary.connect() as wire:
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        primary.follow(other)
+        assert wire.read().value == UNKNOWN
+        wait_in_sync(other, primary)
+        assert primary.call("GET", "k").value is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_real_replicas_confirm(new_node: NewNode, kind: str) -> None:
+    primary = new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="1000")
+    replica = new_node(kind, appendonly="yes", appendfsync="always")
+    replica.follow(primary)
+    wait_until(lambda: not primary.call("SET", "k", "0").is_error, "a write that is confirmed", DEADLINE_S)
+    with primary.connect() as wire:
+        assert not any(reply.is_error for reply in wire.pipeline([["XADD", "s", "*", "f", str(n)] for n in range(500)]))
+        replica.process.send_signal(signal.SIGSTOP)
+        assert wire.call("SET", "k", "1").value == UNKNOWN
+        assert wire.call("SET", "k", "2").value == REFUSED
+        replica.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not wire.call("SET", "k", "3").is_error, "writes that are confirmed again", DEADLINE_S)
+    wait_in_sync(primary, replica)
+    assert replica.call("XLEN", "s").value == 500
