@@ -5,6 +5,8 @@
      +- CommandError        answered with `-CODE text`, the connection goes on
      |   +- WrongTypeError, NoSuchKeyError, OptionSyntaxError, NotIntegerError, InvalidIDError,
      |   |  NoGroupError, BusyGroupError, UnknownCommandError
+     +- ReplicationError    the link to the primary cannot be used as it is: logged, and tried again
+     |   +- StreamLostError the stream cannot be continued
      +- AclError            users that cannot be loaded
      |   +- RuleError       a rule that cannot be applied
      |   +- UnmatchedError  a selector that is not closed
@@ -19,6 +21,7 @@ a test compares this list with the tree:
     data           migration
     importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
+    replication    connection
     serve          listening, tls
     settings       config, kinds
     shell          caller
@@ -43,7 +46,9 @@ __all__ = [
     "NotIntegerError",
     "OptionSyntaxError",
     "ProtocolError",
+    "ReplicationError",
     "RuleError",
+    "StreamLostError",
     "StreamdError",
     "UnknownCommandError",
     "UnknownSettingError",
