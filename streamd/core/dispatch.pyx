@@ -421,7 +421,7 @@ cdef class Dispatcher(Turn):
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
         if self.reply_keeper is not None:
-            self.reply_keeper.reply_written(client, None, mark)
+            self.reply_keeper.reply_written(client, 0, mark)
         return 0
 
     cdef int reject(self, Client client, Route route, list args, str text) except -1:
