@@ -181,6 +181,7 @@ def without_loss(primary: Server, total: int) -> Sample:
     """With a replica that has every entry on disk before it is acknowledged."""
     with start_replicas(primary, 1, *ALWAYS):
         send_all(primary, [make_request("CONFIG", "SET", "min-replicas-durable", 1)])
+        wait_until(lambda: primary.info("replication")["durable_fenced"] == "0", "the confirmation of the replica")
         try:
             return durable_appends(primary, total)
         finally:
