@@ -183,6 +183,7 @@ def without_loss(primary: Server, total: int) -> Sample:
         send_all(primary, [make_request("CONFIG", "SET", "min-replicas-durable", 1)])
         wait_until(lambda: primary.info("replication")["durable_fenced"] == "0", "the confirmation of the replica")
         try:
+            wait_until(lambda: primary.info("replication").get("durable_fenced") == "0", "a replica that confirms")
             return durable_appends(primary, total)
         finally:
             send_all(primary, [make_request("CONFIG", "SET", "min-replicas-durable", 0)])
