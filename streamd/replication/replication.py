@@ -80,6 +80,7 @@ class Replication(Capability):
         self._effects.counter = self._aof
         append_only = host.get(Persistence).append_only
         append_only.replication_offset = lambda: self.offset
+        self._tail = append_only.aof.tail
         self.apply_settings()
         host.memory_users.append(self)
 
@@ -116,6 +117,7 @@ class Replication(Capability):
     def restore(self, replid: str, offset: int) -> None:
         """Data was loaded that ends at this point of a history."""
         self.open_backlog(offset)
+        self._tail.renumber(offset)
         self.replid = replid
 
     # --- The backlog --------------------------------------------------------------------------------------------------

@@ -31,7 +31,9 @@ class Waiting(Capability):
 
     def count_durable_replicas(self, offset: int) -> int:
         """How many replicas have it on their disks."""
-        return sum(each.is_online and max(each.fack_offset, 0) >= offset for each in self._replication.replicas.values())
+        return sum(
+            each.is_online and max(each.fack_offset, 0) >= offset for each in self._replication.replicas.values()
+        )
 
     def is_on_disk(self, offset: int) -> bool:
         """Whether it is on the disk of this server."""

@@ -804,3 +804,21 @@ def test_what_is_discarded_is_not_synced(tmp_path: Path) -> None:
     assert (aof.state, len(aof.buffer)) == (AofState.OFF, 0)
     aof.flush()
     assert content(tmp_path, "appendonly.aof.1.incr.aof") == SELECT_0 + bytes_of([ADD])
+
+
+# --- Up to which offset everything is on disk ---------------------------------------------------------------------------
+
+
+def test_nothing_is_on_disk_until_the_first_base_is(tmp_path: Path) -> None:
+    aof = make_aof(tmp_path, appendfsync="always")
+    aof.enable()
+    aof.begin_rewrite()
+    aof.tail.renumber(100)
+    assert aof.tail.synced_offset == 0
+    aof.rewrite_started(4711)
+    Store().write_base(aof.files.temporary_base(4711), use_rdb_preamble=True)
+    assert aof.finish_rewrite(True)
+    assert aof.tail.synced_offset == 100
+    aof.tail.renumber(50)
+    assert aof.tail.synced_offset == 50
+    aof.close()

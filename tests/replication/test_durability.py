@@ -253,3 +253,32 @@ def test_real_replicas_confirm(new_node: NewNode, kind: str) -> None:
         wait_until(lambda: not wire.call("SET", "k", "3").is_error, "writes that are confirmed again", DEADLINE_S)
     wait_in_sync(primary, replica)
     assert replica.call("XLEN", "s").value == 500
+
+
+def test_an_idle_replica_confirms_what_it_got_in_the_snapshot(new_node: NewNode) -> None:
+    """Also when it had counted further in a history of its own, with data that is larger."""
+    primary = new_node("streamd", appendonly="yes", appendfsync="always")
+    replica = new_node("streamd", appendonly="yes", appendfsync="always")
+    for number in range(100):
+        replica.must("XADD", "old", "*", "n", number)
+    primary.must("XADD", "s", "1-1", "f", "v")
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    primary.must("CONFIG", "SET", "min-replicas-durable", 1)
+    wait_until(lambda: primary.info()["durable_fenced"] == "0", "the end of the fence")
+    primary.must("XADD", "s", "2-1", "f", "v")
+
+
+def test_nothing_is_confirmed_before_there_is_a_base(new_node: NewNode) -> None:
+    """The new append-only file of a replica is worth nothing until the base is written that it continues."""
+    primary = new_node("streamd", appendonly="yes", appendfsync="always")
+    replica = new_node("streamd", appendonly="yes", appendfsync="always", rdb_key_save_delay="20000")
+    for number in range(100):
+        primary.must("SET", f"k{number}", number)
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    with primary.connect() as wire:
+        wire.call("SET", "last", 1)
+        assert replica.info("persistence")["aof_rewrite_in_progress"] == "1"
+        assert wire.call("WAITAOF", 1, 1, 1).plain() == [1, 0]
+        assert wire.call("WAITAOF", 1, 1, int(DEADLINE_S * 1000)).plain() == [1, 1]

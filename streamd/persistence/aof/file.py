@@ -272,6 +272,7 @@ class AppendOnlyFile:
         if self.state is AofState.WAIT_REWRITE:
             self.buffer.clear()
             self.tail.replace(self.disk.open_append(files.temporary_incremental, new=True))
+            self.tail.wait_for_base()
             return
         self.flush(force=True)
         if self.buffer:
@@ -374,6 +375,7 @@ class AppendOnlyFile:
                 kind, os.path.basename(old), os.path.basename(new),
             )  # fmt: skip
         files.manifest = manifest
+        self.tail.base_is_there()
         if self.state is not AofState.OFF:
             self.base_size = files.size_of_base() + self.tail.written
             self._count(self.base_size)
@@ -391,6 +393,7 @@ class AppendOnlyFile:
             self.state = AofState.WAIT_REWRITE
             self.rewriting.is_requested = True
             self.tail.forget_errors()
+            self.tail.wait_for_base()
 
     def disable(self) -> int | None:
         """CONFIG SET appendonly no: write and sync the rest. Returns the pid of the child to kill, or None.

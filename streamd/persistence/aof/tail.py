@@ -44,7 +44,7 @@ class Tail:
     grown           bytes written since the owner set it to 0
     last_write_ok   False: the last write failed; `last_write_errno` says why
     delayed_fsync   writes that gave up waiting for a sync in the background
-    synced_offset   the replication offset up to which everything is on disk
+    synced_offset   the replication offset up to which everything is on disk; 0 until there is a base that the file continues
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Tail:
         self.last_write_errno = 0
         self.delayed_fsync = 0
         self.synced_offset = 0
+        self._waiting_offset: int | None = None  # what synced_offset becomes when the base is there; None: it is
         self._options = options
         self._disk = disk
         self._buffer = buffer
@@ -95,7 +96,32 @@ class Tail:
         self._generation += 1
         self.written = self.synced = size
         self._last_sync = self._clock()
+        self._waiting_offset = None
         self.synced_offset = self._replication_offset()
+
+    def wait_for_base(self) -> None:
+        """The file continues a base that is still to be written: of the data as it is now."""
+        self._waiting_offset = self._replication_offset()
+        self.synced_offset = 0
+
+    def base_is_there(self) -> None:
+        """The base that was waited for is on disk."""
+        if self._waiting_offset is not None:
+            self.synced_offset = self._waiting_offset
+            self._waiting_offset = None
+
+    def renumber(self, offset: int) -> None:
+        """What has been loaded ends at this offset of another history; nothing has been written since."""
+        if self._waiting_offset is None:
+            self.synced_offset = offset
+        else:
+            self._waiting_offset = offset
+
+    def _note_synced(self, offset: int) -> None:
+        if self._waiting_offset is None:
+            self.synced_offset = max(self.synced_offset, offset)
+        else:
+            self._waiting_offset = max(self._waiting_offset, offset)
 
     def replace(self, fd: int) -> None:
         """Switch to another file; the previous one is closed in the background, and synced if it needs to be."""
@@ -249,7 +275,7 @@ class Tail:
                     f" {error.strerror}. Exiting..."
                 )
             self.synced = self.written
-            self.synced_offset = self._replication_offset()
+            self._note_synced(self._replication_offset())
             self._last_sync = self._clock()
         elif self._is_sync_due():
             self._sync_in_background()
@@ -291,7 +317,7 @@ class Tail:
                 self._die(f"Can't persist AOF for fsync error: {error.strerror}. Exiting...")
         else:
             self.synced = self.written
-            self.synced_offset = self._replication_offset()
+            self._note_synced(self._replication_offset())
 
     def look_at_syncs(self) -> bool:
         """Take over the results of background syncs. True: syncing had failed, and works again."""
@@ -299,7 +325,7 @@ class Tail:
         generation, size, offset = syncer.last_done
         if generation == self._generation and size > self.synced:
             self.synced = size
-            self.synced_offset = max(self.synced_offset, offset)
+            self._note_synced(offset)
         if syncer.error:
             self._sync_was_broken = True
         elif self._sync_was_broken and not syncer.pending:
