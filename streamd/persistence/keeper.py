@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from streamd.core.capability import Capability
@@ -36,11 +37,15 @@ from streamd.persistence.rdb.format import FORMS
 from streamd.persistence.saving import Saving
 from streamd.persistence.writing import DataWriter
 
-__all__ = ["Persistence"]
+__all__ = ["Persistence", "do_nothing"]
 
 log = logging.getLogger("streamd")
 
 LOADING_TEXT = "LOADING Redis is loading the dataset in memory"
+
+
+def do_nothing() -> None:
+    """The default of `Persistence.before_sync`."""
 
 
 class Persistence(Capability):
@@ -63,6 +68,8 @@ class Persistence(Capability):
         self._config = config = host.config
         self._latency = host.get(LatencyMonitor)
         self._sinks: list[AofBuffer] = []
+        self.before_sync: Callable[[], object] = do_nothing
+        """Called in each turn with effects before the append-only file is written, and synced if it has to be."""
         self.server_bits = SERVER_STATES["refusing"]
         self.children = Children(host.loop)
         self.children.begin = host.child_begins
@@ -143,6 +150,7 @@ class Persistence(Capability):
 
     def before_replies(self) -> int:
         """Write the effects of this turn, before its replies leave."""
+        self.before_sync()
         started = time.monotonic()
         try:
             self._tail.flush()  # append_only's tail, called directly since this runs every turn

@@ -31,7 +31,7 @@ from streamd.core.route cimport READ_ONLY, WRITE, Route
 
 from streamd.core.info import Field, Fields
 from streamd.errors import ConfigError
-from streamd.persistence.keeper import Persistence
+from streamd.persistence.keeper import Persistence, do_nothing
 from streamd.replication.replication import Replication
 from streamd.replication.waiting import Waiting
 from streamd.settings.table import declare, integer
@@ -92,6 +92,7 @@ cdef class Durability(Capability):
     cdef readonly object config
     cdef object replication
     cdef object waiting
+    cdef object persistence
     cdef object tail
     cdef readonly bint is_on
     cdef readonly bint is_fenced
@@ -124,7 +125,8 @@ cdef class Durability(Capability):
         self.config = host.config
         self.replication = host.get(Replication)
         self.waiting = host.get(Waiting)
-        self.tail = host.get(Persistence).append_only.aof.tail
+        self.persistence = host.get(Persistence)
+        self.tail = self.persistence.append_only.aof.tail
         self.server_bits = FENCED
         self.turns = deque()
         self.touched = []
@@ -150,6 +152,7 @@ cdef class Durability(Capability):
             return
         self.is_on = is_wanted
         self.dispatcher.reply_keeper = self if is_wanted else None
+        self.persistence.before_sync = self.send_ahead if is_wanted else do_nothing
         if is_wanted:
             self.durable = -1
             self.turn_offset = self.dispatcher.effects.data_offset
@@ -188,6 +191,17 @@ cdef class Durability(Capability):
         self.holds.pop(client.id, None)
 
     # --- A turn -------------------------------------------------------------------------------------------------------
+
+    def send_ahead(self):
+        """Send the effects of this turn before they are synced here: disks then work at the same time.
+
+        Nothing is acknowledged before all have it, so a replica may be ahead of a primary that dies.
+        """
+        if self.touched:
+            self.waiting.put_question()
+            for replica in self.replication.replicas.values():
+                if replica.is_fed:
+                    (<Client>replica.client).flush()
 
     cpdef int before_replies(self) except -1:
         """The replies of this turn wait for the stream as it is now."""

@@ -61,11 +61,15 @@ class Waiting(Capability):
             if client.blocked is None:
                 del self.clients[client.id]
 
-    def before_replies(self) -> int:
+    def put_question(self) -> None:
+        """Put the question into the stream, if it is to be asked in this turn."""
         if self._is_asking:
             self._is_asking = False
             if not self._replication.is_replica:
                 self._replication.stream.append([b"REPLCONF", b"GETACK", b"*"])
+
+    def before_replies(self) -> int:
+        self.put_question()
         return 0
 
     def cron(self, now_ms: int) -> None:
