@@ -52,8 +52,10 @@ class State:
 class Replica:
     """A target while it follows its source.
 
-    address  host and port of the source as the target sees it
-    skip     the target leaves out what it does not support
+    address       host and port of the source as the target sees it
+    skip          the target leaves out what it does not support
+    was_linked    it has had the source's data
+    has_replaced  it has begun to load a snapshot in place of what it held
     """
 
     def __init__(self, source: Peer, target: Peer, address: tuple[str, int], *, skip: bool) -> None:
@@ -61,6 +63,7 @@ class Replica:
         self.target = target
         self.address = address
         self.was_linked = False
+        self.has_replaced = False
         self._has_begun = False
         self._skip = skip
         self._restore: dict[str, bytes] = {}  # settings that were changed, and what they were
@@ -150,6 +153,7 @@ class Replica:
         keys = sum(keys_of(fields).values())
         if fields.get("loading") == "1" or fields.get("async_loading") == "1":
             self._seen_at = time.monotonic()
+            self.has_replaced = True
             done, size = int(fields.get("loading_loaded_bytes", 0)), int(fields.get("loading_total_bytes", 0))
             return State("loading", keys, self._received, done, size)
         if fields["master_link_status"] == "up":

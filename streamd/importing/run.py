@@ -286,13 +286,13 @@ class _Import:
             with suppress(ImportFailedError, ReplyError):
                 self.source.call("CLIENT", "UNPAUSE")
         with suppress(ImportFailedError):
-            if self.target.info().get("loading") == "1":
+            if replica.state().step == "loading":
                 self.screen.line("The target is loading the snapshot; it cannot be made a primary before that is done")
         replica.end()
         keys = sum(keys_of(self.target.info()).values())
         if replica.was_linked:
             state = f"a complete copy, as the source was when it was last heard of: {keys:,} keys"
-        elif keys == self.held_before:
+        elif not replica.has_replaced and keys == self.held_before:
             state = f"what it held before: {keys:,} keys" if keys else "no keys"
         else:
             state = f"{keys:,} keys, of {self.expected:,} that were found: import again with --replace"
