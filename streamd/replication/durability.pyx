@@ -10,6 +10,10 @@ they may have seen what is not safe yet. Later replies of the same client wait b
 
 Requests go on meanwhile: what a client gets per second depends on how much it has in flight, not on the round trip.
 
+A primary that Sentinels cannot reach is replaced, though it may still reach a replica. So nothing is let go either
+while most of the Sentinels that have watched this server are silent: they send PING every second, and replace a primary
+that has not answered for longer than this one waits (down-after-milliseconds).
+
 When N replicas have not acknowledged for `min-replicas-durable-timeout`, the server fences itself: held replies are
 replaced by NOREPLICAS errors (what they would have acknowledged may or may not survive a fail-over), and commands that
 read or write data are refused, until N replicas have everything. So a primary that is cut off from its replicas
@@ -45,6 +49,9 @@ ASK_AGAIN_S = 0.001
 
 log = logging.getLogger("streamd")
 
+cdef enum:
+    PING_PERIOD_US = 1000000    # how often Sentinels send PING
+
 declare(
     "Replication",
     integer(
@@ -54,6 +61,11 @@ declare(
     integer(
         "min-replicas-durable-timeout", 5000, lo=1, hi=2**31 - 1, unit="milliseconds",
         doc="How long replicas may take for that, until commands that read or write data are refused.",
+    ),
+    integer(
+        "min-replicas-durable-sentinel-timeout", 3000, lo=0, hi=2**31 - 1, unit="milliseconds",
+        doc="Send no such replies after most Sentinels were silent for so long; below their down-after-milliseconds."
+        " 0: never mind them.",
     ),
 )
 
@@ -84,6 +96,7 @@ cdef class Durability(Capability):
     """
     is_on      replies are held
     is_fenced  commands that read or write data are refused
+    is_watched  most Sentinels have been heard lately, or there are none
     durable    the offset up to which the stream is safe; -1: not known
     refused    replies that were replaced by errors
     """
@@ -96,6 +109,11 @@ cdef class Durability(Capability):
     cdef object tail
     cdef readonly bint is_on
     cdef readonly bint is_fenced
+    cdef readonly bint is_watched
+    cdef dict sentinels               # name of the connection -> its client: all Sentinels that have been seen
+    cdef long long looked_us          # monotonic: when that was found out
+    cdef long long silence_us         # how long Sentinels may be silent; 0: for ever
+    cdef long long trusted_us         # monotonic: what came earlier may have waited while this process was stopped
     cdef readonly long long durable
     cdef readonly long long refused
     cdef long long fence_offset       # what replicas must have confirmed before the fence goes
@@ -113,6 +131,7 @@ cdef class Durability(Capability):
                 (
                     Field("durable_offset", lambda self: self.durable),
                     Field("durable_fenced", lambda self: int(self.is_fenced)),
+                    Field("durable_sentinels_heard", lambda self: int(self.is_watched)),
                     Field("durable_clients_waiting", lambda self: self.waiting_clients),
                     Field("durable_replies_refused", lambda self: self.refused),
                 ),
@@ -131,6 +150,9 @@ cdef class Durability(Capability):
         self.turns = deque()
         self.touched = []
         self.holds = {}
+        self.sentinels = {}
+        self.is_watched = True
+        self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
 
     @property
@@ -143,6 +165,7 @@ cdef class Durability(Capability):
     def apply_settings(self):
         if self.config.min_replicas_durable and not self.config.appendonly:
             raise ConfigError("min-replicas-durable", "min-replicas-durable needs appendonly yes")
+        self.silence_us = self.config.min_replicas_durable_sentinel_timeout * 1000
         self.follow_role()
 
     def follow_role(self):
@@ -173,7 +196,7 @@ cdef class Durability(Capability):
         if holds is None:
             if not flags & (WRITE | READ_ONLY):
                 return 0
-            if self.dispatcher.effects.data_offset <= self.durable:
+            if self.dispatcher.effects.data_offset <= self.durable and self.is_watched and not self.was_stopped():
                 return 0
             holds = Holds.__new__(Holds)
             holds.client = client
@@ -228,7 +251,7 @@ cdef class Durability(Capability):
     def advance(self):
         """Acknowledgements have come, or the file was synced: let go what is safe."""
         cdef Held held
-        if not self.is_on:
+        if not self.is_on or not self.watch():
             return
         self.durable = max(self.durable, min(self.tail.synced_offset, self.confirmed()))
         while self.turns:
@@ -292,6 +315,32 @@ cdef class Durability(Capability):
                 self.raise_fence()
         if self.turns or self.is_fenced:
             self.waiting.ask()
+
+    # --- Sentinels ----------------------------------------------------------------------------------------------------
+
+    def each_second(self, long long now_ms):
+        """Find the connections over which Sentinels send their commands."""
+        if self.is_on:
+            for client in self.dispatcher.clients.values():
+                if client.name.startswith(b"sentinel-") and client.name.endswith(b"-cmd"):
+                    self.sentinels[client.name] = client
+
+    cdef bint was_stopped(self) noexcept:
+        """Whether this process has not run for long."""
+        return self.silence_us and monotonic_us() - self.looked_us > self.silence_us // 2
+
+    cdef bint watch(self) except -1:
+        """Whether most Sentinels have been heard lately."""
+        cdef double since
+        cdef Py_ssize_t heard = 0
+        if self.was_stopped():
+            self.trusted_us = monotonic_us() + PING_PERIOD_US       # by then what had piled up has been read
+        self.looked_us = monotonic_us()
+        since = max(self.looked_us - self.silence_us, self.trusted_us) / 1e6
+        for client in self.sentinels.values():
+            heard += client.transport is not None and client.last_interaction > since
+        self.is_watched = self.silence_us == 0 or not self.sentinels or 2 * heard > len(self.sentinels)
+        return self.is_watched
 
     cdef int raise_fence(self) except -1:
         self.is_fenced = True

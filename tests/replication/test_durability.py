@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from support.raw_replica import RawReplica
@@ -216,6 +217,30 @@ def test_two_replicas_when_two_are_wanted(new_node: NewNode) -> None:
         turns(primary)
         assert is_silent(wire)
         other.confirm()
+        assert wire.read().value == b"OK"
+
+
+def test_nothing_leaves_while_most_sentinels_are_silent(new_node: NewNode) -> None:
+    settings = {"min_replicas_durable_timeout": "3600000", "min_replicas_durable_sentinel_timeout": "400"}
+    primary = new_node("streamd", **LOSS_FREE, **settings, repl_ping_replica_period="3600")
+    with attached(primary) as replica, primary.connect() as wire, ExitStack() as stack:
+        sentinels = [stack.enter_context(primary.connect()) for _ in range(3)]
+        for number, sentinel in enumerate(sentinels):
+            sentinel.call("CLIENT", "SETNAME", f"sentinel-0000000{number}-cmd")
+        wait_until(lambda: primary.info()["durable_sentinels_heard"] == "0", "their silence")
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        replica.confirm()
+        turns(primary)
+        assert is_silent(wire)
+
+        def is_answered() -> bool:
+            for sentinel in sentinels[:2]:
+                sentinel.call("PING")
+            replica.confirm()
+            return wire.has_input()
+
+        wait_until(is_answered, "the reply, when two of three are heard")
         assert wire.read().value == b"OK"
 
 

@@ -73,7 +73,7 @@ __all__ = [
 
 SERVICE = "service"
 GROUP = b"group"
-DOWN_AFTER_MS = 1500
+DOWN_AFTER_MS = 2000
 """Not 1000: Sentinels connect again once a second, and one whose first connection to a new primary fails must not think it dead."""
 FAILOVER_TIMEOUT_MS = 2000
 SILENCE_S = 0.5
@@ -107,7 +107,11 @@ class Mode:
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
 PLAIN = Mode("plain", {})
-LOSS_FREE = Mode("loss-free", {**AOF, "min-replicas-durable": "1"}, durable=1)
+LOSS_FREE = Mode(
+    "loss-free",
+    {**AOF, "min-replicas-durable": "1", "min-replicas-durable-sentinel-timeout": "1400"},
+    durable=1,
+)
 WAITAOF = Mode("waitaof", AOF, durable=1, asks=True)
 MODES = {mode.name: mode for mode in (PLAIN, LOSS_FREE, WAITAOF)}
 
