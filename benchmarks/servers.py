@@ -40,6 +40,8 @@ BASE = "redis"
 SERVER_CPU = 0
 LOAD_CPU = 1
 START_DEADLINE_S = 60
+ATTEMPTS = 3
+"""How often a server is started that ends instead of being ready: other programs take ports too."""
 END_DEADLINE_S = 30
 """How long a server may take to end before it is killed."""
 ROOT = Path(__file__).parents[1]
@@ -156,9 +158,6 @@ class Server:
 @contextmanager
 def start_server(name: str, *arguments: str, cpu: int = SERVER_CPU) -> Iterator[Server]:
     """Run a server on a free port, pinned to one CPU, until the block ends; it is ready when the block begins."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     if name == "streamd":
         command = [sys.executable, "-m", "streamd", "server"]
     else:
@@ -167,22 +166,40 @@ def start_server(name: str, *arguments: str, cpu: int = SERVER_CPU) -> Iterator[
             raise SystemExit(f"{name} has not been found; see benchmarks/servers.py for where it is looked for")
         command = [str(binary)]
     with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            [*pin(cpu), *command, "--port", str(port), "--save", "", "--dir", folder, *arguments],
-            stdout=subprocess.DEVNULL,
-            cwd=ROOT,
-        )
+        options = ["--save", "", "--dir", folder, *arguments]
+        server, process = spawn(name, [*pin(cpu), *command], options)
         try:
-            server = Server(name, process.pid, port)
-            wait_until_ready(server, process)
             yield server
         finally:
-            process.terminate()
-            try:
-                process.wait(END_DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def spawn(name: str, command: Sequence[str], options: Sequence[str]) -> tuple[Server, subprocess.Popen[bytes]]:
+    """Start a server and wait until it is ready; on another port when somebody was faster to take the first one."""
+    for left in range(ATTEMPTS - 1, -1, -1):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = subprocess.Popen([*command, "--port", str(port), *options], stdout=subprocess.DEVNULL, cwd=ROOT)
+        server = Server(name, process.pid, port)
+        try:
+            wait_until_ready(server, process)
+        except BaseException as error:
+            end(process)
+            if left and isinstance(error, RuntimeError):
+                continue
+            raise
+        return server, process
+    raise AssertionError("the last attempt returns or raises")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
