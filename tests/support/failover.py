@@ -687,6 +687,8 @@ class Result:
             counts = {"lost": self.lost, "delivered twice": self.delivered_twice, "undone": self.undone}
             found += [f"{count} entries {what}" for what, count in counts.items() if count]
             found += [self.order] if self.order else []
+            if self.fault in (KILL.name, KILL_LAGGING.name) and not self.mode.asks:
+                found += [self.looks] if self.looks else []  # the server held reads of what was not safe yet
         return "\n".join(found)
 
     def __str__(self) -> str:
