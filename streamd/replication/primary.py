@@ -155,6 +155,7 @@ class Primary(Capability):
         if fack_offset is not None:
             replica.fack_offset = max(replica.fack_offset, fack_offset)
         replica.ack_at = time.monotonic()
+        replica.has_acknowledged = True
         if replica.starts_on_ack and replica.is_online:
             replica.starts_on_ack = False
             replica.begin_stream()
@@ -171,6 +172,11 @@ class Primary(Capability):
             relay.close()
         if replica.state is not ReplicaState.SENT:
             log.info("Connection with replica %s lost.", replica.name)
+        if replica.is_online and not (replica.has_acknowledged or replica.is_old):
+            log.warning(
+                "Replica %s left without acknowledging its snapshot, which has the form of Redis %s. If it is an older Redis,"
+                " set rdb-form to its release; see also its own log.", replica.name, self._config.rdb_form,
+            )  # fmt: skip
         if not self.replicas:
             self._without_replicas_since = time.monotonic()
         if replica.main is not None and replica.main.state is ReplicaState.SEND_AND_STREAM and replica in self._group:

@@ -42,6 +42,7 @@ class Replica:
     capabilities  what it understands: eof, psync2, rdb-channel-repl, in lower case
     start_offset  where the stream of this connection starts: the end of its snapshot
     ack_offset    the last byte that it has acknowledged; `ack_at`: when, in monotonic seconds
+    has_acknowledged  it has acknowledged something on this connection
     fack_offset   the last byte that is on its disk, as it says; -1: it has not said so
     feed          its place in the stream; None: not yet
     starts_on_ack  the stream is sent once it has acknowledged the snapshot: only then has it read all of it
@@ -60,6 +61,7 @@ class Replica:
         self.start_offset = 0
         self.ack_offset = 0
         self.ack_at = time.monotonic()
+        self.has_acknowledged = False
         self.fack_offset = -1
         self.feed: Feed | None = None
         self.starts_on_ack = False

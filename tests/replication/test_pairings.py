@@ -290,3 +290,14 @@ def test_every_way_of_a_full_sync_under_writes(new_node: NewNode, pair: tuple[st
         replica.follow(None)
         replica.must("SET", "own", "v")
     assert replica.is_running
+
+
+@pytest.mark.real
+@pytest.mark.skipif(target_is_redis(), reason="the line is streamd's")
+def test_the_log_says_what_an_older_replica_needs(new_node: NewNode) -> None:
+    primary = new_node("streamd")
+    old = new_node("redis-7.0")
+    old.follow(primary)
+    wait_until(lambda: "set rdb-form to its release" in primary.log(), "the line in the log")
+    primary.must("CONFIG", "SET", "rdb-form", "7.0")
+    wait_in_sync(primary, old)
