@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import redis
@@ -152,13 +152,14 @@ def older_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def sentinel(new_redis: Any, tmp_path: Path) -> Iterator[tuple[int, Server, Server]]:
-    """The port of a Sentinel that watches a real primary with one replica."""
+def sentinel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Server, Server]]:
+    """The port of a Sentinel that watches a primary with one replica: two Redis, or what the test's parameter says."""
+    start = request.getfixturevalue(f"new_{getattr(request, 'param', 'redis')}")
     oracle = find_oracle()
     assert isinstance(oracle, Oracle)
     # Without the delay for more replicas, which is five seconds by itself.
-    primary = new_redis(repl_diskless_sync_delay="0")
-    replica = new_redis()
+    primary = start(repl_diskless_sync_delay="0")
+    replica = start()
     with redis.Redis(port=replica.port, protocol=2) as client, redis.Redis(port=primary.port, protocol=2) as other:
         client.replicaof("127.0.0.1", primary.port)
         eventually(lambda: client.info("replication")["master_link_status"] == "up", 30, "the replica's link")

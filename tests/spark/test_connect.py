@@ -265,6 +265,7 @@ def test_a_key_of_another_type_is_an_error(server: Server, store: redis.Redis) -
 
 
 @pytest.mark.real(since="7.0")
+@pytest.mark.parametrize("sentinel", ["streamd", "redis"], indirect=True)
 def test_a_sentinel_is_asked_for_the_primary_again_after_a_fail_over(sentinel: tuple[int, Server, Server]) -> None:
     port, primary, replica = sentinel
     dead = free_port()
@@ -289,6 +290,7 @@ def test_a_sentinel_is_asked_for_the_primary_again_after_a_fail_over(sentinel: t
 
 
 @pytest.mark.real(since="7.0")
+@pytest.mark.parametrize("sentinel", ["streamd", "redis"], indirect=True)
 def test_a_range_that_a_fail_over_cuts_off_is_read_to_its_end(sentinel: tuple[int, Server, Server]) -> None:
     port, primary, _ = sentinel
     count = 20_000

@@ -104,6 +104,7 @@ def test_a_sentinel(spark: SparkSession, sentinel: tuple[int, Server, Server], t
 
 
 @pytest.mark.real(since="7.0")
+@pytest.mark.parametrize("sentinel", ["streamd"], indirect=True)
 def test_a_query_goes_on_after_a_fail_over(
     spark: SparkSession, sentinel: tuple[int, Server, Server], tmp_path: Path
 ) -> None:
