@@ -131,7 +131,7 @@ def test_random_writes_make_the_same_state(chain: Chain, requests: list[Request]
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@settings(COMMON, max_examples=600)
+@settings(COMMON, max_examples=400)
 @given(requests=mixed_scripts((10, 30, 60)))
 def test_many_random_writes_make_the_same_state(chain: Chain, requests: list[Request]) -> None:
     chain.play(requests)

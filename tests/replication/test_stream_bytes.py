@@ -459,7 +459,7 @@ def test_a_random_script_is_sent_to_replicas_alike(listeners: Listeners, script:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(COMMON, max_examples=3000)
+@settings(COMMON, max_examples=1000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts_are_sent_to_replicas_alike(listeners: Listeners, script: Script) -> None:
     compare(listeners, list(without_later_fixes(script.requests)), **sizes_of(script))
