@@ -179,11 +179,9 @@ class Switch:
         replica.follow(self.current)
 
 
+# It begins in the database in which the one before ended: a replica must remember it, whatever has happened in between.
 STORY = """
-    SET a 1
-    SELECT 5
-    XADD t * f v
-    PUBLISH c m
+    SET first {n}
     SELECT 0
     MULTI
     SET pair:1 {n}
@@ -194,6 +192,9 @@ STORY = """
     XREADGROUP GROUP g{n} alice COUNT 2 STREAMS s >
     INCR count
     SET soon v PX 1
+    SELECT 5
+    XADD t * f v
+    PUBLISH c m
 """
 
 
