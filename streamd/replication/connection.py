@@ -71,7 +71,8 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._loss = str(exc) if exc is not None else "the primary has closed the connection"
+        is_closed = exc is None or isinstance(exc, ConnectionError)
+        self._loss = "the primary has closed the connection" if is_closed else str(exc)
         self._wake()
 
     def _wake(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def follow(replica: Node, primary: Node | Proxy, through: Node | None = None) ->
     target = through or primary
     assert isinstance(target, Node)
     wait_in_sync(target, replica)
+
+
+@contextmanager
+def cut(proxy: Proxy, count: int) -> Iterator[None]:
+    """Cut the link, once, behind so many bytes of what follows; then it can be made again."""
+    before = proxy.cuts
+    proxy.cut_after(count)
+    yield
+    wait_until(lambda: proxy.cuts > before, "the cut")
+    proxy.refuse = False
 
 
 def fill(node: Node) -> None:
@@ -136,13 +147,13 @@ def test_a_link_that_was_cut_continues_where_it_was(redis: Node, replica: Node) 
         redis.line("XADD s 1-1 f v")
         follow(replica, proxy, redis)
         for at in range(20):
-            proxy.cut_after(at * 7)
-            for _ in range(10):
-                redis.must("XADD", "s", "*", "field", "x" * at)
-            redis.must("MULTI")
-            redis.must("SET", "a", at)
-            redis.must("XADD", "s", "*", "in", "multi")
-            redis.must("EXEC")
+            with cut(proxy, at * 7):
+                for _ in range(10):
+                    redis.must("XADD", "s", "*", "field", "x" * at)
+                redis.must("MULTI")
+                redis.must("SET", "a", at)
+                redis.must("XADD", "s", "*", "in", "multi")
+                redis.must("EXEC")
         assert_same_state(redis, replica)
     assert redis.info("stats")["sync_full"] == "1"
     assert int(redis.info("stats")["sync_partial_ok"]) >= 1
@@ -152,11 +163,11 @@ def test_a_transaction_is_applied_as_a_whole_or_not_at_all(redis: Node, replica:
     with Proxy(redis.port) as proxy:
         redis.line("MSET a 0 b 0")
         follow(replica, proxy, redis)
-        proxy.cut_after(70)
-        redis.must("MULTI")
-        redis.line("INCR a")
-        redis.line("INCR b")
-        redis.must("EXEC")
+        with cut(proxy, 70):
+            redis.must("MULTI")
+            redis.line("INCR a")
+            redis.line("INCR b")
+            redis.must("EXEC")
         seen = set()
         wait_until(
             lambda: seen.add(tuple(replica.must("MGET", "a", "b").plain())) or (b"1", b"1") in seen, "both changes"
@@ -553,12 +564,12 @@ def test_a_replica_of_a_replica_gets_the_same_bytes(new_node: NewNode, redis: No
         with redis.connect() as wire:
             wire.call("SELECT", 9)
             for at in range(20):
-                proxy.cut_after(at * 11)
-                wire.call("MULTI")
-                wire.call("XADD", "s", "*", "n", at)
-                wire.call("SET", "n", at)
-                wire.call("EXEC")
-                wire.call("PUBLISH", "c", at)
+                with cut(proxy, at * 11):
+                    wire.call("MULTI")
+                    wire.call("XADD", "s", "*", "n", at)
+                    wire.call("SET", "n", at)
+                    wire.call("EXEC")
+                    wire.call("PUBLISH", "c", at)
         wait_in_sync(redis, replica, below)
         assert_same_state(redis, replica, below)
     assert below.info()["master_replid"] == redis.info()["master_replid"]
