@@ -367,7 +367,11 @@ class Loader:
             log.info("MASTER <-> REPLICA sync: Flushing old data")
             self.flush()
             log.info("MASTER <-> REPLICA sync: Loading DB in memory")
-            await self._step(self._read(reader))
+            try:
+                await self._step(self._read(reader))
+            except Exception:
+                self._empty()  # a part of the data is worse than none
+                raise
         return reader.aux
 
     def take_over(self, reader: RdbReader, registry: IdempotencyRegistry) -> None:

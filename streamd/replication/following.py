@@ -317,8 +317,12 @@ class Following(Capability):
                 self._note_failure(ReplicationError(str(error)))
             except StreamdError as error:
                 self._note_failure(ReplicationError(str(error), is_lasting=True))
+            except Exception as error:
+                log.exception("Unexpected error while following the primary")
+                self._note_failure(ReplicationError(f"unexpected error: {error!r}", is_lasting=True))
             finally:
-                self._link_ended()
+                if self._task is asyncio.current_task():  # else another link has been begun
+                    self._link_ended()
             if was_up:
                 continue
             with suppress(TimeoutError):

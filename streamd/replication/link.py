@@ -430,6 +430,7 @@ class Link:
                 self.is_loading = True
                 self._hold(connection)
                 await loader.check_received(spool.path)
+                self._leave_history()
                 aux = await loader.load_received(spool.path)
                 if self._config.rdb_del_sync_files and self._persistence.has_no_files:
                     log.info("Removing the RDB file obtained from the primary, since persistence is disabled.")
@@ -442,6 +443,11 @@ class Link:
             directory.settle()
             connection.hold(False)
         return aux
+
+    def _leave_history(self) -> None:
+        """The data is about to be dropped: until other data is loaded, it is not part of any history."""
+        self._replication.disconnect_replicas()
+        self._replication.change_id()
 
     def _hold(self, connection: Connection) -> None:
         """Let the stream wait until the snapshot has been loaded, unless it is kept here."""
@@ -461,6 +467,7 @@ class Link:
         with loader.receiving(header.size or 0, is_async=is_same):
             if self._config.repl_diskless_load == "flushdb":
                 log.info("MASTER <-> REPLICA sync: Flushing old data")
+                self._leave_history()
                 loader.flush()
             log.info("MASTER <-> REPLICA sync: Loading DB in memory")
             parser = Parser(databases, options, "the snapshot of the primary")

@@ -195,6 +195,38 @@ def test_a_damaged_snapshot_costs_no_data(replica: Node, primary: FakePrimary, m
     assert replica.must("DBSIZE").value == 100
 
 
+def test_data_that_was_dropped_is_of_no_history(new_node: NewNode, primary: FakePrimary) -> None:
+    replica = new_node("streamd", repl_rdb_channel="no", repl_diskless_load="flushdb")
+    link = in_sync(replica, primary, {b"k": b"v"}, offset=100)
+    link.close()
+    link = again(replica, primary)
+    assert link.psync == ["PSYNC", REPLID, "101"]
+    link.send_snapshot(snapshot({b"k": b"v"})[:-20] + bytes(20), offset=200, mark=MARK)
+    wait_until(lambda: "Failed trying to load" in replica.log(), "a line about the damage")
+    link = again(replica, primary)
+    assert link.psync[1] != REPLID
+    assert replica.must("DBSIZE").value == 0
+
+
+def test_another_primary_is_followed_at_once_whatever_the_link_does(replica: Node, primary: FakePrimary) -> None:
+    payload = snapshot({b"k": b"v"})
+    for sent in (
+        b"",
+        b"+FULLRESYNC %s 0\r\n" % REPLID.encode(),
+        b"+FULLRESYNC %s 0\r\n$99999\r\nREDIS" % REPLID.encode(),
+    ):
+        for _ in range(3):
+            link = connect(replica, primary)
+            link.send(sent)
+            replica.must("REPLICAOF", "127.0.0.1", "1")
+    link = connect(replica, primary)
+    link.send_snapshot(payload, offset=7)
+    link.wait_for_ack(7)
+    assert replica.info()["master_link_status"] == "up"
+    wait_until(lambda: not list(replica.folder.glob("temp-*")), "the removal of unfinished files")
+    assert "Traceback" not in replica.log()
+
+
 def test_a_snapshot_of_a_newer_redis_is_explained(replica: Node, primary: FakePrimary) -> None:
     link = connect(replica, primary)
     link.send_snapshot(snapshot({}).replace(b"REDIS0013", b"REDIS0099"))
