@@ -31,11 +31,13 @@ import argparse
 import itertools
 import random
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -352,7 +354,7 @@ def find_service(addresses: Sequence[tuple[str, int]], **options: Any) -> redis.
 
 
 @dataclass
-class Worker:
+class Worker(ABC):
     """A client in a thread of its own, and what it has seen.
 
     history    operations that happened, or may have
@@ -383,9 +385,9 @@ class Worker:
             self.failures.append(repr(error))
             raise
 
+    @abstractmethod
     def work(self, client: redis.Redis) -> bool:
         """Ask for something; whether there was an answer."""
-        raise NotImplementedError
 
     def ask(
         self, client: redis.Redis, operation: Operation, words: Sequence[Any], read: Callable[[Any], Any]
@@ -564,11 +566,11 @@ def _start(cluster: Cluster, victim: Any, chance: random.Random) -> None:
 
 
 def _freeze(cluster: Cluster, victim: Any, chance: random.Random) -> None:
-    _process(victim).process.send_signal(19)
+    _process(victim).process.send_signal(signal.SIGSTOP)
 
 
 def _thaw(cluster: Cluster, victim: Any, chance: random.Random) -> None:
-    _process(victim).process.send_signal(18)
+    _process(victim).process.send_signal(signal.SIGCONT)
 
 
 def _lag_and_kill(cluster: Cluster, victim: Any, chance: random.Random) -> None:
