@@ -454,8 +454,12 @@ class Following(Capability):
 
     def stream_asked(self, unpassed: int) -> None:
         """REPLCONF GETACK: tell how far the stream has been executed; `unpassed` bytes more than have been passed on."""
-        self._asked_offset = self._replication.offset + unpassed
-        self._server.dispatcher.ask_before_replies()
+        offset = self._replication.offset + unpassed
+        if self._persistence.append_only.is_on:
+            self._asked_offset = offset
+            self._server.dispatcher.ask_before_replies()
+        else:
+            self._acknowledge(offset)
 
     def before_replies(self) -> int:
         """Answer the primary's question, now that what it has sent is in the append-only file."""
