@@ -26,6 +26,7 @@ from streamd.core.info import Field, Fields, Lines
 from streamd.core.log import show_role
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, printable
 from streamd.memory.eviction import Eviction
+from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import LoadError
 from streamd.replication.apply import PrimaryClient
@@ -90,7 +91,10 @@ class Following(Capability):
             ),
         ),
         "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes),),
-        "stats": (Field("total_net_repl_input_bytes", lambda self: self.input_bytes),),
+        "stats": (
+            Field("total_net_repl_input_bytes", lambda self: self.input_bytes),
+            Field("instantaneous_input_repl_kbps", lambda self: f"{self.input_rate.per_second() / 1024:.2f}"),
+        ),
     }
 
     def __init__(self, host: Host) -> None:
@@ -126,7 +130,7 @@ class Following(Capability):
         self._asked_offset: int | None = None
         self._skipped: set[str] = set()
         self._disk_logged_at = 0.0
-        self.input_bytes = 0
+        self.reset_statistics()
         if self._config.replicaof:
             self.host, self.port = self._config.replicaof[0], int(self._config.replicaof[1])
             self._replication.follow(True)
@@ -210,6 +214,9 @@ class Following(Capability):
     def close(self) -> None:
         self._stop_link()
 
+    def cron(self, now_ms: int) -> None:
+        self.input_rate.sample(time.monotonic(), self.input_bytes)
+
     def each_second(self, now_ms: int) -> None:
         if self._link is not None:
             self._link.keep_alive()
@@ -227,6 +234,7 @@ class Following(Capability):
 
     def reset_statistics(self) -> None:
         self.input_bytes = 0
+        self.input_rate = Rate()
 
     def _follow_link(self) -> None:
         """Bring up to date what depends on the role and on whether the link is up."""

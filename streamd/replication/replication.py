@@ -7,13 +7,16 @@ has the history of its primary. When it becomes a primary, a new history begins,
 
 from __future__ import annotations
 
+import logging
 import secrets
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
+from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
 from streamd.replication.stream import ReplicationStream
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from streamd.replication.replica import Replica
 
 __all__ = ["Replication"]
+
+log = logging.getLogger("streamd")
 
 NO_ID = "0" * 40
 
@@ -57,8 +62,7 @@ class Replication(Capability):
         ),
         "stats": (
             Field("total_net_repl_output_bytes", lambda self: self.stream.sent_bytes),
-            Field("instantaneous_input_repl_kbps", "0.00"),
-            Field("instantaneous_output_repl_kbps", "0.00"),
+            Field("instantaneous_output_repl_kbps", lambda self: f"{self.output_rate.per_second() / 1024:.2f}"),
         ),
     }
 
@@ -81,6 +85,7 @@ class Replication(Capability):
         append_only = host.get(Persistence).append_only
         append_only.replication_offset = lambda: self.offset
         self._tail = append_only.aof.tail
+        self.reset_statistics()
         self.apply_settings()
         host.memory_users.append(self)
 
@@ -93,6 +98,10 @@ class Replication(Capability):
 
     def reset_statistics(self) -> None:
         self.stream.sent_bytes = 0
+        self.output_rate = Rate()
+
+    def cron(self, now_ms: int) -> None:
+        self.output_rate.sample(time.monotonic(), self.stream.sent_bytes)
 
     # --- The history --------------------------------------------------------------------------------------------------
 
@@ -113,6 +122,10 @@ class Replication(Capability):
         """Begin a new history that continues the one so far."""
         self.replid2, self.second_offset = self.replid, self.offset + 1
         self.replid = secrets.token_hex(20)
+        log.warning(
+            "Setting secondary replication ID to %s, valid up to offset: %d. New replication ID is %s",
+            self.replid2, self.second_offset, self.replid,
+        )  # fmt: skip
 
     def restore(self, replid: str, offset: int) -> None:
         """Data was loaded that ends at this point of a history."""
