@@ -91,7 +91,7 @@ class Primary(Capability):
         """Those for which a child is writing a snapshot to their connections."""
         self._relays: dict[int, SocketRelay] = {}
         self._without_replicas_since = time.monotonic()
-        self._pinged_at = 0.0
+        self._pinged_at = time.monotonic()
         self.client_bits = CLIENT_STATES["replica"]
         self.server_bits = SERVER_STATES["few-replicas"]
         self.reset_statistics()
