@@ -115,8 +115,10 @@ class SocketRelay(Outflow):
             return
         if data:
             self._client.transport.write(data)
-        else:
-            self.close()
+            return
+        self.close()
+        if self._on_end is not None:
+            self._on_end()
 
     def send(self, client: Client) -> int:
         """The client takes more."""
@@ -138,8 +140,6 @@ class SocketRelay(Outflow):
             self._loop.remove_reader(self._near)
             self._near.close()
             self.far_end.close()
-            if self._on_end is not None:
-                self._on_end()
 
 
 class FileFlow(Outflow):
@@ -170,9 +170,13 @@ class FileFlow(Outflow):
                 return 0
             self._at += self._send_some(client)
         if self._at == self._size:
-            self._file.close()
+            self.close()
             self._on_end(self._replica)
         return 0
+
+    def close(self) -> None:
+        """Everything has been sent, or nobody wants it."""
+        self._file.close()
 
     def _send_some(self, client: Client) -> int:
         """Send some bytes, from the file to the socket where possible; returns how many."""

@@ -89,7 +89,9 @@ class Primary(Capability):
         """Connections that have sent REPLCONF but not asked for the stream."""
         self._group: list[Replica] = []
         """Those for which a child is writing a snapshot to their connections."""
-        self._relays: dict[int, SocketRelay] = {}
+        self._has_made_file = False
+        self._transfers: dict[int, SocketRelay | FileFlow] = {}
+        """Snapshots that pass through this process, by the ID of the connection."""
         self._without_replicas_since = time.monotonic()
         self._pinged_at = time.monotonic()
         self.client_bits = CLIENT_STATES["replica"]
@@ -168,8 +170,8 @@ class Primary(Capability):
         if replica is None:
             return
         replica.drop_feed()
-        if relay := self._relays.pop(client.id, None):
-            relay.close()
+        if transfer := self._transfers.pop(client.id, None):
+            transfer.close()
         if replica.state is not ReplicaState.SENT:
             log.info("Connection with replica %s lost.", replica.name)
         if replica.is_online and not (replica.has_acknowledged or replica.is_old):
@@ -353,6 +355,7 @@ class Primary(Capability):
             for replica in group:
                 replica.close()
             return
+        self._has_made_file = True
         offset = self._replication.offset
         self._replication.stream.select_again()
         for replica in group:
@@ -374,13 +377,15 @@ class Primary(Capability):
                 log.warning("SYNC failed. Can't open/stat DB after BGSAVE: %s", error.strerror)
                 replica.close()
                 continue
-            flow = FileFlow(file, replica, self._file_sent)
+            flow = self._transfers[replica.client.id] = FileFlow(file, replica, self._sent)
             replica.client.outflow = flow
             replica.client.reply.raw(flow.header)
             replica.client.send_later()
         self._begin_if_due()
 
-    def _file_sent(self, replica: Replica) -> None:
+    def _sent(self, replica: Replica) -> None:
+        """A snapshot has passed through this process."""
+        del self._transfers[replica.client.id]
         replica.client.outflow = None
         self._transmitted(replica)
         if not any(each.state in (ReplicaState.WAIT_END, ReplicaState.SEND) for each in self.replicas.values()):
@@ -389,7 +394,8 @@ class Primary(Capability):
     def _remove_file(self) -> None:
         """rdb-del-sync-files: a server that keeps nothing on disk keeps no snapshot that was made for replicas either."""
         config = self._config
-        if config.rdb_del_sync_files and not config.save and not config.appendonly:
+        if self._has_made_file and config.rdb_del_sync_files and not config.save and not config.appendonly:
+            self._has_made_file = False
             log.info("Removing the RDB file used to feed replicas in a persistence-less instance")
             with suppress(OSError):
                 os.unlink(self._persistence.directory.snapshot_path)
@@ -401,11 +407,13 @@ class Primary(Capability):
         self._replication.stream.select_again()
         mark = secrets.token_hex(20).encode()
         heads: dict[int, bytes] = {}
+        relays: list[SocketRelay] = []
         for replica in group:
             fd = replica.client.fileno
             if not replica.client.is_plain:
-                relay = self._relays[replica.client.id] = SocketRelay(replica.client, self._host.loop)
+                relay = self._transfers[replica.client.id] = SocketRelay(replica.client, self._host.loop)
                 replica.client.outflow = relay
+                relays.append(relay)
                 fd = relay.far_end.fileno()
             heads[fd] = self._prepare(replica, offset) + b"$EOF:%s\r\n" % mark
             replica.client.is_held = True
@@ -437,7 +445,7 @@ class Primary(Capability):
             for replica in group:
                 replica.close()
             return
-        for relay in self._relays.values():
+        for relay in relays:
             relay.far_end.close()
         log.info("Background RDB transfer started by pid %d", child.pid)
 
@@ -454,17 +462,12 @@ class Primary(Capability):
             if child.error:
                 replica.close()
                 continue
-            relay = self._relays.get(replica.client.id)
-            if relay is None:
-                self._transmitted(replica)
+            relay = self._transfers.get(replica.client.id)
+            if isinstance(relay, SocketRelay):
+                relay.when_done(partial(self._sent, replica))
             else:
-                relay.when_done(partial(self._relayed, replica))
+                self._transmitted(replica)
         self._begin_if_due()
-
-    def _relayed(self, replica: Replica) -> None:
-        self._relays.pop(replica.client.id, None)
-        replica.client.outflow = None
-        self._transmitted(replica)
 
     def _finish_channel(self, replica: Replica) -> None:
         """A replica that was sent its snapshot on another connection is online when it has loaded that."""
@@ -546,5 +549,5 @@ class Primary(Capability):
             log.info("Replication backlog freed after %d seconds without connected replicas.", ttl_s)
 
     def close(self) -> None:
-        for relay in self._relays.values():
-            relay.close()
+        for transfer in self._transfers.values():
+            transfer.close()
