@@ -445,7 +445,7 @@ REPLICATION = (
         "replica-read-only", True, apply="refresh", aliases="slave-read-only", doc="Refuse writes on a replica."
     ),
     boolean(
-        "replica-lazy-flush", False, flags="planned", aliases="slave-lazy-flush",
+        "replica-lazy-flush", False, flags="foreign", aliases="slave-lazy-flush",
         doc="Free old data in the background before a full resync.",
     ),
     boolean(
