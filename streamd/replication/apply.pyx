@@ -21,7 +21,7 @@ Invariants, between two calls: `passed` <= `executed` <= `fed`, and `pieces` hol
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX
 
@@ -73,6 +73,17 @@ cdef class PrimaryClient(Client):
     def connection_made(self, transport):
         self.transport = transport
         self.dispatcher.clients[self.id] = self
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("ssl_object") is None:
+            transport.set_write_buffer_limits(high=0)       # see `Client.connection_made`
+            self.fd = sock.fileno()
+
+    def tell(self, bytes request not None):
+        """Send the primary a request, at once: clients there may wait for it."""
+        if self.is_congested or self.fd < 0:
+            self.transport.write(request)
+        else:
+            self.send_some(PyBytes_AS_STRING(request), <size_t>PyBytes_GET_SIZE(request))
 
     def data_received(self, bytes data):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)

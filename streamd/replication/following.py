@@ -545,4 +545,4 @@ class Following(Capability):
         append_only = self._persistence.append_only
         if append_only.is_on:
             words = (*words, "FACK", min(offset, append_only.aof.tail.synced_offset))
-        client.transport.write(encode(*words))
+        client.tell(encode(*words))
