@@ -21,6 +21,8 @@ cdef class PrimaryClient(Client):
     cdef long long passed               # ... those that have been passed on or dropped
     cdef bint has_files                 # effects have a receiver in this server
     cdef bint is_put_off_here           # the rest of what was received is run in the next turn
+    cdef long long share_turn           # the turn of the loop whose share the stream is using; -1: none yet
+    cdef long long share_ends_us        # monotonic: when that share is used up
     cdef bint is_stopped                # nothing is run any more
 
     cdef int work(self) except -1

@@ -137,13 +137,13 @@ cdef class PrimaryClient(Client):
     def resume(self):
         """Run the rest of what was received: in a turn of its own, or after a pause."""
         self.is_put_off_here = False
+        self.share_turn = -1
         if not self.is_stopped:
             self.go_on()
             self.work()
 
     cdef int work_on(self) except -1:
         cdef list args
-        cdef long long limit_us = self.dispatcher.ended_us + SHARE_US
         cdef long long end
         cdef long long applied = 0
         while not self.is_stopped:
@@ -164,7 +164,8 @@ cdef class PrimaryClient(Client):
                 self.pass_on()
                 self.take(<Py_ssize_t>(end - self.passed))
                 self.executed = end
-            if self.dispatcher.ended_us > limit_us and self.parser.pos < self.parser.size:
+            if self.dispatcher.ended_us > self.share_ends_us:
+                # Even if nothing is left: the event loop reads on as long as there is something to read.
                 self.is_put_off_here = True
                 if self.transport is not None and not self.transport.is_closing():
                     self.transport.pause_reading()
@@ -180,6 +181,9 @@ cdef class PrimaryClient(Client):
         cdef ServerContext context = self.context
         cdef Database db
         self.dispatcher.look_at_clocks()
+        if self.share_turn != self.dispatcher.turns:
+            self.share_turn = self.dispatcher.turns
+            self.share_ends_us = self.dispatcher.ended_us + SHARE_US
         self.has_files = len(self.dispatcher.effects.files) > 0
         if self.dispatcher.state & REFUSING:
             self.follower.stream_refused()
