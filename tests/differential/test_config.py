@@ -27,7 +27,8 @@ OWN = {b"port", b"bind", b"dir", b"save", b"enable-debug-command", b"unixsocket"
 # What Redis does not have.
 ADDED = {
     b"rdb-form", b"rdb-skip-unsupported", b"slowlog-entry-max-argc", b"slowlog-entry-max-string-len", b"backupdirname",
-    b"backup-sealed-ttl", b"preload-file",
+    b"backup-sealed-ttl", b"preload-file", b"min-replicas-durable", b"min-replicas-durable-timeout",
+    b"min-replicas-durable-sentinel-timeout",
 }  # fmt: skip
 
 
