@@ -35,7 +35,7 @@ cdef class Effects:
     cdef readonly tuple files             # of EffectSink: receive effects that go everywhere
     cdef readonly tuple replicas          # of EffectSink: receive all effects
     cdef public EffectSink counter        # whose offset is the server's replication offset; None: nothing is counted
-    cdef readonly long long data_offset   # the replication offset after the last change of data
+    cdef public long long data_offset     # the replication offset after the last change of data
     cdef bint is_unflushed                # some were passed to the sinks since the last turn
 
     cdef int add(self, int db_index, list args, Destination destination) except -1

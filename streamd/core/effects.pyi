@@ -24,8 +24,7 @@ class EffectSink:
 @final
 class Effects:
     counter: EffectSink | None
-    @property
-    def data_offset(self) -> int: ...
+    data_offset: int
     @property
     def files(self) -> tuple[EffectSink, ...]: ...
     @property

@@ -100,7 +100,7 @@ class AppendOnly:
 
     def open(self) -> None:
         """Start writing, after existing files have been loaded. Raises OSError, StreamdError."""
-        self.aof.buffer.offset = self.aof.loaded_offset or 0
+        self.aof.buffer.offset = self._host.dispatcher.effects.data_offset = self.aof.loaded_offset or 0
         self.aof.open(self._writer.write_base)
         self._changed()
 

@@ -116,7 +116,6 @@ cdef class Durability(Capability):
     cdef long long trusted_us         # monotonic: what came earlier may have waited while this process was stopped
     cdef readonly long long durable
     cdef readonly long long refused
-    cdef long long fence_offset       # what replicas must have confirmed before the fence goes
     cdef long long turn_offset        # the offset after the last change that a request of this turn may have seen
     cdef object turns                 # deque of Held, oldest first
     cdef object retry                 # timer for the next question to replicas; None: not set
@@ -178,7 +177,6 @@ cdef class Durability(Capability):
         self.persistence.before_sync = self.send_ahead if is_wanted else do_nothing
         if is_wanted:
             self.durable = -1
-            self.turn_offset = self.dispatcher.effects.data_offset
             self.raise_fence()
         else:
             self.refuse_held()
@@ -260,7 +258,7 @@ cdef class Durability(Capability):
                 break
             self.turns.popleft()
             self.let_go(held)
-        if self.is_fenced and self.durable >= self.fence_offset:
+        if self.is_fenced and self.durable >= self.dispatcher.effects.data_offset:
             self.drop_fence()
         if self.turns and self.retry is None:
             # An acknowledgement may have left before the replica's file was synced.
@@ -306,15 +304,21 @@ cdef class Durability(Capability):
         if self.turns:
             held = self.turns[0]
             if monotonic_us() - held.since_us > self.config.min_replicas_durable_timeout * 1000:
-                log.warning(
-                    "Fewer than %d replicas have confirmed writes within %d ms: data is neither read nor written until"
-                    " they have. Replies that were waiting: %d.",
-                    self.config.min_replicas_durable, self.config.min_replicas_durable_timeout, len(self.holds),
-                )
-                self.refuse_held()
-                self.raise_fence()
+                self.give_up()
         if self.turns or self.is_fenced:
             self.waiting.ask()
+
+    cdef int give_up(self) except -1:
+        """Replies have waited for too long."""
+        reason = "Most Sentinels have been silent"
+        if self.is_watched:
+            reason = f"Fewer than {self.config.min_replicas_durable} replicas have confirmed writes"
+        log.warning(
+            "%s for %d ms: data is neither read nor written until that changes. Clients that were waiting: %d.",
+            reason, self.config.min_replicas_durable_timeout, len(self.holds),
+        )
+        self.refuse_held()
+        return self.raise_fence()
 
     # --- Sentinels ----------------------------------------------------------------------------------------------------
 
@@ -344,7 +348,6 @@ cdef class Durability(Capability):
 
     cdef int raise_fence(self) except -1:
         self.is_fenced = True
-        self.fence_offset = self.turn_offset    # and no further: an idle replica does not sync what changes nothing
         return self.dispatcher.change_state(FENCED, True)
 
     cdef int drop_fence(self) except -1:

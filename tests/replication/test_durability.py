@@ -307,3 +307,21 @@ def test_nothing_is_confirmed_before_there_is_a_base(new_node: NewNode) -> None:
         assert replica.info("persistence")["aof_rewrite_in_progress"] == "1"
         assert wire.call("WAITAOF", 1, 1, 1).plain() == [1, 0]
         assert wire.call("WAITAOF", 1, 1, int(DEADLINE_S * 1000)).plain() == [1, 1]
+
+
+def test_what_was_there_at_the_start_is_confirmed_too(primary: Node) -> None:
+    with attached(primary) as replica, primary.connect() as wire:
+        for _ in range(3):
+            wire.send("SET", "k", "v")
+            wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+            replica.confirm()
+            assert wire.read().value == b"OK"
+    primary.kill()
+    primary.start()
+    assert primary.offset > 0
+    with open_replica(primary) as replica:
+        replica.confirm(0)
+        turns(primary)
+        assert primary.call("GET", "k").value == REFUSED
+        replica.confirm()
+        wait_until(lambda: primary.call("GET", "k").value == b"v", "the end of the fence")
