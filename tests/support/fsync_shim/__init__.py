@@ -12,6 +12,7 @@ was never synced is lost. A real disk may keep more.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shutil
@@ -39,7 +40,9 @@ def build() -> Path:
     """The library, compiled once for each run of the tests."""
     compiler = find_compiler()
     assert compiler is not None, "the caller must have looked for a compiler"
-    library = Path(tempfile.mkdtemp(prefix="fsync-shim-")) / "shim.so"
+    folder = Path(tempfile.mkdtemp(prefix="fsync-shim-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = folder / "shim.so"
     subprocess.run(
         [compiler, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl", "-lpthread"],
         check=True,
