@@ -16,6 +16,7 @@ class Capability:
     observer_rank: ClassVar[int]
     client_bits: int
     server_bits: int
+    skips_turns: bool
     slow_us: int
     def start(self) -> None: ...
     def close(self) -> None: ...

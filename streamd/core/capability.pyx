@@ -143,7 +143,7 @@ cdef class Capability:
     # --- A turn of the loop ----------------------------------------------------------------------------------------
 
     cpdef int before_replies(self) except -1:
-        """Replies of this turn are about to be sent."""
+        """Replies of this turn are about to be sent. Not called while `skips_turns` is True."""
         return 0
 
     cpdef int after_replies(self, list clients) except -1:

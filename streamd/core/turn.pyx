@@ -100,7 +100,8 @@ cdef class Turn(OutputLimits):
         if self.is_asked or self.effects.is_unflushed:
             self.is_asked = self.effects.is_unflushed = False
             for capability in self.before:
-                capability.before_replies()
+                if not capability.skips_turns:
+                    capability.before_replies()
         return 0
 
     cdef list send_replies(self):

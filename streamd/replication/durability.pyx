@@ -150,7 +150,7 @@ cdef class Durability(Capability):
         self.touched = []
         self.holds = {}
         self.sentinels = {}
-        self.is_watched = True
+        self.is_watched = self.skips_turns = True
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
 
@@ -173,6 +173,7 @@ cdef class Durability(Capability):
         if is_wanted == self.is_on:
             return
         self.is_on = is_wanted
+        self.skips_turns = not is_wanted
         self.dispatcher.reply_keeper = self if is_wanted else None
         self.persistence.before_sync = self.send_ahead if is_wanted else do_nothing
         if is_wanted:
@@ -228,8 +229,6 @@ cdef class Durability(Capability):
         """The replies of this turn wait for the stream as it is now."""
         cdef Holds holds
         cdef Held held
-        if not self.is_on:
-            return 0
         for holds in self.touched:
             held = Held.__new__(Held)
             held.holds = holds

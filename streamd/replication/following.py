@@ -127,7 +127,8 @@ class Following(Capability):
         self._up_since = 0.0
         self._down_since: float | None = None
         self._down_before_s = 0.0
-        self._asked_offset: int | None = None
+        self._asked_offset = 0
+        self.skips_turns = True
         self._skipped: set[str] = set()
         self._disk_logged_at = 0.0
         self.reset_statistics()
@@ -465,15 +466,15 @@ class Following(Capability):
         offset = self._replication.offset + unpassed
         if self._persistence.append_only.is_on:
             self._asked_offset = offset
+            self.skips_turns = False
             self._server.dispatcher.ask_before_replies()
         else:
             self._acknowledge(offset)
 
     def before_replies(self) -> int:
         """Answer the primary's question, now that what it has sent is in the append-only file."""
-        if self._asked_offset is not None:
-            offset, self._asked_offset = self._asked_offset, None
-            self._acknowledge(offset)
+        self.skips_turns = True
+        self._acknowledge(self._asked_offset)
         return 0
 
     def stream_refused(self) -> None:

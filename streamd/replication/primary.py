@@ -89,6 +89,7 @@ class Primary(Capability):
         """Connections that have sent REPLCONF but not asked for the stream."""
         self._group: list[Replica] = []
         """Those for which a child is writing a snapshot to their connections."""
+        self.skips_turns = True
         self._has_made_file = False
         self._transfers: dict[int, SocketRelay | FileFlow] = {}
         """Snapshots that pass through this process, by the ID of the connection."""
@@ -180,6 +181,7 @@ class Primary(Capability):
                 " set rdb-form to its release; see also its own log.", replica.name, self._config.rdb_form,
             )  # fmt: skip
         if not self.replicas:
+            self.skips_turns = True
             self._without_replicas_since = time.monotonic()
         if replica.main is not None and replica.main.state is ReplicaState.SEND_AND_STREAM and replica in self._group:
             replica.main.close()
@@ -230,6 +232,7 @@ class Primary(Capability):
         client = replica.client
         self._unattached.pop(client.id, None)
         self.replicas[client.id] = replica
+        self.skips_turns = False
         client.become_replica()
         if self._config.repl_disable_tcp_nodelay and client.transport is not None:
             sock = client.transport.get_extra_info("socket")

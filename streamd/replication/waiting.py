@@ -21,7 +21,8 @@ class Waiting(Capability):
         self._replication = host.get(Replication)
         self._append_only = host.get(Persistence).append_only
         self.clients: dict[int, Client] = {}
-        self._is_asking = False
+        self.skips_turns = True
+        """Nothing is to be asked in this turn."""
 
     # --- What has been acknowledged -----------------------------------------------------------------------------------
 
@@ -50,8 +51,8 @@ class Waiting(Capability):
 
     def ask(self) -> None:
         """Ask replicas for acknowledgements at the end of this turn."""
-        if not self._is_asking:
-            self._is_asking = True
+        if self.skips_turns:
+            self.skips_turns = False
             self._dispatcher.ask_before_replies()
 
     def retry(self) -> None:
@@ -63,8 +64,8 @@ class Waiting(Capability):
 
     def put_question(self) -> None:
         """Put the question into the stream, if it is to be asked in this turn."""
-        if self._is_asking:
-            self._is_asking = False
+        if not self.skips_turns:
+            self.skips_turns = True
             if not self._replication.is_replica:
                 self._replication.stream.append([b"REPLCONF", b"GETACK", b"*"])
 
