@@ -249,35 +249,28 @@ class Link:
         try:
             await self._ping(connection)
             await self._greet(connection, *configuration)
-            if is_handing_over:
-                return await self._hand_over(connection, wanted)
-            return await self._synchronize(connection, wanted)
+            return await self._synchronize(connection, wanted, is_handing_over=is_handing_over)
         except ConnectionLostError as error:
             what = "receiving bulk data from" if self.progress is not None else "talking to"
             raise ReplicationError(f"I/O error {what} MASTER {self.place}: {error}") from error
 
-    async def _hand_over(self, connection: Connection, wanted: Point | None) -> Point:
-        assert wanted is not None  # noqa: S101
-        connection.write(encode("PSYNC", wanted.replid, wanted.offset + 1, "FAILOVER"))
-        reply = await connection.read_line()
-        words = reply.decode("utf-8", "replace").split()
-        if words[0] != "+CONTINUE" or len(words) < 2:
-            raise ReplicationError(f"{self.place} does not take over: {shown(reply)}")
-        log.info("Successful partial resynchronization with master.")
-        return Point(words[1], wanted.offset)
-
-    async def _synchronize(self, connection: Connection, wanted: Point | None) -> Snapshot | Point:
+    async def _synchronize(
+        self, connection: Connection, wanted: Point | None, *, is_handing_over: bool
+    ) -> Snapshot | Point:
+        failover = ("FAILOVER",) if is_handing_over else ()
         if wanted is None:
             self._say("Partial resynchronization not possible (no cached master)")
             connection.write(encode("PSYNC", "?", -1))
         else:
             self._say(f"Trying a partial resynchronization (request {wanted.replid}:{wanted.offset + 1}).")
-            connection.write(encode("PSYNC", wanted.replid, wanted.offset + 1))
+            connection.write(encode("PSYNC", wanted.replid, wanted.offset + 1, *failover))
         reply = await connection.read_line()
         words = reply.decode("utf-8", "replace").split()
         if words[0] == "+CONTINUE" and wanted is not None:
             log.info("Successful partial resynchronization with master.")
             return Point(words[1] if len(words) > 1 and len(words[1]) == 40 else wanted.replid, wanted.offset)
+        if is_handing_over and reply.startswith(b"-"):
+            raise ReplicationError(f"{self.place} does not take over: {shown(reply)}")
         self._entered("sync")
         if words[0] == "+FULLRESYNC":
             return await self._resynchronize(connection, self._read_point(words))
