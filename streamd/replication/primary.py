@@ -162,8 +162,8 @@ class Primary(Capability):
         if replica.starts_on_ack and replica.is_online:
             replica.starts_on_ack = False
             replica.begin_stream()
-        elif not self._group:
-            self._finish_channel(replica)
+        elif replica.start_offset or not self._group:
+            self._finish_channel(replica)  # while it loads the snapshot, it acknowledges 0
 
     def client_gone(self, client: Client) -> None:
         self._unattached.pop(client.id, None)

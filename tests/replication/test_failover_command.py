@@ -69,6 +69,7 @@ def pair_up(new_node: NewNode, *kinds: str) -> tuple[Node, Node]:
     replica.follow(primary)
     primary.must("XADD", "s", "1-1", "f", "v")
     wait_in_sync(primary, replica)
+    wait_until(lambda: "state=online" in primary.info().get("slave0", ""), "a replica that is online for its primary")
     return primary, replica
 
 
