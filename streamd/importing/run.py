@@ -155,7 +155,7 @@ class _Import:
         release = info.get("server_name", "redis").capitalize()
         self.screen.line(
             f"The source is {release} {info.get('valkey_version', info['redis_version'])}: "
-            f"{found.supported:,} streams and strings in {len(databases)} databases"
+            f"{found.supported:,} streams and strings in {len(databases)} database{plural(len(databases))}"
         )
         lines = [*found.lines()]
         if lines:
@@ -168,7 +168,7 @@ class _Import:
             self.screen.line("Whether it has functions is not known: this user may not list them")
         if found.unsupported and not self.plan.skip:
             raise ImportFailedError(
-                f"Nothing was changed: {found.unsupported_keys:,} keys cannot be taken. --skip-unsupported leaves them out"
+                f"Nothing was changed: {found.unsupported_keys:,} key{plural(found.unsupported_keys)} cannot be taken. --skip-unsupported leaves them out"
             )
         return found
 
@@ -360,3 +360,8 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def plural(count: int) -> str:
+    """The ending of a word of which there are so many."""
+    return "" if count == 1 else "s"

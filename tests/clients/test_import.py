@@ -261,7 +261,7 @@ def test_a_single_database(source: Server, target: Server) -> None:
     fill(source, 1000)
     with put_back(target):
         said = run(f"redis://127.0.0.1:{source.port}/5", target)
-    assert "2 streams and strings in 1 databases" in said
+    assert "2 streams and strings in 1 database" in said
     with client_of(target) as client, client_of(target, 5) as other:
         assert client.dbsize() == 0
         assert other.dbsize() == 2
