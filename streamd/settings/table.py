@@ -445,10 +445,6 @@ REPLICATION = (
         "replica-read-only", True, apply="refresh", aliases="slave-read-only", doc="Refuse writes on a replica."
     ),
     boolean(
-        "replica-lazy-flush", False, flags="foreign", aliases="slave-lazy-flush",
-        doc="Free old data in the background before a full resync.",
-    ),
-    boolean(
         "replica-ignore-maxmemory", True, apply="refresh", aliases="slave-ignore-maxmemory",
         doc="Leave eviction to the primary.",
     ),
@@ -555,10 +551,11 @@ def _foreign() -> tuple[Setting, ...]:
         integer("busy-reply-threshold", 5000, flags=f, aliases="lua-time-limit", doc=""),
     )  # fmt: skip
     # Large streams are always freed in the background; these settings control when Redis does so.
-    lazyfree = tuple(
-        boolean(f"lazyfree-lazy-{what}", False, flags=f, doc="")
-        for what in ("eviction", "expire", "server-del", "user-del", "user-flush")
-    )
+    lazyfree = (
+        *(boolean(f"lazyfree-lazy-{what}", False, flags=f, doc="")
+          for what in ("eviction", "expire", "server-del", "user-del", "user-flush")),
+        boolean("replica-lazy-flush", False, flags=f, aliases="slave-lazy-flush", doc=""),
+    )  # fmt: skip
     cluster = (
         setting("cluster-enabled", NeverYes("this server has no cluster mode"), False, "", flags=i),
         text("cluster-config-file", "nodes.conf", flags=i, doc=""),
