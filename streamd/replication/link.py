@@ -410,7 +410,10 @@ class Link:
             yield data
 
     async def _load_from_file(self, connection: Connection, header: Header) -> dict[str, str]:
-        """Write the snapshot to a file, check it, and load it in place of the data. Returns its auxiliary fields."""
+        """Write the snapshot to a file, check it if there is data to lose, and load it in place of the data.
+
+        Returns its auxiliary fields.
+        """
         loader, directory = self._persistence.loader, self._persistence.directory
         directory.claim(directory.here)
         try:
@@ -422,7 +425,8 @@ class Link:
                 await spool.finish()
                 self.is_loading = True
                 self._hold(connection)
-                await loader.check_received(spool.path)
+                if any(len(db) for db in self._server.databases):
+                    await loader.check_received(spool.path)
                 self._leave_history()
                 aux = await loader.load_received(spool.path)
                 if self._config.rdb_del_sync_files and self._persistence.has_no_files:
