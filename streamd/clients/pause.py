@@ -21,7 +21,8 @@ class Pause(Capability):
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._until = 0.0
+        self._pauses: dict[str, tuple[float, int]] = {}
+        """By whose pause it is: until when, and which requests wait."""
         self._handle: asyncio.TimerHandle | None = None
         self._held: dict[int, Client] = {}
         host.dispatcher.pause_keeper = self
@@ -29,25 +30,33 @@ class Pause(Capability):
     def __len__(self) -> int:
         return len(self._held)
 
-    def begin(self, until: float, *, writes_only: bool) -> None:
-        """Hold requests back until a monotonic time; infinity: until `end`. A pause only becomes longer and stricter."""
-        dispatcher = self._host.dispatcher
-        self._until = max(until, self._until)
-        dispatcher.pause = max(WRITES if writes_only else EVERYTHING, dispatcher.pause)
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        if self._until < math.inf:
-            self._handle = self._host.loop.call_later(max(0.0, self._until - time.monotonic()), self.end)
+    def begin(self, until: float, *, writes_only: bool, purpose: str = "client") -> None:
+        """Hold requests back until a monotonic time; infinity: until `end`. A pause only becomes longer and stricter.
 
-    def end(self) -> None:
-        """End a pause; postponed requests run in the order in which they came."""
-        self.close()
-        self._until = 0.0
-        self._host.dispatcher.pause = 0
+        purpose  whose pause it is: each has its own, and ends its own
+        """
+        mode = WRITES if writes_only else EVERYTHING
+        before, mode_before = self._pauses.get(purpose, (0.0, mode))
+        self._pauses[purpose] = max(until, before), max(mode, mode_before)
+        self._follow()
+
+    def end(self, purpose: str = "client") -> None:
+        """End a pause; when it was the last one, postponed requests run in the order in which they came."""
+        self._pauses.pop(purpose, None)
+        self._follow()
+        if self._pauses:
+            return
         for capability in self._host.capabilities:
             capability.pause_ended()
         self._host.loop.call_soon(self._run_held)
+
+    def _follow(self) -> None:
+        """Hold back what the strictest pause says, until the first of them ends."""
+        self.close()
+        self._host.dispatcher.pause = max((mode for _, mode in self._pauses.values()), default=0)
+        until, purpose = min(((until, purpose) for purpose, (until, _) in self._pauses.items()), default=(math.inf, ""))
+        if until < math.inf:
+            self._handle = self._host.loop.call_later(max(0.0, until - time.monotonic()), self.end, purpose)
 
     def hold_back(self, client: Client) -> None:
         """Postpone a client's request (`Client.postponed`)."""

@@ -68,12 +68,12 @@ class Failover(Capability):
         self._target, self._is_forced = target, is_forced
         self._ends_at = time.monotonic() + timeout_ms / 1000 if timeout_ms else math.inf
         log.info("FAILOVER requested to %s.", "any replica" if target is None else f"{target[0]}:{target[1]}")
-        self._host.get(Pause).begin(math.inf, writes_only=True)
+        self._host.get(Pause).begin(math.inf, writes_only=True, purpose="failover")
 
     def abort(self) -> None:
         """FAILOVER ABORT, or no success: stay the primary, or become it again."""
-        log.info("Failover aborted.") if self.state is FailoverState.WAITING else log.info("Failover cancelled.")
         is_following = self.state is FailoverState.IN_PROGRESS
+        log.info("Failover cancelled." if is_following else "Failover aborted.")
         self._clear()
         if is_following:
             self._following.promote()
@@ -82,7 +82,7 @@ class Failover(Capability):
         self.state = FailoverState.NONE
         self._target = None
         self._ends_at = math.inf
-        self._host.get(Pause).end()
+        self._host.get(Pause).end("failover")
 
     def cron(self, now_ms: int) -> None:
         if self.state is not FailoverState.WAITING:

@@ -104,7 +104,7 @@ class Shutdown(Capability):
             log.info("Waiting for replicas before shutting down.")
             self._request = save, force
             self._wait_until = time.monotonic() + self._config.shutdown_timeout
-            self._host.get(Pause).begin(math.inf, writes_only=True)
+            self._host.get(Pause).begin(math.inf, writes_only=True, purpose="shutdown")
             return True
         return self._finish(save=save, force=force)
 
@@ -159,7 +159,7 @@ class Shutdown(Capability):
         if self._request is None:
             return
         self._request = None
-        self._host.get(Pause).end()
+        self._host.get(Pause).end("shutdown")
         clients, self._clients = self._clients, []
         for client in clients:
             if client.blocked is not None:
