@@ -261,3 +261,17 @@ def test_the_chosen_replica_of_two_is_promoted(new_node: NewNode, kinds: tuple[s
     assert_handed_over(primary, chosen)
     assert other.info()["role"] == "slave"
     assert chosen.must("XADD", "s", "5-1", "f", "v").value == b"5-1"
+
+
+@every_pair
+def test_client_unpause_does_not_end_the_pause_of_a_failover(new_node: NewNode, kinds: tuple[str, str]) -> None:
+    primary, replica = pair_up(new_node, *kinds)
+    with frozen(replica):
+        primary.must("XADD", "s", "2-1", "f", "v")
+        primary.line("FAILOVER")
+        primary.line("CLIENT UNPAUSE")
+        with primary.connect() as wire:
+            wire.send("XADD", "s", "3-1", "f", "v")
+            wait_until(lambda: primary.info("clients")["blocked_clients"] == "1", "a write that waits")
+            primary.line("FAILOVER ABORT")
+            assert wire.read().value == b"3-1"
