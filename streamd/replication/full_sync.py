@@ -19,6 +19,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import FileIO
 
 from streamd.core.client import Client, Outflow
@@ -168,7 +169,14 @@ class FileFlow(Outflow):
             if self._at >= most:
                 client.send_later()
                 return 0
-            self._at += self._send_some(client)
+            try:
+                sent = self._send_some(client)
+            except OSError:
+                sent = 0
+            if not sent:
+                client.close()  # the connection is broken, or the file has become shorter
+                return 0
+            self._at += sent
         if self._at == self._size:
             self.close()
             self._on_end(self._replica)
@@ -182,13 +190,8 @@ class FileFlow(Outflow):
         """Send some bytes, from the file to the socket where possible; returns how many."""
         left = min(self._size - self._at, TURN_MOST)
         if client.is_plain:
-            try:
+            with suppress(BlockingIOError):
                 return os.sendfile(client.fileno, self._file.fileno(), self._at, left)
-            except BlockingIOError:
-                pass
-            except OSError:
-                client.close()
-                return self._size - self._at
         data = os.pread(self._file.fileno(), PIECE, self._at)
         client.transport.write(data)
         return len(data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -955,3 +956,19 @@ def test_a_replica_behind_a_slow_link_gets_everything(primary: Node, new_node: N
             primary.must("INCR", f"n:{number % 7}")
         assert len(assert_same_state(primary, replica)) == 107
         replica.follow(None)
+
+
+def test_a_replica_that_leaves_while_it_is_sent_a_file(new_node: NewNode) -> None:
+    primary = new_node("streamd", repl_diskless_sync="no", rdbcompression="no")
+    primary.must("SET", "k", b"v" * (32 << 20))
+    for _ in range(3):
+        with RawReplica(primary) as replica:
+            replica.introduce("psync2")
+            assert replica.psync().startswith(b"+FULLRESYNC")
+            assert replica.read_line().startswith(b"$")
+            replica.read_exactly(100_000)
+            replica.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST: writing fails
+        wait_until(lambda: primary.info()["connected_slaves"] == "0", "the replica gone")
+    assert "Traceback" not in primary.log()
+    with RawReplica(primary) as replica:
+        assert len(replica.attach("psync2").payload) > 32 << 20
