@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True
+# cython: language_level=3
 """An index of a PEL: handles of its records in one order, by entry ID or by delivery time.
 
 A sorted sequence of handles, cut into chunks of up to 126, which are kept in a radix tree. Handles cost four bytes

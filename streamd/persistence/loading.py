@@ -120,7 +120,6 @@ class Loading:
 class Loader:
     """
     loading       not None from startup until all files are loaded, and while a primary's snapshot is
-    is_replica    the data is a replica's: expired keys are kept until the primary removes them
     aux           auxiliary fields of the snapshot that was loaded at startup
     keys_loaded   of the last snapshot; `keys_expired`: omitted because they had expired
     """
@@ -148,7 +147,6 @@ class Loader:
         self._log = append_only
         self._changed = changed
         self.loading: Loading | None = Loading()
-        self.is_replica = False
         self.aux: Mapping[str, str] = {}
         self.keys_loaded = 0
         self.keys_expired = 0
@@ -421,7 +419,7 @@ class Loader:
         config = self._config
         return LoadOptions(
             checksum=config.rdbchecksum,
-            drop_expired=drop_expired and not self.is_replica,
+            drop_expired=drop_expired and not self._host.dispatcher.is_replica,
             now_ms=now_ms(),
             database_count=database_count,
             skip_unsupported=config.rdb_skip_unsupported,

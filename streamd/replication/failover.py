@@ -104,10 +104,9 @@ class Failover(Capability):
         """
         if self.state is not FailoverState.WAITING:
             return
-        target = None if self._target is None else self.find(self._target)
-        candidates = [each for each in self._replication.replicas.values() if target is None or each is target]
-        for replica in candidates if self._target is None or target is not None else []:
-            if replica.is_online and replica.ack_offset >= self._replication.offset:
+        for replica in self._replication.replicas.values():
+            is_wanted = self._target in (None, (replica.ip, replica.port))
+            if is_wanted and replica.is_online and replica.ack_offset >= self._replication.offset:
                 log.info("Failover target is synced, failing over to %s.", replica.name)
                 self._hand_over((replica.ip, replica.port))
                 return

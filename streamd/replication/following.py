@@ -135,13 +135,12 @@ class Following(Capability):
         if self._config.replicaof:
             self.host, self.port = self._config.replicaof[0], int(self._config.replicaof[1])
             self._replication.follow(True)
-        self._persistence.loader.is_replica = self.is_replica
 
     # --- What there is to know ---------------------------------------------------------------------------------------
 
     @property
     def is_replica(self) -> bool:
-        return bool(self.host)
+        return self._replication.is_replica
 
     @property
     def is_link_up(self) -> bool:
@@ -242,7 +241,6 @@ class Following(Capability):
         self._replication.is_link_up = self.is_link_up
         is_stale = not self.is_link_up and not self._config.replica_serve_stale_data
         self._refusals.refuse(self.is_replica and self._config.replica_read_only, self.is_replica and is_stale)
-        self._server.dispatcher.is_replica = self.is_replica
         show_role(is_replica=self.is_replica)
         is_writable = self.is_replica and not self._config.replica_read_only
         for db in self._server.databases:
@@ -275,7 +273,6 @@ class Following(Capability):
         self._down_since = time.monotonic()
         self._last_failure, self._failures = "", 0
         self.attempts = self.total_attempts = 0
-        self._persistence.loader.is_replica = True
         self.apply_settings()
         self._start_link()
 
@@ -288,7 +285,6 @@ class Following(Capability):
         self._config.replicaof = ()
         self.state = "none"
         self._replication.promote()
-        self._persistence.loader.is_replica = False
         self.apply_settings()
 
     def _start_link(self) -> None:

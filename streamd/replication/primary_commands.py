@@ -214,5 +214,8 @@ def waitaof(ctx: ServerContext, args: list[bytes]) -> None:
     if (here >= wanted_here and have >= wanted) or ctx.in_transaction:
         ctx.reply.value([here, have])
         return
-    on_timeout = lambda: b"*2\r\n:%d\r\n:%d\r\n" % found()  # noqa: E731
+
+    def on_timeout() -> bytes:
+        return b"*2\r\n:%d\r\n:%d\r\n" % found()
+
     waiting.block(ctx, BlockRequest([], args, timeout_ms, timeout_reply=on_timeout))

@@ -38,7 +38,7 @@ class Replication(Capability):
     second_offset  the first byte that does not belong to that one any more; -1: there is none
     stream         the stream; open from the first replica, or the first full resync of its own, on
     replicas       those connected here, in any state, by ID of their connection
-    is_replica     this server is a replica; `is_link_up`: and has what its primary has sent
+    is_link_up     this server is a replica, and has what its primary has sent
     stream_db      the database that the primary's stream has selected
     """
 
@@ -75,7 +75,6 @@ class Replication(Capability):
         self.replicas: dict[int, Replica] = {}
         self.role_observers: list[Callable[[], None]] = []
         """Called when the server has become a replica, or a primary."""
-        self.is_replica = False
         self.is_link_up = False
         self.stream_db = 0
         self.replid = secrets.token_hex(20)
@@ -102,6 +101,11 @@ class Replication(Capability):
 
     def cron(self, now_ms: int) -> None:
         self.output_rate.sample(time.monotonic(), self.stream.sent_bytes)
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this server is a replica. The dispatcher knows, since the data depends on it."""
+        return self._host.dispatcher.is_replica
 
     # --- The history --------------------------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class Replication(Capability):
 
     def follow(self, is_replica: bool) -> None:
         """Become a replica, or a primary: its own effects feed the stream only while it is a primary."""
-        self.is_replica = is_replica
+        self._host.dispatcher.is_replica = is_replica
         self.is_link_up = False
         self._follow_role()
         for observer in self.role_observers:
