@@ -14,6 +14,7 @@ from contextlib import suppress
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Field
+from streamd.protocol.request_bytes import encode_request
 
 __all__ = ["MigrationTarget", "MigrationTargets", "TargetIOError"]
 
@@ -52,7 +53,7 @@ class MigrationTarget:
 
     def send(self, requests: list[list[bytes]], timeout_s: float) -> None:
         """Send requests, with `timeout_s` for each piece; raises TargetIOError."""
-        data = memoryview(b"".join(map(encode, requests)))
+        data = memoryview(b"".join(encode_request(*request) for request in requests))
         self._socket.settimeout(timeout_s)
         try:
             for at in range(0, len(data), PIECE):
@@ -149,8 +150,3 @@ def open_socket(host: bytes, port: bytes, timeout_s: float) -> socket.socket:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
     raise TargetIOError("writing", is_timeout=isinstance(error, TimeoutError))
-
-
-def encode(request: list[bytes]) -> bytes:
-    """A request as an array of bulk strings."""
-    return b"*%d\r\n" % len(request) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in request)

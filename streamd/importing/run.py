@@ -168,7 +168,8 @@ class _Import:
             self.screen.line("Whether it has functions is not known: this user may not list them")
         if found.unsupported and not self.plan.skip:
             raise ImportFailedError(
-                f"Nothing was changed: {found.unsupported_keys:,} key{plural(found.unsupported_keys)} cannot be taken. --skip-unsupported leaves them out"
+                f"Nothing was changed: {found.unsupported_keys:,} key{plural(found.unsupported_keys)} cannot be taken."
+                " --skip-unsupported leaves them out"
             )
         return found
 

@@ -3,15 +3,17 @@
 
     buffer_put_command(&buffer, [b"GET", b"k"])   ->   *2 $3 GET $1 k      each word followed by CR LF
 
-A ByteBuffer is plain memory that its owner frees; for C callers only.
+A ByteBuffer is plain memory that its owner frees; it is for C callers. `encode_request` is for the others.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdlib cimport realloc
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
 
 from streamd.numbers cimport LINE_ROOM, put_line
+
+__all__ = ["encode_request"]
 
 cdef enum:
     FIRST_CAPACITY = 16 * 1024
@@ -80,3 +82,17 @@ cdef int buffer_put_command(ByteBuffer *buffer, list args) except -1:
         out += 2
     buffer.size += out - start
     return 0
+
+
+def encode_request(*words):
+    """A request as bytes; words are bytes, text or integers, at least one."""
+    cdef ByteBuffer buffer
+    cdef list args = [
+        word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words
+    ]
+    memset(&buffer, 0, sizeof(buffer))
+    try:
+        buffer_put_command(&buffer, args)
+        return PyBytes_FromStringAndSize(buffer.data, buffer.size)
+    finally:
+        free(buffer.data)

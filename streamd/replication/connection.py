@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from streamd.errors import ReplicationError
 
-__all__ = ["Connection", "ConnectionLostError", "encode"]
+__all__ = ["Connection", "ConnectionLostError"]
 
 KEPT = 1 << 20
 """Bytes that are kept before the peer has to wait."""
@@ -24,12 +24,6 @@ LINE_MOST = 64 * 1024
 
 class ConnectionLostError(ReplicationError):
     """The primary has closed the connection, or is silent."""
-
-
-def encode(*words: bytes | str | int) -> bytes:
-    """A request."""
-    parts = [word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
 class Connection(asyncio.Protocol):

@@ -29,8 +29,8 @@ from streamd.memory.eviction import Eviction
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import LoadError
+from streamd.protocol.request_bytes import encode_request
 from streamd.replication.apply import PrimaryClient
-from streamd.replication.connection import encode
 from streamd.replication.link import Link, Point, Progress, Snapshot
 from streamd.replication.refusals import ReplicaRefusals
 from streamd.replication.replication import Replication
@@ -542,4 +542,4 @@ class Following(Capability):
         append_only = self._persistence.append_only
         if append_only.is_on:
             words = (*words, "FACK", min(offset, append_only.aof.tail.synced_offset))
-        client.tell(encode(*words))
+        client.tell(encode_request(*words))

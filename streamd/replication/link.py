@@ -33,7 +33,8 @@ from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueE
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import log_damage
-from streamd.replication.connection import Connection, ConnectionLostError, encode
+from streamd.protocol.request_bytes import encode_request
+from streamd.replication.connection import Connection, ConnectionLostError
 from streamd.replication.payload import Header, Parser, Spool, pieces_of, read_header
 from streamd.replication.replication import Replication
 
@@ -131,7 +132,7 @@ class Link:
     def keep_alive(self) -> None:
         """Once a second: the primary must not take a long load for the end of this replica."""
         if self._has_rdb_channel and self.main is not None:
-            self.main.write(encode("REPLCONF", "ACK", 0))
+            self.main.write(encode_request("REPLCONF", "ACK", 0))
         elif self.is_loading and self.main is not None:
             self.main.write(b"\n")
 
@@ -172,8 +173,8 @@ class Link:
         requests = []
         if config.masterauth:
             user = (config.masteruser,) if config.masteruser else ()
-            requests.append(encode("AUTH", *user, config.masterauth))
-        requests += [encode("REPLCONF", *words) for words in configuration]
+            requests.append(encode_request("AUTH", *user, config.masterauth))
+        requests += [encode_request("REPLCONF", *words) for words in configuration]
         connection.write(b"".join(requests))
         if config.masterauth:
             reply = await connection.read_line()
@@ -197,7 +198,7 @@ class Link:
         return ReplicationError(f"MASTER {self.place} refuses this replica: {shown(reply)}. {advice}.", is_lasting=True)
 
     async def _ping(self, connection: Connection) -> None:
-        connection.write(encode("PING"))
+        connection.write(encode_request("PING"))
         reply = await connection.read_line()
         if reply.startswith((b"+", b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")):
             self._say("Master replied to PING, replication can continue...")
@@ -260,10 +261,10 @@ class Link:
         failover = ("FAILOVER",) if is_handing_over else ()
         if wanted is None:
             self._say("Partial resynchronization not possible (no cached master)")
-            connection.write(encode("PSYNC", "?", -1))
+            connection.write(encode_request("PSYNC", "?", -1))
         else:
             self._say(f"Trying a partial resynchronization (request {wanted.replid}:{wanted.offset + 1}).")
-            connection.write(encode("PSYNC", wanted.replid, wanted.offset + 1, *failover))
+            connection.write(encode_request("PSYNC", wanted.replid, wanted.offset + 1, *failover))
         reply = await connection.read_line()
         words = reply.decode("utf-8", "replace").split()
         if words[0] == "+CONTINUE" and wanted is not None:
@@ -340,7 +341,7 @@ class Link:
         for announced in self._announced:
             words += [str(word) for word in announced]
         await self._greet(second, tuple(words))
-        second.write(encode("PSYNC", "?", -1))
+        second.write(encode_request("PSYNC", "?", -1))
         reply = await second.read_line()
         if not reply.startswith(b"+FULLRESYNC"):
             raise ReplicationError(f"Unexpected reply to PSYNC on the RDB channel: {shown(reply)}")

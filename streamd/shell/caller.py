@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from streamd.errors import StreamdError
+from streamd.protocol.request_bytes import encode_request
 
 if TYPE_CHECKING:
     import ssl
@@ -185,14 +186,8 @@ class Caller:
 
     def send_all(self, requests: Sequence[Sequence[str | bytes | int]]) -> None:
         """Send requests in one go; `read` will return their replies, in order."""
-        data = bytearray()
-        for words in requests:
-            data += b"*%d\r\n" % len(words)
-            for word in words:
-                raw = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
-                data += b"$%d\r\n%b\r\n" % (len(raw), raw)
         try:
-            self.socket.sendall(data)
+            self.socket.sendall(b"".join(encode_request(*words) for words in requests))
         except OSError as error:
             raise NoConnectionError(f"The connection to {self.place} broke: {reason_of(error)}") from None
 

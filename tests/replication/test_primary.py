@@ -967,7 +967,9 @@ def test_a_replica_that_leaves_while_it_is_sent_a_file(new_node: NewNode) -> Non
             assert replica.psync().startswith(b"+FULLRESYNC")
             assert replica.read_line().startswith(b"$")
             replica.read_exactly(100_000)
-            replica.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST: writing fails
+            replica.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # RST: writing fails
         wait_until(lambda: primary.info()["connected_slaves"] == "0", "the replica gone")
     assert "Traceback" not in primary.log()
     with RawReplica(primary) as replica:

@@ -1,0 +1,3 @@
+__all__ = ["encode_request"]
+
+def encode_request(*words: bytes | str | int) -> bytes: ...
