@@ -7,27 +7,13 @@ shrunk and printed as lines for redis-cli.
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given, settings
 from support.differential import Difference, PairPool
 from support.later import without_later_fixes
-from support.scripts import GROUPS, KEYS, Script, scripts
+from support.scripts import GROUPS, KEYS, SCRIPT_SETTINGS, Script, scripts
 
 pytestmark = pytest.mark.real
-
-IN_CI = bool(os.environ.get("CI"))
-COMMON = settings(
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    # Plain random choices: the default way of varying one script a few times would leave the budget to few scripts.
-    backend="hypothesis" if IN_CI else "hypothesis-urandom",
-    derandomize=IN_CI,
-    print_blob=True,
-    report_multiple_bugs=False,
-)
 
 
 EXHAUSTING = b"18446744073709551615-18446744073709551615"
@@ -48,7 +34,7 @@ def compare(pairs: PairPool, script: Script) -> None:
         raise Difference(f"{error!r} while running {script!r}") from error
 
 
-@settings(COMMON, max_examples=600)
+@settings(SCRIPT_SETTINGS, max_examples=600)
 @given(script=scripts())
 def test_a_random_script_gets_the_same_replies_and_leaves_the_same_state(pairs: PairPool, script: Script) -> None:
     compare(pairs, script)
@@ -56,7 +42,7 @@ def test_a_random_script_gets_the_same_replies_and_leaves_the_same_state(pairs: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(COMMON, max_examples=20_000)
+@settings(SCRIPT_SETTINGS, max_examples=20_000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts(pairs: PairPool, script: Script) -> None:
     compare(pairs, script)

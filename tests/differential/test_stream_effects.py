@@ -6,20 +6,19 @@ events, the touched keys and the count of changes of each command (`support.obse
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hiredis
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.differential import Request, parse_script
 from support.effect_stories import STREAM_STORIES, UNIT_STORIES
 from support.handler import HandlerContext, make_context, run, set_time
 from support.later import without_created, without_later_fixes
 from support.observed import OBSERVING, Effect, ServerObserver, compare_told, masked, run_observed, units
-from support.scripts import KEYS, Script, is_propagated_in_full, scripts
+from support.scripts import KEYS, SCRIPT_SETTINGS, Script, is_propagated_in_full, scripts
 from support.servers import start_redis, start_streamd
 from support.stories import Stage
 
@@ -29,17 +28,6 @@ from streamd.serve.families import load_all
 pytestmark = pytest.mark.real
 
 Observers = tuple[ServerObserver, ServerObserver]
-
-IN_CI = bool(os.environ.get("CI"))
-COMMON = settings(
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    backend="hypothesis" if IN_CI else "hypothesis-urandom",
-    derandomize=IN_CI,
-    print_blob=True,
-    report_multiple_bugs=False,
-)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +72,7 @@ def sizes_of(script: Script) -> dict[str, int]:
     return {"stream_node_max_entries": script.node_entries, "stream_node_max_bytes": node_bytes}
 
 
-@settings(COMMON, max_examples=100)
+@settings(SCRIPT_SETTINGS, max_examples=100)
 @given(script=scripts())
 def test_a_random_script_does_the_same(observers: Observers, script: Script) -> None:
     compare(observers, list(without_later_fixes(without_keyspace_commands(script))), **sizes_of(script))
@@ -92,7 +80,7 @@ def test_a_random_script_does_the_same(observers: Observers, script: Script) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(COMMON, max_examples=5000)
+@settings(SCRIPT_SETTINGS, max_examples=5000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts_do_the_same(observers: Observers, script: Script) -> None:
     compare(observers, list(without_later_fixes(without_keyspace_commands(script))), **sizes_of(script))
@@ -177,7 +165,7 @@ def replayed(effects: Sequence[Sequence[bytes]], now_ms: int, **sizes: int) -> H
     return ctx
 
 
-@settings(COMMON, max_examples=300)
+@settings(SCRIPT_SETTINGS, max_examples=300)
 @given(script=scripts(with_xnack=True), has_xnack=st.booleans())
 def test_effects_make_the_same_state(script: Script, has_xnack: bool) -> None:
     compare_with_replayed(script, has_xnack)
@@ -185,7 +173,7 @@ def test_effects_make_the_same_state(script: Script, has_xnack: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(COMMON, max_examples=10_000)
+@settings(SCRIPT_SETTINGS, max_examples=10_000)
 @given(script=scripts((30, 60, 120), with_xnack=True), has_xnack=st.booleans())
 def test_effects_of_many_long_scripts_make_the_same_state(script: Script, has_xnack: bool) -> None:
     compare_with_replayed(script, has_xnack)

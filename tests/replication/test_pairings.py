@@ -5,7 +5,6 @@ The state compared is all that commands show of every key (`support.replication.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -13,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from support.differential import Request
 from support.mixed_scripts import known_to_7_0, mixed_scripts, without_divergences_of_redis
 from support.replication import Node, assert_same_state, wait_in_sync, wait_until
+from support.scripts import SCRIPT_SETTINGS
 from support.servers import target_is_redis
 from support.wire import Wire, join_line
 
@@ -24,16 +24,7 @@ pytestmark = pytest.mark.real
 
 NewNode = Callable[..., Node]
 
-IN_CI = bool(os.environ.get("CI"))
-COMMON = settings(
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # `Chain.shortened` does it faster
-    backend="hypothesis" if IN_CI else "hypothesis-urandom",
-    derandomize=IN_CI,
-    print_blob=True,
-    report_multiple_bugs=False,
-)
+COMMON = settings(SCRIPT_SETTINGS, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # `Chain.shortened` is faster
 
 CHAINS = [
     "streamd > streamd > streamd",

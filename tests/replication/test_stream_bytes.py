@@ -6,33 +6,22 @@ A raw replica is attached to each of two primaries. Every command of a stream mu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from support.differential import Difference, Request, parse_script
 from support.effect_stories import GENERIC_STORIES, MEETINGS, NO_CYCLE, STREAM_STORIES, UNIT_STORIES
 from support.later import without_created, without_later_fixes
 from support.observed import Effect, masked
 from support.raw_replica import RawReplica
 from support.replication import Node, wait_until
-from support.scripts import Script, scripts
+from support.scripts import SCRIPT_SETTINGS, Script, scripts
 from support.stories import Stage
 from support.wire import Reply, Wire, join_line
 
 pytestmark = pytest.mark.real
 
-IN_CI = bool(os.environ.get("CI"))
-COMMON = settings(
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    backend="hypothesis" if IN_CI else "hypothesis-urandom",
-    derandomize=IN_CI,
-    print_blob=True,
-    report_multiple_bugs=False,
-)
 # Nothing is said but effects.
 QUIET = {"repl_ping_replica_period": "3600", "repl_timeout": "3600"}
 
@@ -451,7 +440,7 @@ def sizes_of(script: Script) -> dict[str, int]:
     return {"stream_node_max_entries": script.node_entries, "stream_node_max_bytes": node_bytes}
 
 
-@settings(COMMON, max_examples=60)
+@settings(SCRIPT_SETTINGS, max_examples=60)
 @given(script=scripts())
 def test_a_random_script_is_sent_to_replicas_alike(listeners: Listeners, script: Script) -> None:
     compare(listeners, list(without_later_fixes(script.requests)), **sizes_of(script))
@@ -459,7 +448,7 @@ def test_a_random_script_is_sent_to_replicas_alike(listeners: Listeners, script:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(COMMON, max_examples=1000)
+@settings(SCRIPT_SETTINGS, max_examples=1000)
 @given(script=scripts(lengths=(10, 30, 60)))
 def test_many_long_random_scripts_are_sent_to_replicas_alike(listeners: Listeners, script: Script) -> None:
     compare(listeners, list(without_later_fixes(script.requests)), **sizes_of(script))

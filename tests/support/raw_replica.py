@@ -16,7 +16,7 @@ import time
 from typing import Self
 
 from .replication import DEADLINE_S, Node, wait_until
-from .wire import Argument, ConnectionClosed, encode_request
+from .wire import Argument, ConnectionClosed, encode_request, receive
 
 __all__ = ["PING", "FullSync", "RawReplica", "parse_stream"]
 
@@ -91,16 +91,7 @@ class RawReplica:
     # --- Hearing
 
     def _receive(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self.socket], [], [], left)[0]:
-            raise TimeoutError(f"nothing came; before it: {bytes(self.buffer[:200])!r}")
-        try:
-            data = self.socket.recv(1 << 20)
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            raise ConnectionClosed(f"after {bytes(self.buffer[:200])!r}")
-        self.buffer += data
+        self.buffer += receive(self.socket, deadline, self.buffer)
 
     def read_line(self, timeout_s: float | None = None) -> bytes:
         """The next line without its end; bare newlines before it are counted and skipped."""

@@ -8,17 +8,32 @@ orders pending entries by time is kept apart from the next by a wait inside the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from .differential import Request
 from .wire import join_line
 
-__all__ = ["GROUPS", "KEYS", "Script", "is_propagated_in_full", "scripts"]
+__all__ = ["GROUPS", "KEYS", "SCRIPT_SETTINGS", "Script", "is_propagated_in_full", "scripts"]
+
+IN_CI = bool(os.environ.get("CI"))
+SCRIPT_SETTINGS = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    # Plain random choices: the default way of varying one script a few times would leave the budget to few scripts.
+    backend="hypothesis" if IN_CI else "hypothesis-urandom",
+    derandomize=IN_CI,
+    print_blob=True,
+    report_multiple_bugs=False,
+)
+"""How tests draw scripts: settings to derive theirs from."""
 
 KEYS = (b"s", b"t", b"u", b"text")
 GROUPS = (b"g", b"h", b"")

@@ -24,7 +24,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ConnectionClosed", "Reply", "ReplyReader", "Wire", "encode", "encode_request", "show", "split_line"]
+__all__ = [
+    "ConnectionClosed",
+    "Reply",
+    "ReplyReader",
+    "Wire",
+    "encode",
+    "encode_request",
+    "receive",
+    "show",
+    "split_line",
+]
 
 Argument = bytes | str | int
 
@@ -227,6 +237,24 @@ def join_line(args: Sequence[bytes]) -> str:
     return " ".join(map(quote, args))
 
 
+def receive(connection: socket.socket, deadline: float, held: bytes | bytearray) -> bytes:
+    """What has arrived, at least one byte; TimeoutError when nothing comes before a monotonic time.
+
+    held  what was received before and not used, for messages
+    Raises ConnectionClosed when there will be no more.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0 or not select.select([connection], [], [], left)[0]:
+        raise TimeoutError(f"no reply in time; received so far: {bytes(held[:200])!r}")
+    try:
+        data = connection.recv(1 << 20)
+    except ConnectionResetError:
+        data = b""
+    if not data:
+        raise ConnectionClosed(f"received before the end: {bytes(held[:200])!r}")
+    return data
+
+
 class Wire:
     """One connection to a server. Every wait has a deadline; `ConnectionClosed` when the server closed it."""
 
@@ -260,16 +288,7 @@ class Wire:
         return reply
 
     def _receive(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self.socket], [], [], left)[0]:
-            raise TimeoutError(f"no reply in time; received so far: {bytes(self.reader.buffer[:200])!r}")
-        try:
-            data = self.socket.recv(1 << 20)
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            raise ConnectionClosed(f"received before the end: {bytes(self.reader.buffer[:200])!r}")
-        self.reader.feed(data)
+        self.reader.feed(receive(self.socket, deadline, self.reader.buffer))
 
     def read_bytes(self, count: int, timeout_s: float | None = None) -> bytes:
         """Exactly `count` raw bytes."""
