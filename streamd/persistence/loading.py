@@ -359,7 +359,7 @@ class Loader:
             await asyncio.sleep(0)
 
     async def load_received(self, path: str) -> dict[str, str]:
-        """Load a primary's snapshot, which has been checked, in place of the data; returns its auxiliary fields."""
+        """Load a primary's snapshot in place of the data; returns its auxiliary fields. If it fails, nothing is left."""
         reader = load_file(path, self._host.databases, self.load_options())
         with self.receiving(reader.size):
             log.info("MASTER <-> REPLICA sync: Flushing old data")

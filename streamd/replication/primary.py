@@ -396,8 +396,7 @@ class Primary(Capability):
 
     def _remove_file(self) -> None:
         """rdb-del-sync-files: a server that keeps nothing on disk keeps no snapshot that was made for replicas either."""
-        config = self._config
-        if self._has_made_file and config.rdb_del_sync_files and not config.save and not config.appendonly:
+        if self._has_made_file and self._config.rdb_del_sync_files and self._persistence.has_no_files:
             self._has_made_file = False
             log.info("Removing the RDB file used to feed replicas in a persistence-less instance")
             with suppress(OSError):
