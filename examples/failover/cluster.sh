@@ -74,6 +74,7 @@ start() {
                 echo "appendfsync always"
                 echo "min-replicas-durable 1"
                 echo "min-replicas-durable-timeout 1000"
+                echo "min-replicas-durable-sentinel-timeout 1500" # below the Sentinels' down-after-milliseconds
             fi
             if ((port != PORT)); then echo "replicaof 127.0.0.1 $PORT"; fi
         } > "$RUN/$port/node.conf"
