@@ -6,6 +6,7 @@ needs before it listens.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program; does not return."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["server"]:
+        gc.disable()  # what is imported stays; from then on it is the server's `Collector` that collects
         from streamd.cli.server import serve
 
         sys.exit(serve(words[1:], program="streamd server"))

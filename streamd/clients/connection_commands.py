@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamd import REDIS_VERSION
 from streamd.clients.pause import Pause
@@ -68,8 +67,7 @@ def _refuse_more(args: list[bytes], most: int) -> None:
 # --- HELLO, AUTH: user and protocol ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HelloOptions:
+class HelloOptions(NamedTuple):
     """The request of a HELLO.
 
     protocol     2 or 3, or None: unchanged
@@ -400,8 +398,7 @@ def client_info(ctx: ServerContext, args: list[bytes]) -> None:
 # --- CLIENT KILL, UNBLOCK, PAUSE: other connections ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KillFilter:
+class KillFilter(NamedTuple):
     """Which connections a CLIENT KILL selects: those that match all fields that are not None.
 
     max_age_s  minimum age of connections, in seconds

@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from contextlib import suppress
-from logging.handlers import WatchedFileHandler
 from typing import TYPE_CHECKING
 
 from streamd.errors import ConfigError
@@ -73,6 +72,8 @@ def setup(config: Config) -> None:
     logging.addLevelName(VERBOSE, "VERBOSE")
     handler: logging.Handler
     if config.logfile:
+        from logging.handlers import WatchedFileHandler
+
         # A relative path is resolved against `dir`, whichever of the two is set first. The file may be moved meanwhile.
         path = os.path.join(config.dir, config.logfile)
         try:
@@ -104,7 +105,7 @@ def interject(text: str) -> None:
 
 def log_file() -> str:
     """The absolute path of the log file; empty: it goes to standard output."""
-    return next((handler.baseFilename for handler in log.handlers if isinstance(handler, WatchedFileHandler)), "")
+    return next((handler.baseFilename for handler in log.handlers if isinstance(handler, logging.FileHandler)), "")
 
 
 def show_role(*, is_replica: bool) -> None:

@@ -21,7 +21,7 @@ modules are imported (a subcommand whose container is missing) is checked by `Co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -238,8 +238,7 @@ class ChannelsAt(NamedTuple):
 ArgType = Literal["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"]
 
 
-@dataclass(frozen=True)
-class Arg:
+class Arg(NamedTuple):
     """One argument as COMMAND DOCS describes it; created with the functions below."""
 
     name: str
@@ -293,12 +292,12 @@ def block(name: str, *parts: Arg, token: str | None = None, **more: Any) -> Arg:
 
 
 def optional(arg: Arg, since: str | None = None) -> Arg:
-    return replace(arg, optional=True, since=since or arg.since)
+    return arg._replace(optional=True, since=since or arg.since)
 
 
 def multiple(arg: Arg, *, with_token: bool = False) -> Arg:
     """The argument may be repeated; `with_token`: each time with its token."""
-    return replace(arg, multiple=True, multiple_token=with_token)
+    return arg._replace(multiple=True, multiple_token=with_token)
 
 
 # --- Declarations --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ The format is described in persistence/payloads.py. Behaviour: Redis 8.6, as see
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -31,8 +31,7 @@ def dump(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.bulk(None if value is None else ctx.get(Payloads).dump(value))
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreOptions:
+class RestoreOptions(NamedTuple):
     """The options after the payload of a RESTORE.
 
     replaces     REPLACE: the key may already exist

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamd.core.args import database_index
 from streamd.core.args import integer as read_integer
@@ -385,8 +385,7 @@ def swapdb(ctx: Context, args: list[bytes]) -> None:
 # --- Expiry: setting -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireOptions:
+class ExpireOptions(NamedTuple):
     """The conditions of EXPIRE and related commands: `words` of NX, XX, GT and LT, if they are compatible."""
 
     words: frozenset[bytes] = frozenset()

@@ -6,8 +6,7 @@ change the keys in transit, or see them in both places. Behaviour: Redis 8.6, as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -61,8 +60,7 @@ def _find_more(args: list[bytes]) -> range | None:
     return found if found is None or found.start != KEY_AT else range(0)
 
 
-@dataclass(frozen=True, slots=True)
-class MigrateOptions:
+class MigrateOptions(NamedTuple):
     """The options after the timeout of a MIGRATE.
 
     copies    COPY: the keys stay here

@@ -16,8 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.dispatch import ServerContext
@@ -103,8 +102,7 @@ def digest_of_all(databases: list[Database]) -> bytes:
 # --- Subcommands ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sub:
+class Sub(NamedTuple):
     """A subcommand: how many arguments it takes, DEBUG and its own name included, and what it does."""
 
     handler: Handler

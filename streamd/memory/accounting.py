@@ -15,6 +15,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -74,8 +75,7 @@ class DatabaseMemory:
     deadlines: int
 
 
-@dataclass(frozen=True)
-class MemoryReport:
+class MemoryReport(NamedTuple):
     """What a server's memory is used for, in bytes.
 
     used       everything that is counted

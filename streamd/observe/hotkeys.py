@@ -14,7 +14,7 @@ import random
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.capability import Capability
@@ -34,8 +34,7 @@ MOST_SECONDS = 1_000_000
 MOST_SHOWN = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(NamedTuple):
     """The options of HOTKEYS START.
 
     has_cpu, has_net  METRICS: by time, by bytes

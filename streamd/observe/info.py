@@ -8,9 +8,8 @@ counts what this server does not have is left out, unless tools are known to ask
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -119,8 +118,7 @@ Subject = Callable[[], Any]
 """What finds that with which fields are called: a capability, or what it has for a group of fields."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section: its title, and what its lines are read from.
 
     subjects  each is called once; None: what is read from it is left out

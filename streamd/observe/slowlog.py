@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.client import Client
@@ -39,8 +40,7 @@ class SlowTotals:
         self.max_us = max(self.max_us, took_us)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowRequest:
+class SlowRequest(NamedTuple):
     """An entry.
 
     id       number of entries logged before it

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from io import FileIO
 
@@ -355,7 +354,7 @@ class Loader:
     async def check_received(self, path: str) -> None:
         """Read a primary's snapshot as a load would, and keep nothing of it. Raises CorruptFileError, OSError."""
         options = self.load_options(database_count=len(self._host.databases), registry=IdempotencyRegistry())
-        for _ in load_file(path, None, replace(options, log=_ignore)).steps(CHECK_STEP):
+        for _ in load_file(path, None, options._replace(log=_ignore)).steps(CHECK_STEP):
             await asyncio.sleep(0)
 
     async def load_received(self, path: str) -> dict[str, str]:

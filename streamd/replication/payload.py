@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.engine.database import Database
 from streamd.errors import ReplicationError
@@ -32,8 +32,7 @@ SYNC_EVERY = 8 << 20
 """Bytes after which the file is synced, so that the last sync does not take long."""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What precedes a snapshot: its size in bytes, or None and the mark at its end."""
 
     size: int | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import secrets
 import struct
@@ -17,8 +16,8 @@ from streamd.core.info import Field, Fields
 
 __all__ = ["About"]
 
-SYSTEM = platform.uname()
-COMPILER = platform.python_compiler()
+SYSTEM = os.uname()
+PYTHON, _, COMPILER = sys.version.partition("[")
 
 
 def cpu_fields(suffix: str, who: int) -> Fields[About]:
@@ -46,12 +45,12 @@ class About(Capability):
             Field("redis_git_dirty", 0),
             Field("redis_build_id", f"streamd-{__version__}"),
             Field("redis_mode", "standalone"),
-            Field("os", f"{SYSTEM.system} {SYSTEM.release} {SYSTEM.machine}"),
+            Field("os", f"{SYSTEM.sysname} {SYSTEM.release} {SYSTEM.machine}"),
             Field("arch_bits", 8 * struct.calcsize("P")),
             Field("monotonic_clock", "POSIX clock_gettime"),
             Field("multiplexing_api", "libuv"),
-            Field("python_version", platform.python_version()),
-            Field("gcc_version", COMPILER.removeprefix("GCC ") if "GCC" in COMPILER else "0.0.0"),
+            Field("python_version", PYTHON.split()[0]),
+            Field("gcc_version", COMPILER.removeprefix("GCC ").rstrip("]") if "GCC" in COMPILER else "0.0.0"),
             Field("process_id", lambda self: os.getpid()),
             Field("process_supervised", "no"),
             Field("run_id", lambda self: self.run_id),

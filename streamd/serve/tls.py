@@ -4,13 +4,12 @@
 the server keeps its current context. A context is never changed: CONFIG SET creates a new one.
 
 Python's `ssl` cannot choose the TLS 1.3 ciphers before 3.15, nor the size of the session cache. For these, the OpenSSL
-that Python itself has loaded is called directly (`OpenSSL`), if its functions are accessible; otherwise the setting is
+that Python itself has loaded is called directly (`openssl.py`), if its functions are accessible; otherwise the setting is
 refused, or, for the session cache, left at its default.
 """
 
 from __future__ import annotations
 
-import ctypes
 import ssl
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.errors import StreamdError
 
 if TYPE_CHECKING:
+    from streamd.serve.openssl import OpenSSL
     from streamd.settings.config import Config
 
 __all__ = ["TlsError", "find_common_name", "make_client_context", "make_context"]
@@ -148,7 +148,7 @@ def _set_ciphers(context: ssl.SSLContext, config: Config) -> None:
             context.set_ciphers(config.tls_ciphers)
         except ssl.SSLError as error:
             raise TlsError(f"Failed to configure ciphers: {config.tls_ciphers}") from error
-    if config.tls_ciphersuites and not OpenSSL(context).set_ciphersuites(config.tls_ciphersuites):
+    if config.tls_ciphersuites and not _openssl(context).set_ciphersuites(config.tls_ciphersuites):
         raise TlsError(f"Failed to configure ciphersuites: {config.tls_ciphersuites}")
     if config.tls_dh_params_file:
         try:
@@ -157,64 +157,20 @@ def _set_ciphers(context: ssl.SSLContext, config: Config) -> None:
             raise TlsError(f"Failed to load {config.tls_dh_params_file}: {_reason(error)}") from error
 
 
+def _openssl(context: ssl.SSLContext) -> OpenSSL:
+    from streamd.serve.openssl import OpenSSL  # ctypes is for those who use TLS
+
+    return OpenSSL(context)
+
+
 def _set_sessions(context: ssl.SSLContext, config: Config) -> None:
-    openssl = OpenSSL(context)
+    openssl = _openssl(context)
     if config.tls_session_caching:
         openssl.set_session_cache(config.tls_session_cache_size, config.tls_session_cache_timeout)
     else:
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         openssl.set_session_cache(None, 0)
-
-
-class OpenSSL:
-    """OpenSSL calls that Python's `ssl` does not offer, for one context."""
-
-    SET_CACHE_SIZE, SET_CACHE_MODE = 42, 44  # SSL_CTRL_SET_SESS_CACHE_*
-    CACHE_OFF, CACHE_SERVER = 0, 2
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-        self._library: Any = None
-        try:
-            import _ssl
-
-            library = ctypes.CDLL(_ssl.__file__)
-            for name in ("SSL_CTX_set_ciphersuites", "SSL_CTX_ctrl", "SSL_CTX_set_timeout"):
-                getattr(library, name)
-        except (ImportError, AttributeError, OSError):
-            return  # OpenSSL is linked into Python, and its functions cannot be found
-        self._library = library
-
-    @property
-    def _pointer(self) -> ctypes.c_void_p:
-        """The SSL_CTX: the first field of the object, after the header of every object."""
-        return ctypes.c_void_p.from_address(id(self._context) + object.__basicsize__)
-
-    def set_ciphersuites(self, text: str) -> bool:
-        """Choose the ciphers of TLS 1.3; False if that is not possible."""
-        if hasattr(self._context, "set_ciphersuites"):
-            try:
-                self._context.set_ciphersuites(text)
-            except ssl.SSLError:
-                return False
-            return True
-        if self._library is None:
-            return False
-        return bool(self._library.SSL_CTX_set_ciphersuites(self._pointer, text.encode("utf-8", "surrogateescape")))
-
-    def set_session_cache(self, size: int | None, timeout_s: int) -> None:
-        """Cache `size` sessions (0: no limit) for `timeout_s` seconds; None disables the cache."""
-        if self._library is None:
-            return
-        control = self._library.SSL_CTX_ctrl
-        control.restype = ctypes.c_long
-        control.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_void_p)
-        mode = self.CACHE_OFF if size is None else self.CACHE_SERVER
-        control(self._pointer, self.SET_CACHE_MODE, mode, None)
-        if size is not None:
-            control(self._pointer, self.SET_CACHE_SIZE, size, None)
-            self._library.SSL_CTX_set_timeout(self._pointer, ctypes.c_long(timeout_s))
 
 
 def find_common_name(transport: Any) -> bytes | None:

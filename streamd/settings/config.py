@@ -13,12 +13,10 @@ Texts and behaviour: Redis 8.6, as seen on a running server.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from streamd import REDIS_VERSION
@@ -380,7 +378,8 @@ def _directive_of(line: str) -> str:
 def read_file(path: str) -> bytes:
     """The content of a configuration file; raises ConfigFileError."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         raise ConfigFileError(f"Fatal error, can't open config file '{path}': {error.strerror}") from error
 
@@ -480,6 +479,8 @@ class Reader:
     def _include(self, pattern: str, depth: int) -> None:
         if depth >= INCLUDE_DEPTH:
             raise ConfigError("include", "files include each other too deeply")
-        paths = sorted(glob.glob(pattern)) if set("*?[").intersection(pattern) else [pattern]
+        from glob import glob
+
+        paths = sorted(glob(pattern)) if set("*?[").intersection(pattern) else [pattern]
         for path in paths:
             self._read_lines(read_file(path), depth + 1)

@@ -6,7 +6,6 @@ docstring begins with the type of its values. Bounds and error texts: Redis 8.6,
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import re
@@ -631,8 +630,10 @@ def node_name(text: str) -> str | None:
 
 
 def ip_address(text: str) -> str | None:
+    from ipaddress import ip_address as parse
+
     try:
-        ipaddress.ip_address(text or "::")
+        parse(text or "::")
     except ValueError:
         return "Cluster announce IP must be a valid IPv4 or IPv6 address"
     return None

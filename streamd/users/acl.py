@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from streamd.core.capability import Capability
@@ -291,7 +290,8 @@ class Acl(Capability):
         """
         path = self._config.aclfile
         try:
-            content = Path(path).read_bytes()
+            with open(path, "rb") as file:
+                content = file.read()
         except OSError as error:
             raise AclError(f"Error loading ACLs, opening file '{path}': {error.strerror}") from error
         loaded = FileReader(path, self._new_user).read(content)

@@ -5,8 +5,8 @@ Redis has it since 8.8. Behaviour: its manual and tests; where they are silent, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -35,8 +35,7 @@ EXCLUDED = {
 """For each option, the other options that it excludes."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncrexOptions:
+class IncrexOptions(NamedTuple):
     """The options after the key of an INCREX; numbers are unparsed.
 
     is_float      BYFLOAT
@@ -112,8 +111,7 @@ def _read_bound(text: bytes | None, is_float: bool, name: str, widest: Number, i
     return _read(text, is_float, name, f"{name} is not a valid float")
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """The bounds for a sum; by default, those of its type."""
 
     lower: Number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -16,8 +16,7 @@ CELL_BYTES = 4
 """What Redis allocates per pair of positions, one extra in each string: its memory limit is part of the behaviour."""
 
 
-@dataclass(frozen=True, slots=True)
-class LcsOptions:
+class LcsOptions(NamedTuple):
     """What LCS replies with.
 
     only_length     LEN: the length, not the text

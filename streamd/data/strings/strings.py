@@ -7,7 +7,7 @@ of them, and because streams need keys of another type beside them. Behaviour: R
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -93,8 +93,7 @@ UNITS = ("EX", "PX", "EXAT", "PXAT")
 COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
 
 
-@dataclass(frozen=True, slots=True)
-class SetOptions:
+class SetOptions(NamedTuple):
     """The options after the value of a SET.
 
     only_missing   NX: the key must be missing

@@ -31,8 +31,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from io import FileIO
+from typing import NamedTuple
 
 from streamd.disk import Disk, new_file
 from streamd.engine.database import Database
@@ -64,8 +64,7 @@ class AofLoadError(StreamdError):
     """Files that cannot be loaded, though none is damaged: one is missing, or a command is unknown."""
 
 
-@dataclass(frozen=True)
-class LoadOptions:
+class LoadOptions(NamedTuple):
     """
     load_truncated         load a last file whose end is missing (aof-load-truncated)
     corrupt_tail_max_size  load one with fewer bad bytes than this at its end (aof-load-corrupt-tail-max-size)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from streamd.disk import Disk, new_file
 from streamd.errors import StreamdError
@@ -63,8 +63,7 @@ class NotSyncedError(StreamdError):
     """The manifest was replaced, but its directory could not be synced: after a crash either one may be there."""
 
 
-@dataclass(frozen=True)
-class AofFile:
+class AofFile(NamedTuple):
     """One file of the list.
 
     name          without a directory
@@ -198,11 +197,11 @@ class Manifest:
     def close_last(self, end_offset: int | None) -> None:
         """Note the replication offset at which the last incremental file ends; None: it does not end here."""
         if self.incrementals:
-            self.incrementals[-1] = replace(self.incrementals[-1], end_offset=end_offset)
+            self.incrementals[-1] = self.incrementals[-1]._replace(end_offset=end_offset)
 
 
 def _as_history(file: AofFile) -> AofFile:
-    return replace(file, kind="h")
+    return file._replace(kind="h")
 
 
 def parse_line(line: bytes) -> AofFile:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.persistence.rdb import codes
@@ -71,8 +72,7 @@ UNKNOWN_LAYOUTS = frozenset(
 # --- Forms -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """What files of a Redis release look like.
 
     version      of the format, as stored in the header
@@ -150,8 +150,7 @@ def _ignore(message: str) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(NamedTuple):
     """How an RDB stream is read.
 
     checksum             verify the checksum (`rdbchecksum`)

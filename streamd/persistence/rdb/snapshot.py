@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.disk import SYNC_EVERY, Disk, SyncingSink, replacing
 from streamd.engine.database import Database
@@ -43,8 +43,7 @@ def summary(writer: RdbWriter) -> str:
     return f"BGSAVE done, {writer.keys_written} keys saved, 0 keys skipped, {writer.bytes_written} bytes written."
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """What has been written.
 
     keys, size  keys and bytes
