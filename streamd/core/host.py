@@ -15,6 +15,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.dispatch import Dispatcher
 from streamd.core.spec import CommandTable
+from streamd.core.supervisor import Supervisor
 from streamd.engine.database import Database
 from streamd.engine.lazyfree import LazyFree
 from streamd.settings.config import Config
@@ -35,6 +36,7 @@ class Host:
     dispatcher    runs requests; holds the clients and the statistics
     capabilities  in the order in which they are called
     memory_users  capabilities whose memory counts as used
+    supervisor    is told of the life of the server's process
     is_embedded   whether the server runs inside another program
     is_cron_paused  DEBUG PAUSE-CRON
     is_loading    files are being read
@@ -50,6 +52,7 @@ class Host:
         self.databases = [Database(index, trash=self.trash) for index in range(config.databases)]
         self.capabilities: list[Capability] = []
         self.memory_users: list[Capability] = []
+        self.supervisor = Supervisor()
         self.is_embedded = True
         self.is_cron_paused = False
         self.is_loading = False

@@ -189,6 +189,7 @@ class Persistence(Capability):
             # Neither file has everything yet.
             log.warning("Writing initial AOF. Exit anyway." if force else "Writing initial AOF, can't exit.")
             if not force:
+                self._host.supervisor.tell("STATUS=Writing initial AOF, can't exit.")
                 return False
         if self.children.current is not None:
             self._kill_child()
@@ -199,11 +200,13 @@ class Persistence(Capability):
             return False
         if save or (save is None and self._config.save):
             log.info("Saving the final RDB snapshot before exiting.")
+            self._host.supervisor.tell("STATUS=Saving the final RDB snapshot")
             if not self.saving.save_now():
                 log.warning(
                     "Error trying to save the DB. Exit anyway." if force else "Error trying to save the DB, can't exit."
                 )
                 if not force:
+                    self._host.supervisor.tell("STATUS=Error trying to save the DB, can't exit.")
                     return False
         # Only now: a server that keeps running needs its file.
         with suppress(CannotPersistError):

@@ -367,10 +367,12 @@ class Following(Capability):
             replication.adopt(point.replid or secrets.token_hex(20), max(0, point.offset))
             self._take_stream_db(str(reached.stream_db))
             self.kept_peak = link.kept_peak
+            outcome = "Finished with success"
         else:
             if reached.replid != replication.replid:
                 log.warning("Master replication ID changed to %s", reached.replid)
             replication.continue_as(reached.replid)
+            outcome = "Partial Resynchronization accepted"
         self._must_resync = self._is_old_protocol
         connection = link.main
         assert connection is not None  # noqa: S101
@@ -388,6 +390,9 @@ class Following(Capability):
         self._up_since = now
         self._enter("connected")
         self._follow_link()
+        self._server.supervisor.tell(
+            f"STATUS=MASTER <-> REPLICA sync: {outcome}. Ready to accept connections in read-write mode."
+        )
         transport = connection.transport
         transport.set_protocol(client)
         client.connection_made(transport)

@@ -52,7 +52,7 @@ class About(Capability):
             Field("python_version", PYTHON.split()[0]),
             Field("gcc_version", COMPILER.removeprefix("GCC ").rstrip("]") if "GCC" in COMPILER else "0.0.0"),
             Field("process_id", lambda self: os.getpid()),
-            Field("process_supervised", "no"),
+            Field("process_supervised", lambda self: self._host.supervisor.kind),
             Field("run_id", lambda self: self.run_id),
             Field("server_time_usec", lambda self: time.time_ns() // 1000),
             Field("uptime_in_seconds", lambda self: self.uptime_s),
@@ -72,6 +72,7 @@ class About(Capability):
     }
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self._config = host.config
         self._started = time.monotonic()
         self.run_id = secrets.token_hex(20)

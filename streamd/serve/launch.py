@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from streamd import REDIS_VERSION, __version__
+from streamd.core.supervisor import Supervisor
 from streamd.errors import AclError
 from streamd.persistence.loading import LoadError
+from streamd.replication.replication import Replication
 from streamd.serve.app import ListenError, Server
 from streamd.serve.loop import run_in_new_loop
 from streamd.serve.shutdown import Shutdown
@@ -31,6 +33,8 @@ log = logging.getLogger("streamd")
 def run(config: Config) -> int:
     """Serve until asked to stop; returns the exit code of the process. Logging is already set up."""
     warn_about_system()
+    supervisor = Supervisor()
+    supervisor.take_up(config)
     log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
     log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
     if config.config_file:
@@ -43,13 +47,14 @@ def run(config: Config) -> int:
         except OSError as error:
             log.critical("Can't chdir to '%s': %s", config.dir, error.strerror)
             return 1
-    if config.daemonize and not daemonize():
+    if is_in_background(config, supervisor) and not daemonize():
         return 0
-    return run_in_new_loop(_serve(config))
+    return run_in_new_loop(_serve(config, supervisor))
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, supervisor: Supervisor) -> int:
     server = Server(config, is_embedded=False)
+    server.supervisor = supervisor
     # Not the loop's own handlers: those run only after the current work, which may be a long snapshot, or the very
     # work to cancel.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,13 +74,17 @@ async def _serve(config: Config) -> int:
     if server.is_stopped:
         return server.exit_code
     # Not earlier: the file may belong to the server that occupies the port.
-    remove_pid_file = write_pid_file(config)
+    remove_pid_file = write_pid_file(config, is_in_background=is_in_background(config, supervisor))
     if server.port:
         log.info("Ready to accept connections tcp")
     if server.tls_port:
         log.info("Ready to accept connections tls")
     if config.unixsocket:
         log.info("Ready to accept connections unix")
+    is_replica = server.get(Replication).is_replica
+    mode = " in read-only mode. Waiting for MASTER <-> REPLICA sync" if is_replica else ""
+    supervisor.tell(f"STATUS=Ready to accept connections{mode}")
+    supervisor.tell("READY=1")
     warn_about_users(config, is_open=server.get(Acl).default.is_nopass)
     try:
         await server.wait_closed()
@@ -85,6 +94,11 @@ async def _serve(config: Config) -> int:
     await asyncio.sleep(0)
     log.warning("streamd is now ready to exit, bye bye...")
     return server.exit_code
+
+
+def is_in_background(config: Config, supervisor: Supervisor) -> bool:
+    """Whether the process leaves the foreground; not under a supervisor, who would take that for its end."""
+    return config.daemonize and supervisor.kind == "no"
 
 
 def daemonize() -> bool:
@@ -100,9 +114,9 @@ def daemonize() -> bool:
     return True
 
 
-def write_pid_file(config: Config) -> Any:
-    """Write the pid file if configured (or daemonized); returns a function that removes it."""
-    path = config.pidfile or ("/var/run/redis.pid" if config.daemonize else "")
+def write_pid_file(config: Config, *, is_in_background: bool) -> Any:
+    """Write the pid file if configured, or in the background; returns a function that removes it."""
+    path = config.pidfile or ("/var/run/redis.pid" if is_in_background else "")
     if not path:
         return lambda: None
     try:

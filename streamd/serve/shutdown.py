@@ -100,6 +100,7 @@ class Shutdown(Capability):
         if self.is_done or self.is_waiting:
             return True
         log.info("User requested shutdown...")
+        self._host.supervisor.tell("STOPPING=1")
         if not is_urgent and self._config.shutdown_timeout and self._lagging():
             log.info("Waiting for replicas before shutting down.")
             self._request = save, force

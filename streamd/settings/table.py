@@ -237,8 +237,8 @@ PROCESS = (
         doc="Facility of the system's log.",
     ),
     choice(
-        "supervised", "no", ("upstart", "systemd", "auto", "no"), flags="immutable planned",
-        doc="Notify a supervisor when the server is ready.",
+        "supervised", "no", ("upstart", "systemd", "auto", "no"), flags="immutable",
+        doc="Tell the supervisor of the process that the server is ready, and that it stops; `auto`: whichever there is.",
     ),
     boolean("hide-user-data-from-log", False, flags="planned", doc="Keep keys and values out of the log."),
 )  # fmt: skip
