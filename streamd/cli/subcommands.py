@@ -112,3 +112,4 @@ program.add_command(Lazy("archive", "streamd.cli.archive", "group", "Move old en
 program.add_command(Lazy("history", "streamd.cli.history", "history", "Show archived and live entries as one."))
 program.add_command(Lazy("report", "streamd.cli.report", "report", "Draw a page about a stream and its groups."))
 program.add_command(Lazy("import", "streamd.cli.importing", "command", "Take over the data of a running Redis."))
+program.add_command(Lazy("doctor", "streamd.cli.doctor", "command", "Tell what ails a running server."))

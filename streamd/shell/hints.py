@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamd.shell.caller import Caller, ReplyError
+from streamd.shell.replies import as_text, pairs
 
 __all__ = ["Command", "Commands"]
 
@@ -90,14 +91,3 @@ def shape(argument: dict[str, Any]) -> str:
         body = f"{body} [{again} ...]"
     whole = f"{token} {body}" if token else body
     return f"[{whole}]" if "optional" in flags else whole
-
-
-def pairs(reply: Any) -> dict[str, Any]:
-    """A map, which RESP2 sends as a list, with text keys."""
-    if isinstance(reply, dict):
-        return {as_text(name): value for name, value in reply.items()}
-    return {as_text(reply[at]): reply[at + 1] for at in range(0, len(reply) - 1, 2)}
-
-
-def as_text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

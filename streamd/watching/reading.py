@@ -1,0 +1,303 @@
+"""What a server says of itself and of its streams, read at a bounded cost: a `Look`.
+
+    reader = Reader(Place.from_url("redis://localhost"), Limits())
+    look = reader.look()
+    look.streams[b"orders"].groups[0].lag
+
+Works with Redis 7.0 and newer, Valkey and streamd. Everything is asked in pipelines of a bounded length, so that the server serves
+others in between. What the user may not ask, or the server does not know, is noted in `refused` and left out.
+
+Cost of a look: the keys are scanned once in `RESCAN_S` (up to `Limits.keys` of them); of each stream XINFO STREAM, MEMORY USAGE,
+PTTL and XINFO GROUPS; of each group XPENDING, XINFO CONSUMERS and, unless it has read all, one entry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+from streamd.entry_id import parse_id
+from streamd.shell.caller import Caller, Place, Reply, ReplyError
+from streamd.shell.replies import as_text, pairs
+from streamd.stream_state import ConsumerState, GroupState, StreamState
+
+__all__ = ["Limits", "Look", "PendingEntry", "Reader", "SlowCommand"]
+
+PER_SCAN = 1000
+PER_PIPELINE = 200
+RESCAN_S = 30.0
+
+Request = Sequence[str | bytes | int]
+T = TypeVar("T")
+
+
+NO_REFUSALS = ("NOGROUP", "WRONGTYPE", "ERR no such key", "ERR invalid start ID")
+"""What is said when a key or a group has gone meanwhile, or nothing can follow an ID."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is looked at.
+
+    match      pattern of keys
+    keys       keys that are scanned
+    streams    streams that are looked at
+    consumers  consumers of each group
+    """
+
+    match: str = "*"
+    keys: int = 100_000
+    streams: int = 1000
+    consumers: int = 100
+
+
+@dataclass
+class Look:
+    """What a server said at a moment.
+
+    at_s          when, by a clock of this machine that does not jump
+    now_ms        the same in Unix time by the clock of the server, which is that of entry IDs
+    round_trip_s  the time of a request
+    info          the fields of INFO
+    streams       by key
+    is_whole      there are no streams beyond the limits
+    refused       what was not answered: the request's name and the error
+    """
+
+    at_s: float
+    now_ms: int
+    round_trip_s: float
+    info: dict[str, str]
+    streams: dict[bytes, StreamState] = field(default_factory=dict)
+    is_whole: bool = True
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        """A field of INFO; 0 if there is none."""
+        text = self.info.get(name, "")
+        return int(float(text)) if text.replace(".", "", 1).replace("-", "", 1).isdecimal() else 0
+
+    @property
+    def is_replica(self) -> bool:
+        return self.info.get("role") == "slave"
+
+    def groups(self) -> Iterator[tuple[StreamState, GroupState]]:
+        for stream in self.streams.values():
+            for group in stream.groups:
+                yield stream, group
+
+
+@dataclass(frozen=True)
+class PendingEntry:
+    """An entry that was delivered and not acknowledged."""
+
+    entry_id: str
+    consumer: bytes
+    idle_ms: int
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class SlowCommand:
+    """A line of the slow log; `at_s` is Unix time."""
+
+    at_s: int
+    took_us: int
+    words: tuple[bytes, ...]
+    client: str
+
+
+class Reader:
+    """A connection that looks. Raises NoConnectionError, and ReplyError when the login is refused."""
+
+    def __init__(self, place: Place, limits: Limits) -> None:
+        self.limits = limits
+        self.caller = Caller(place)
+        self.refused: dict[str, str] = {}
+        self._keys: list[bytes] = []
+        self._is_whole = True
+        self._scanned_at = float("-inf")
+
+    def close(self) -> None:
+        self.caller.close()
+
+    def ask(self, requests: Iterable[Request]) -> list[Reply | None]:
+        """Send requests in pipelines; the replies in order, None for what was refused."""
+        found: list[Reply | None] = []
+        for some in batched(requests, PER_PIPELINE):
+            self.caller.send_all(some)
+            found += [self._accepted(request, self.caller.read()) for request in some]
+        return found
+
+    def _accepted(self, request: Request, reply: Reply) -> Reply | None:
+        if not isinstance(reply, ReplyError):
+            return reply
+        name = as_text(request[0])
+        if not str(reply).startswith(NO_REFUSALS):
+            self.refused.setdefault(
+                f"{name} {as_text(request[1])}" if name in ("XINFO", "CONFIG") else name, str(reply)
+            )
+        return None
+
+    # --- The server --------------------------------------------------------------------------------------------------
+
+    def look(self, *, streams: bool = True) -> Look:
+        """Look at the server, and at its streams unless told not to."""
+        began = time.monotonic()
+        clock = self.caller.call("TIME")
+        round_trip_s = time.monotonic() - began
+        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        info = parse_info(self.ask([["INFO", "everything"]])[0])
+        look = Look(began, now_ms, round_trip_s, info, refused=self.refused)
+        if streams:
+            look.streams = {stream.key: stream for stream in self._streams(self._found_keys())}
+            look.is_whole = self._is_whole
+        return look
+
+    def config(self, names: Iterable[str]) -> dict[str, str]:
+        """These settings, as far as the server has them and tells."""
+        return {
+            as_text(name): as_text(value)
+            for reply in self.ask([["CONFIG", "GET", *names]])
+            for name, value in pairs(reply or []).items()
+        }
+
+    def slow_commands(self, count: int) -> list[SlowCommand]:
+        """The newest lines of the slow log, newest first."""
+        return [
+            SlowCommand(int(line[1]), int(line[2]), tuple(map(bytes, line[3])), as_text(line[4]) if line[4:] else "")
+            for line in self.ask([["SLOWLOG", "GET", count]])[0] or []
+        ]
+
+    # --- Streams -----------------------------------------------------------------------------------------------------
+
+    def _found_keys(self) -> list[bytes]:
+        if time.monotonic() >= self._scanned_at + RESCAN_S:
+            self._keys, self._is_whole = self._scan()
+            self._scanned_at = time.monotonic()
+        return self._keys
+
+    def _scan(self) -> tuple[list[bytes], bool]:
+        """The keys of streams within the limits, in order, and whether these are all."""
+        found: dict[bytes, None] = {}
+        cursor, seen = b"0", 0
+        while True:
+            request: Request = ["SCAN", cursor, "MATCH", self.limits.match, "COUNT", PER_SCAN, "TYPE", "stream"]
+            reply = self.ask([request])[0]
+            if reply is None:
+                return sorted(found), True
+            cursor, keys = reply
+            seen += PER_SCAN
+            found.update(dict.fromkeys(keys))
+            if len(found) > self.limits.streams:
+                return sorted([*found][: self.limits.streams]), False
+            if cursor == b"0" or seen >= self.limits.keys:
+                return sorted(found), cursor == b"0"
+
+    def _streams(self, keys: Sequence[bytes]) -> list[StreamState]:
+        asked = 4
+        replies = self.ask(
+            request
+            for key in keys
+            for request in (
+                ("XINFO", "STREAM", key),
+                ("XINFO", "GROUPS", key),
+                ("MEMORY", "USAGE", key),
+                ("PTTL", key),
+            )
+        )
+        found: list[StreamState] = []
+        groups: list[tuple[StreamState, dict[str, Any]]] = []
+        for key, (stream, of_groups, used, ttl) in zip(keys, batched(replies, asked), strict=True):
+            if stream is not None:
+                found.append(make_stream(key, pairs(stream), used, ttl))
+                groups += [(found[-1], pairs(each)) for each in of_groups or []]
+        self._add_groups(groups)
+        return found
+
+    def _add_groups(self, groups: Sequence[tuple[StreamState, dict[str, Any]]]) -> None:
+        asked = 3
+        replies = self.ask(
+            request
+            for stream, group in groups
+            for request in (
+                ("XPENDING", stream.key, group["name"]),
+                ("XINFO", "CONSUMERS", stream.key, group["name"]),
+                (
+                    "XRANGE",
+                    stream.key,
+                    b"(" + group["last-delivered-id"],
+                    "+",
+                    "COUNT",
+                    0 if group.get("lag") == 0 else 1,
+                ),
+            )
+        )
+        for (stream, group), (summary, consumers, following) in zip(groups, batched(replies, asked), strict=True):
+            stream.groups.append(
+                GroupState(
+                    name=group["name"],
+                    last_delivered=id_of(group["last-delivered-id"]) or (0, 0),
+                    entries_read=group.get("entries-read"),
+                    lag=group.get("lag"),
+                    next_id=id_of(following[0][0]) if following else None,
+                    pending=group["pending"],
+                    oldest_pending=id_of(summary[1]) if summary else None,
+                    consumer_count=group["consumers"],
+                    consumers=[make_consumer(pairs(each)) for each in (consumers or [])[: self.limits.consumers]],
+                )
+            )
+
+    def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:
+        """Of each (stream, group) the pending entries with the smallest IDs."""
+        return [
+            [PendingEntry(as_text(entry_id), owner, idle, times) for entry_id, owner, idle, times in reply or []]
+            for reply in self.ask(("XPENDING", key, group, "-", "+", count) for key, group in places)
+        ]
+
+    def fields(self, key: bytes, entry_id: str) -> list[tuple[bytes, bytes]] | None:
+        """The fields and values of an entry; None if there is no such entry."""
+        found = self.ask([["XRANGE", key, entry_id, entry_id]])[0]
+        return [(field, value) for field, value in batched(found[0][1], 2)] if found else None
+
+
+def make_stream(key: bytes, told: dict[str, Any], used: int | None, ttl_ms: int | None) -> StreamState:
+    first, last = told.get("first-entry"), told.get("last-entry")
+    return StreamState(
+        key=key,
+        length=told["length"],
+        entries_added=told.get("entries-added", told["length"]),
+        first_id=id_of(first[0]) if first else None,
+        last_id=id_of(last[0]) if last else None,
+        bytes=used,
+        ttl_ms=ttl_ms if ttl_ms is not None and ttl_ms >= 0 else None,
+    )
+
+
+def make_consumer(told: dict[str, Any]) -> ConsumerState:
+    inactive = told.get("inactive")
+    return ConsumerState(
+        name=told["name"],
+        pending=told["pending"],
+        idle_ms=told["idle"],
+        inactive_ms=inactive if inactive is not None and inactive >= 0 else None,
+    )
+
+
+def id_of(text: bytes | None) -> tuple[int, int] | None:
+    return None if text is None else parse_id(text)
+
+
+def parse_info(reply: Reply | None) -> dict[str, str]:
+    lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def batched(items: Iterable[T], count: int) -> Iterator[tuple[T, ...]]:
+    """The items in tuples of `count`, the last one shorter."""
+    left = iter(items)
+    while some := tuple(islice(left, count)):
+        yield some
