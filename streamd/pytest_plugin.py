@@ -174,18 +174,22 @@ def streamd_async_client(request: pytest.FixtureRequest) -> redis.asyncio.Redis:
 def make_async_fixtures(config: pytest.Config) -> ModuleType:
     """A module of the fixtures that are coroutines, as pytest-asyncio and anyio want them marked."""
 
-    async def make_client(streamd_server: EmbeddedServer | OtherServer) -> AsyncIterator[redis.asyncio.Redis]:
-        streamd_server.flush()
-        client = streamd_server.async_client(decode_responses=True)
-        yield client
-        await client.aclose()
-        await asyncio.sleep(0)  # its transports close in the next turn of the loop
+    def make() -> Callable[..., AsyncIterator[redis.asyncio.Redis]]:
+        # One for each of them: pytest-asyncio marks the function itself, and would run anyio's too.
+        async def make_client(streamd_server: EmbeddedServer | OtherServer) -> AsyncIterator[redis.asyncio.Redis]:
+            streamd_server.flush()
+            client = streamd_server.async_client(decode_responses=True)
+            yield client
+            await client.aclose()
+            await asyncio.sleep(0)  # its transports close in the next turn of the loop
+
+        return make_client
 
     fixtures = ModuleType("streamd.pytest_plugin.asyncio")
-    fixtures.for_anyio = pytest.fixture(name="_streamd_anyio_client")(make_client)  # type: ignore[attr-defined]
+    fixtures.for_anyio = pytest.fixture(name="_streamd_anyio_client")(make())  # type: ignore[attr-defined]
     if any(map(config.pluginmanager.hasplugin, ("asyncio", "pytest_asyncio.plugin"))):
         import pytest_asyncio
 
         fixture: Callable[..., Any] = pytest_asyncio.fixture
-        fixtures.for_asyncio = fixture(make_client, name="_streamd_asyncio_client")  # type: ignore[attr-defined]
+        fixtures.for_asyncio = fixture(make(), name="_streamd_asyncio_client")  # type: ignore[attr-defined]
     return fixtures

@@ -124,6 +124,12 @@ def test_coroutines_run_by_anyio(tmp_path: Path) -> None:
     assert outcome(said).startswith("3 passed")
 
 
+def test_coroutines_run_by_anyio_beside_pytest_asyncio(tmp_path: Path) -> None:
+    plugins = needs("anyio") + ".pytest_plugin", needs("pytest_asyncio") + ".plugin"
+    said = run(tmp_path, ASYNC_TESTS.format(runner="anyio"), *asyncio_options(), plugins=plugins)
+    assert outcome(said).startswith("3 passed")
+
+
 def asyncio_options() -> tuple[str, ...]:
     return ("-o", "asyncio_default_fixture_loop_scope=function")
 
