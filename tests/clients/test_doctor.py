@@ -27,7 +27,7 @@ LOW = Thresholds(lag=10, gone_s=0, length=100, done=100)
 PATIENT = Thresholds(lag=10, length=100, done=100)
 
 
-@pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real)])
+@pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))])
 def start(request: pytest.FixtureRequest) -> StartServer:
     """Start a server of either kind, without an illness."""
     new: StartServer = request.getfixturevalue(f"new_{request.param}")
