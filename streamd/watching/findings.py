@@ -7,7 +7,7 @@ from typing import Any
 
 from streamd.shell.showing import quoted
 
-__all__ = ["SEVERITIES", "Finding", "counted", "duration", "number", "per_second", "size", "word"]
+__all__ = ["PLAIN", "SEVERITIES", "Finding", "counted", "duration", "number", "per_second", "size", "word"]
 
 SEVERITIES = ("critical", "warning", "notice")
 

@@ -1,0 +1,105 @@
+"""`streamd top`: what a server does now, on a screen, or once. The work is done in `streamd/watching`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import click
+
+from streamd.cli.doctor import DEFAULT_URL, place_at
+from streamd.errors import StreamdError
+from streamd.shell.caller import Place
+from streamd.watching.board import Board
+from streamd.watching.reading import Limits, Reader
+from streamd.watching.tables import TABLES, render, shown_rows
+
+__all__ = ["command"]
+
+NO_SCREEN = "The screen needs textual, of the extra `top`; --once prints without it."
+TABLE_NAMES = [name for name in TABLES if name != "pending"]
+
+
+@click.command("top")
+@click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL]")
+@click.option("--once", is_flag=True, help="Print once, and end; so it does when the output is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all tables, and end.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option(
+    "--table", type=click.Choice(TABLE_NAMES), default="groups", show_default=True, help="What is shown first."
+)
+@click.option(
+    "--sort",
+    default="",
+    metavar="COLUMN",
+    help="The column to sort by, as it is named in JSON.  [default: lag, or the greatest trouble]",
+)
+@click.option("--filter", "wanted", default="", metavar="TEXT", help="Show only what contains this.")
+@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="With --once: rows of the table.")
+@click.option("--match", default="*", show_default=True, metavar="PATTERN", help="Streams to look at.")
+@click.option("--streams", type=click.IntRange(1), default=200, show_default=True, help="How many of them at most.")
+def command(
+    url: str,
+    once: bool,
+    as_json: bool,
+    interval_s: float,
+    table: str,
+    sort: str,
+    wanted: str,
+    rows: int,
+    match: str,
+    streams: int,
+) -> None:
+    """Show what a server (streamd, Redis 7.0 or newer, Valkey) does now: groups by lag, streams, consumers, commands.
+
+    Keys: 1 to 5 another table, < > r the order, / a filter, Enter looks into a stream, a group, a pending entry, Esc goes back,
+    Space pauses, q leaves. The password may be in the URL, or in REDISCLI_AUTH. Exit status: 0 done, 1 there was no answer,
+    2 the command line is wrong.
+    """
+    if sort and TABLES[table].column(sort) is None:
+        raise click.UsageError(
+            f"{table} has no column {sort}: {', '.join(each.name for each in TABLES[table].columns)}"
+        )
+    limits = Limits(match=match, streams=streams)
+    try:
+        place = place_at(url)
+        if once or as_json or not sys.stdout.isatty():
+            board = look_twice(place, limits, interval_s)
+            if as_json:
+                click.echo(json.dumps(board.as_dict(), indent=1))
+            else:
+                shown = shown_rows(TABLES[table], board.rows(table), sort=sort, wanted=wanted)[:rows]
+                click.echo("\n".join([*board.headlines(), "", *render(TABLES[table], shown)]))
+            return
+        Reader(place, limits).close()  # so that what is wrong with it is said in one line
+    except StreamdError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        from streamd.watching.screen import Top
+    except ImportError:
+        raise click.ClickException(NO_SCREEN) from None
+    Top(
+        lambda: Board(Reader(place, limits)), interval_s=interval_s, table=table, sort=sort, wanted=wanted,
+    ).run()  # fmt: skip
+
+
+def look_twice(place: Place, limits: Limits, interval_s: float) -> Board:
+    """A board with rates, whose connection is closed. Raises NoConnectionError, ReplyError."""
+    reader = Reader(place, limits)
+    try:
+        board = Board(reader)
+        board.refresh()
+        time.sleep(interval_s)
+        board.refresh()
+        return board
+    finally:
+        reader.close()

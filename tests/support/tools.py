@@ -1,0 +1,24 @@
+"""Programs that some tests need beside a Redis: tmux, Prometheus.
+
+STREAMD_REQUIRE_TOOLS=1 turns the skips for a missing one into failures, as CI does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+__all__ = ["find_tool"]
+
+
+def find_tool(name: str) -> str:
+    """The path of a program; without it the test is skipped, and the reason printed."""
+    path = shutil.which(name)
+    if path is None:
+        reason = f"there is no program {name} on the PATH"
+        if os.environ.get("STREAMD_REQUIRE_TOOLS"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return path
