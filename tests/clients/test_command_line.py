@@ -60,7 +60,7 @@ class Running:
         return self.out.read_text()
 
     def ask(self, *words: str) -> object:
-        with Wire(self.port, timeout_s=10) as wire:
+        with Wire(self.port, timeout_s=60) as wire:
             return wire.call(*words).plain()
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -196,7 +196,7 @@ def test_a_server_that_cannot_listen_leaves_the_pid_file_of_the_one_that_does(
 
 def test_shutdown_ends_the_server_without_a_reply(start: StartRunning) -> None:
     running = start("--port", "PORT", "--bind", "127.0.0.1").wait()
-    with Wire(running.port, timeout_s=10) as wire, pytest.raises(ConnectionClosed):
+    with Wire(running.port, timeout_s=60) as wire, pytest.raises(ConnectionClosed):
         wire.call("SHUTDOWN", "NOSAVE")
     assert running.process.wait(20) == 0
 

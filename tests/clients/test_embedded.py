@@ -129,8 +129,8 @@ def test_a_free_port_is_known_and_kept_when_bind_changes() -> None:
 def test_idle_clients_are_closed_but_not_those_that_wait() -> None:
     with (
         streamd.embedded.start() as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as idle,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as waiting,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as waiting,
         closing(redis.Redis(port=server.port)) as client,
     ):
         waiting.sendall(b"XREAD BLOCK 0 STREAMS s $\r\n")
@@ -145,7 +145,7 @@ def test_a_client_above_the_soft_limit_for_too_long_is_closed() -> None:
     with (
         streamd.embedded.start(client_output_buffer_limit=["normal", "0", "200000", "1"]) as server,
         closing(connect(server.port)) as client,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as lazy,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as lazy,
     ):
         client.xadd("s", {"f": b"x" * 4_000_000})
         lazy.sendall(b"PING\r\n")

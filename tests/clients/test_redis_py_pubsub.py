@@ -88,9 +88,9 @@ def test_a_thread_that_listens(client: redis.Redis) -> None:
     thread = pubsub.run_in_thread(sleep_time=0.01, daemon=True)
     try:
         eventually(lambda: client.publish("news.art", "one") == 1)
-        assert heard.get(timeout=10) == "one"
+        assert heard.get(timeout=60) == "one"
         client.publish("news.art", "two")
-        assert heard.get(timeout=10) == "two"
+        assert heard.get(timeout=60) == "two"
     finally:
         thread.stop()
         thread.join(10)
@@ -101,7 +101,7 @@ def test_sharded_channels(client: redis.Redis) -> None:
     with client.pubsub(ignore_subscribe_messages=True) as pubsub:
         pubsub.ssubscribe("shard")
         eventually(lambda: client.execute_command("SPUBLISH", "shard", "one") == 1)
-        while (message := pubsub.get_message(timeout=10)) is None:
+        while (message := pubsub.get_message(timeout=60)) is None:
             pass
         assert told(message) == ("smessage", None, "shard", "one")
 
@@ -118,7 +118,7 @@ def test_keyspace_events(client: redis.Redis) -> None:
             client.delete("s")
             seen = []
             while len(seen) < 6:
-                message = pubsub.get_message(timeout=10)
+                message = pubsub.get_message(timeout=60)
                 if message is not None:
                     seen.append((message["channel"].removeprefix("__keyevent@0__:"), message["data"]))
             assert seen == [
@@ -133,7 +133,7 @@ def test_asyncio_pubsub(server: Server, protocol: int | None) -> None:
         arguments = connection_arguments(server.port, protocol)
         async with redis.asyncio.Redis(**arguments) as client, client.pubsub() as pubsub:
             await pubsub.psubscribe("news.*")
-            first = await pubsub.get_message(timeout=10)
+            first = await pubsub.get_message(timeout=60)
             assert first is not None
             assert told(first) == ("psubscribe", None, "news.*", 1)
             for number in range(100):

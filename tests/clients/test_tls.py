@@ -61,7 +61,7 @@ class TlsServer:
         self, name: str | None = "client", version: ssl.TLSVersion | None = None, session: ssl.SSLSession | None = None,
         context: ssl.SSLContext | None = None,
     ) -> ssl.SSLSocket:  # fmt: skip
-        raw = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         try:
             return (context or self.context(name, version)).wrap_socket(raw, session=session)
         except BaseException:
@@ -163,9 +163,9 @@ def test_redis_py_works_as_without_tls(tls: TlsServer, protocol: int) -> None:
         assert client.get("big") == value
         with client.pubsub(ignore_subscribe_messages=True) as listener:
             listener.subscribe("news")
-            assert listener.get_message(timeout=5) is None
+            assert listener.get_message(timeout=60) is None
             assert client.publish("news", "x") == 1
-            assert listener.get_message(timeout=5)["data"] == b"x"
+            assert listener.get_message(timeout=60)["data"] == b"x"
 
 
 def test_a_reader_that_waits_is_woken(tls: TlsServer) -> None:
@@ -224,7 +224,7 @@ def test_a_subscriber_that_does_not_read_is_closed(start: Callable[..., TlsServe
         def has_given_up() -> bool:
             return publisher.publish("news", payload) == 0
 
-        eventually(has_given_up, timeout_s=20, what="the subscriber's end")
+        eventually(has_given_up, timeout_s=60, what="the subscriber's end")
         assert publisher.info("clients")["connected_clients"] == 1
 
 
@@ -251,7 +251,7 @@ def test_clients_must_show_a_certificate_unless_configured_otherwise(tls: TlsSer
 
 
 def test_who_does_not_speak_tls_is_not_answered(tls: TlsServer) -> None:
-    with socket.create_connection(("127.0.0.1", tls.port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", tls.port), timeout=60) as sock:
         sock.sendall(b"PING\r\n")
         said = b""
         try:
@@ -385,7 +385,7 @@ def test_the_port_is_opened_moved_and_closed(tls: TlsServer) -> None:
         )
         assert not is_refused(tls.connect)
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", old), timeout=5)
+            socket.create_connection(("127.0.0.1", old), timeout=60)
         assert tls.config("tls-port", "0").value == b"OK"
         assert is_refused(tls.connect)
         assert early.call("PING") == b"PONG"
@@ -428,7 +428,7 @@ def test_a_server_that_cannot_speak_tls_does_not_start(
     words = [word for name, value in directives.items() if value for word in (f"--{name.replace('_', '-')}", value)]
     ended = subprocess.run(
         [*command, "--port", str(free_port()), "--tls-port", str(free_port()), "--save", "", *words],
-        capture_output=True, text=True, timeout=20, cwd=tmp_path, env=python_environment(),
+        capture_output=True, text=True, timeout=60, cwd=tmp_path, env=python_environment(),
     )  # fmt: skip
     assert ended.returncode == 1
     assert reason in ended.stdout
@@ -461,7 +461,7 @@ def test_redis_cli_speaks_tls(tls: TlsServer, cli: str) -> None:
     def run(*arguments: str) -> str:
         ended = subprocess.run(
             [cli, "-p", str(tls.port), "--tls", "--cacert", files.certificate("ca"), *arguments],
-            capture_output=True, text=True, timeout=10, check=False,
+            capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         return ended.stdout + ended.stderr
 

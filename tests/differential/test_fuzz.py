@@ -146,7 +146,7 @@ class Conversations:
 
     def talk(self, data: bytes) -> tuple[bytes, bool]:
         """What the server says to `data`, and whether it hangs up."""
-        with Wire(self.server.port, timeout_s=10) as wire:
+        with Wire(self.server.port, timeout_s=60) as wire:
             wire.send_bytes(data)
             # A server that has answered others several times since has said all that it had to say to this.
             for _ in range(self.ROUND_TRIPS):

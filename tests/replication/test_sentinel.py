@@ -95,7 +95,7 @@ def test_a_replica_that_is_not_announced_is_not_shown_to_clients(new_cluster: Ne
     hidden, shown = cluster.members[2].gate, cluster.members[1].gate
     wait_until(lambda: hidden not in listed(cluster), "the replica disappears")
     assert shown in listed(cluster)
-    sentinel = Sentinel(cluster.addresses(), socket_timeout=5)
+    sentinel = Sentinel(cluster.addresses(), socket_timeout=30)
     assert sentinel.discover_slaves(SERVICE) == [("127.0.0.1", shown)]
 
 
@@ -113,7 +113,7 @@ def test_the_lowest_priority_is_promoted_and_0_never(new_cluster: NewCluster) ->
 def test_clients_follow_the_primary_and_read_from_replicas(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     first = cluster.primary()
-    sentinel = Sentinel(cluster.addresses(), socket_timeout=5)
+    sentinel = Sentinel(cluster.addresses(), socket_timeout=30)
     with sentinel.master_for(SERVICE) as master, sentinel.slave_for(SERVICE, retry=Retry(NoBackoff(), 0)) as replica:
         master.xadd("s", {"n": 1}, id="1-1")
         assert master.wait(2, 30_000) == 2
@@ -159,7 +159,7 @@ def assert_failover_works(cluster: Cluster, **login: str) -> None:
     cluster.wait_until_known()
     first = cluster.primary()
     assert order_failover(cluster) is not first
-    with Sentinel(cluster.addresses(), socket_timeout=5).master_for(SERVICE, **login) as master:
+    with Sentinel(cluster.addresses(), socket_timeout=30).master_for(SERVICE, **login) as master:
         master.xadd("s", {"n": 1}, id="1-1")
         assert master.wait(2, 30_000) == 2
     assert [member.node.must("XLEN", "s").value for member in cluster.members] == [1, 1, 1]
@@ -229,6 +229,6 @@ def test_the_service_is_found_with_every_sentinel_but_one_gone(new_cluster: NewC
     cluster = new_cluster(["streamd", "streamd"], sentinels=3)
     for sentinel in cluster.sentinels[:2]:
         sentinel.kill()
-    with Sentinel(cluster.addresses(), socket_timeout=5, retry=Retry(NoBackoff(), 0)).master_for(SERVICE) as master:
+    with Sentinel(cluster.addresses(), socket_timeout=30, retry=Retry(NoBackoff(), 0)).master_for(SERVICE) as master:
         assert isinstance(master, redis.Redis)
         assert master.ping()

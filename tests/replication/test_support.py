@@ -72,20 +72,20 @@ def test_a_proxy_cuts_behind_the_byte_that_it_is_told(echo: Echo, proxy: Proxy, 
     for down in (True, False):
         echo.received = b""
         proxy.cut_after(count, down=down)
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
             connection.sendall(b"123456789")
             found = read_to_end(connection)
         assert (found if down else echo.received) == b"123456789"[:count]
         assert proxy.refuse
         proxy.refuse = False
     assert proxy.cuts == 2
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
         connection.sendall(b"whole")
         assert connection.recv(100) == b"whole"
 
 
 def test_a_proxy_holds_and_delays_without_loss(echo: Echo, proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
         proxy.hold()
         connection.sendall(b"held")
         proxy.heal()
@@ -98,7 +98,7 @@ def test_a_proxy_holds_and_delays_without_loss(echo: Echo, proxy: Proxy) -> None
 
 
 def test_a_proxy_that_swallows_closes_what_has_lost_something(echo: Echo, proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
         connection.sendall(b"a")
         assert connection.recv(100) == b"a"
         proxy.swallow()
@@ -106,7 +106,7 @@ def test_a_proxy_that_swallows_closes_what_has_lost_something(echo: Echo, proxy:
         proxy.heal()
         assert read_to_end(connection) == b""
     proxy.refuse = True
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as connection:
         assert read_to_end(connection) == b""
 
 

@@ -245,7 +245,7 @@ class Play:
     def _settle(self) -> dict[str, int]:
         """Wait until the server has executed everything and sent all replies; return bytes by name."""
         last: dict[str, int] = {}
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             seen = {}
             for line in self.observer.call("CLIENT", "LIST").value.decode().splitlines():

@@ -44,7 +44,7 @@ class RealRedis:
         self.started = self._wait()
 
     def _wait(self) -> bool:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.process.poll() is None:
             try:
                 with Wire(self.port, timeout_s=2.0) as wire:

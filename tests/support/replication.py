@@ -464,7 +464,7 @@ class Proxy:
             client.close()
             return
         try:
-            server = socket.create_connection(("127.0.0.1", self.target), timeout=10)
+            server = socket.create_connection(("127.0.0.1", self.target), timeout=60)
         except OSError:
             client.close()
             return

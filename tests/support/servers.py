@@ -48,7 +48,7 @@ BASE_DIRECTIVES: Mapping[str, str] = {
 }
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = 10.0, what: str = "the condition") -> None:
+def eventually(condition: Callable[[], object], timeout_s: float = 60.0, what: str = "the condition") -> None:
     """Wait until `condition()` is true; fail when the deadline passes first."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -150,7 +150,7 @@ class Server:
             return False
         return reply == Reply("+", b"PONG") or (reply.is_error and bool(reply.value.startswith(b"NOAUTH")))
 
-    def connect(self, protocol: int = 2, timeout_s: float = 10.0) -> Wire:
+    def connect(self, protocol: int = 2, timeout_s: float = 60.0) -> Wire:
         wire = Wire(self.port, timeout_s=timeout_s)
         if protocol == 3:
             reply = wire.call("HELLO", "3")

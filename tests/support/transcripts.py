@@ -128,7 +128,7 @@ class Conversation:
     def connect(self, name: str) -> None:
         if name in self.wires:
             self.wires.pop(name).close()
-        self.wires[name] = self.server.connect(timeout_s=5.0)
+        self.wires[name] = self.server.connect(timeout_s=60.0)
         self.current = name
 
     def play(self) -> None:

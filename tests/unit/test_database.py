@@ -36,7 +36,7 @@ class Value:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen within ten seconds"
         time.sleep(0.001)
