@@ -50,21 +50,20 @@ cdef class Turn(OutputLimits):
 
     def before_sleep(self):
         """The end of a turn; see the top of this file."""
-        cdef long long ending_us
-        cdef list clients
+        cdef long long ending_us, ended_us
         self.is_scheduled = False
         self.resume_served()
-        self.resume_put_off()
+        if self.put_off:
+            self.resume_put_off()
         ending_us = monotonic_us()
         self.prepare_replies()
-        clients = self.send_replies()
-        self.share_us = (monotonic_us() - ending_us) // (len(self.put_off) or 1)
-        self.share_us = min(max(self.share_us, SHARE_US), SHARE_MAX_US)
-        self.look_after_clients(clients)
+        self.look_after_clients(self.send_replies())
         self.close_doomed()
+        ended_us = monotonic_us()
+        self.share_us = min(max((ended_us - ending_us) // (len(self.put_off) or 1), SHARE_US), SHARE_MAX_US)
         self.turns += 1
         if self.turn_started_us:  # 0: no requests were run, only messages are to be sent
-            self.turns_us += monotonic_us() - self.turn_started_us
+            self.turns_us += ended_us - self.turn_started_us
             self.turn_started_us = 0
         if self.put_off:
             self.schedule()
