@@ -6,6 +6,7 @@ Markers (strict), and when the tests that carry them run:
     real     with `pytest`, when a real redis-server is found (support/servers.py says where); otherwise they are skipped
              and the reason is printed. `real(since="7.0")` also runs against an older Redis; the default is 8.6.
              STREAMD_REQUIRE_REDIS=1 turns the skips into failures; STREAMD_REQUIRE_REDIS=8.6 also those for its age.
+    long     with `pytest -m 'not slow'`, as CI runs them, or by `-m long`: whole files that take seconds and more
     slow     only with `pytest -m slow`
     spark    with `pytest`, when PySpark and Java are found; otherwise they are skipped and the reason is printed.
              STREAMD_REQUIRE_SPARK=1 turns the skips into failures

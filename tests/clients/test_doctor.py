@@ -21,6 +21,8 @@ from streamd.watching.doctor import KINDS, Diagnosis, diagnose
 from streamd.watching.findings import SEVERITIES, Finding
 from streamd.watching.reading import Limits
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 DEADLINE_S = 60
 LOW = Thresholds(lag=10, gone_s=0, length=100, done=100)

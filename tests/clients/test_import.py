@@ -25,7 +25,7 @@ from streamd.importing.peers import ImportFailedError
 from streamd.importing.run import Plan, run_import
 from streamd.shell.caller import Place
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 StartServer = Callable[..., Server]
 DEADLINE_S = 60

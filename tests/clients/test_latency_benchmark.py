@@ -26,7 +26,7 @@ from support.servers import Server, eventually
 
 from benchmarks.latency import Load, Target, main, measure
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the load needs a C compiler")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("cc") is None, reason="the load needs a C compiler")]
 
 LOAD = Load(rate=1000, seconds=0.5, producers=3, consumers=2)
 MESSAGES = 500

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from support.servers import Server
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent / "node"
 OLDEST_NODE = (18, 19)
 STORY_TIMEOUT_S = 60.0

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.servers import Server, python_environment
 
+pytestmark = pytest.mark.long
+
 PYTEST_ASYNCIO = "pytest_asyncio.plugin"
 
 TESTS = """\

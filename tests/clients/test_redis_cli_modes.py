@@ -21,7 +21,7 @@ from support.observing import client_fields
 from support.servers import Server, eventually, find_oracle
 from support.wire import encode_request
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 TIMEOUT_S = 30
 

@@ -10,6 +10,8 @@ import pytest
 from support.servers import Server, eventually
 from support.wire import Reply, Wire, encode_request
 
+pytestmark = pytest.mark.long
+
 MB = 1 << 20
 HARD_LIMIT = 32 * MB
 """That of subscribers by default, as the soft limit of 8 MB for 60 s is."""

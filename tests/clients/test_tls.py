@@ -27,7 +27,10 @@ from support.wire import ReplyReader, encode_request
 from benchmarks.latency import Load, Target, measure
 
 StartServer = Callable[..., Server]
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="no openssl program to make certificates with")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(OPENSSL is None, reason="no openssl program to make certificates with"),
+]
 
 
 @pytest.fixture(scope="module")

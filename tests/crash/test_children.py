@@ -19,6 +19,8 @@ from support.wire import Reply, Wire
 import streamd.embedded
 from streamd.errors import StreamdError
 
+pytestmark = pytest.mark.long
+
 KEYS = 20_000
 SLOW_US = 50
 """Delay of a child for each key: it works for a second."""

@@ -20,6 +20,8 @@ from support.wire import Wire
 import streamd.embedded
 from streamd.errors import StreamdError
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 
 INCREMENTAL = "appendonlydir/appendonly.aof.2.incr.aof"

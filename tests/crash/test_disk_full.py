@@ -19,6 +19,8 @@ from support.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 from support.wire import Reply, Wire
 
+pytestmark = pytest.mark.long
+
 MISCONF_AOF = Reply("-", b"MISCONF Errors writing to the AOF file: No space left on device")
 MISCONF_RDB = b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
 SIZE = 4 << 20

@@ -20,7 +20,7 @@ from support.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 from support.wire import ConnectionClosed, Reply
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")]
 
 EIO = f"fsync {errno.EIO}"
 Begin = Callable[..., tuple[Trial, PowerLoss]]

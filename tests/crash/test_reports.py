@@ -12,7 +12,7 @@ import pytest
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux")]
 
 Start = Callable[..., Server]
 

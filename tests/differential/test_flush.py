@@ -8,6 +8,8 @@ import pytest
 from support.servers import Server, eventually
 from support.wire import Reply, Wire
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 
 KEYS = 50_000

@@ -13,6 +13,8 @@ import pytest
 from support.servers import Server, eventually
 from support.wire import Wire, encode_request, split_line
 
+pytestmark = pytest.mark.long
+
 SEED = 20_260_101
 REQUESTS = 10_000
 WARM_UP = 2_000

@@ -12,7 +12,7 @@ from support.servers import Server
 from support.tables import cases
 from support.wire import Reply, Wire, split_line
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 
 @pytest.fixture(autouse=True)

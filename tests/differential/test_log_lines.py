@@ -12,7 +12,7 @@ import pytest
 from support.log_lines import plain_lines, said
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, server_arguments
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 Start = Callable[..., Server]
 OPEN = "WARNING: Redis does not require authentication"

@@ -17,7 +17,7 @@ from support.observing import same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 MB = 1 << 20
 KB = 1 << 10

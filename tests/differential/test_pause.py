@@ -11,7 +11,7 @@ from support.observing import client_fields, same_story
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 StartServer = Callable[..., Server]
 LONG = "100000"

@@ -13,7 +13,7 @@ from support.differential import Difference, PairPool
 from support.later import without_later_fixes
 from support.scripts import GROUPS, KEYS, SCRIPT_SETTINGS, Script, scripts
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 
 EXHAUSTING = b"18446744073709551615-18446744073709551615"

@@ -12,7 +12,11 @@ from support.log_lines import said
 from support.servers import Server, eventually
 from support.wire import ConnectionClosed, Reply, Wire, encode_request
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real,
+    pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux"),
+]
 
 KEYS = 20
 """Few, with a delay for each: snapshots that take as long as a test wants."""

@@ -14,7 +14,11 @@ from support.log_lines import said
 from support.observing import info_fields
 from support.servers import Server, eventually, find_oracle, free_port, python_environment, server_arguments
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(sys.platform != "linux", reason="systemd, and /proc")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real,
+    pytest.mark.skipif(sys.platform != "linux", reason="systemd, and /proc"),
+]
 
 Start = Callable[..., Server]
 READY = ["STATUS=Ready to accept connections\n", "READY=1\n"]

@@ -34,6 +34,8 @@ from streamd.settings.config import Config
 from streamd.users.acl import Acl
 from streamd.users.permissions import Permissions, Rules
 
+pytestmark = pytest.mark.long
+
 load_all()
 
 NOT_RUN = {

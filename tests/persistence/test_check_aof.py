@@ -18,6 +18,8 @@ from support.servers import python_environment
 from streamd.cli.subcommands import program
 from streamd.persistence.aof.check import is_manifest
 
+pytestmark = pytest.mark.long
+
 HEAD = commands("SELECT 0", "XADD s 1-1 f v", "XADD s 2-1 f v")
 TAIL = commands("XADD s 3-1 f v", "MULTI", "XADD s 4-1 f v", "XADD s 5-1 f v", "EXEC")
 

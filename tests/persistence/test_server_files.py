@@ -14,6 +14,8 @@ import pytest
 from support.servers import Server, eventually, find_oracle, python_environment
 from support.wire import ConnectionClosed, Reply, Wire
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 
 ENTRIES = 200

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 from support.replication import Node, Proxy, assert_same_state, state_of, wait_in_sync, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 NewNode = Callable[..., Node]
 

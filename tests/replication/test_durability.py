@@ -14,6 +14,8 @@ from support.raw_replica import RawReplica
 from support.replication import DEADLINE_S, Node, wait_in_sync, wait_until
 from support.wire import Wire
 
+pytestmark = pytest.mark.long
+
 NewNode = Callable[..., Node]
 
 LOSS_FREE = {"appendonly": "yes", "appendfsync": "always", "min_replicas_durable": "1"}

@@ -27,7 +27,7 @@ from support.failover import (
 )
 from support.servers import target_is_redis
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]
 
 STREAMD = ["streamd"] * 3
 REDIS = ["redis"] * 3

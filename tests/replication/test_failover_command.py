@@ -11,7 +11,7 @@ import pytest
 from support.replication import Node, assert_same_state, wait_in_sync, wait_until
 from support.wire import Reply, Wire
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]
 
 NewNode = Callable[..., Node]
 

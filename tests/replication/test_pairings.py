@@ -20,7 +20,7 @@ from support.scripts import SCRIPT_SETTINGS
 from support.servers import target_is_redis
 from support.wire import Wire, join_line
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 NewNode = Callable[..., Node]
 

@@ -18,7 +18,7 @@ from support.wire import Wire
 
 NewNode = Callable[..., Node]
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(find_compiler() is None, reason="needs Linux and a C compiler")]
 
 SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 

@@ -15,7 +15,7 @@ from support.replication import Node, Proxy, assert_same_state, wait_in_sync, wa
 from support.servers import free_port
 from support.wire import ConnectionClosed, Reply
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 NewNode = Callable[..., Node]
 

@@ -15,6 +15,8 @@ from streamd.engine.database import Database
 from streamd.persistence.rdb.format import WriteOptions
 from streamd.persistence.rdb.write import RdbWriter
 
+pytestmark = pytest.mark.long
+
 NewNode = Callable[..., Node]
 
 MARK = b"m" * 40

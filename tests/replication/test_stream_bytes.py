@@ -20,7 +20,7 @@ from support.scripts import SCRIPT_SETTINGS, Script, scripts
 from support.stories import Stage
 from support.wire import Reply, Wire, join_line
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 # Nothing is said but effects.
 QUIET = {"repl_ping_replica_period": "3600", "repl_timeout": "3600"}

@@ -34,6 +34,8 @@ from streamd.spark.wire.options import ConnectionOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.long
+
 Options = dict[str, str]
 
 ROOT = Path(__file__).parents[2]

@@ -64,6 +64,8 @@ from streamd.spark.wire.options import ConnectionOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 Options = dict[str, str]
 
 

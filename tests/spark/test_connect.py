@@ -23,6 +23,8 @@ from streamd.spark.wire.connection import Connection, Link, connect, pack_comman
 from streamd.spark.wire.ids import MAX_ID, MIN_ID, pack_id
 from streamd.spark.wire.options import ConnectionOptions
 
+pytestmark = pytest.mark.long
+
 
 def options_of(server: Server | int, **more: str) -> ConnectionOptions:
     port = server if isinstance(server, int) else server.port

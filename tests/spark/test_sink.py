@@ -32,6 +32,8 @@ from streamd.spark.sink.requests import BatchRows, RowPlan
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import write_rows
 
+pytestmark = pytest.mark.long
+
 TASK = Task("query", 3, 0)
 TABLE = StructType([StructField("k", StringType()), StructField("n", LongType())])
 ROUTED = StructType([*TABLE.fields, StructField("stream", StringType())])

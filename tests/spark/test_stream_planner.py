@@ -29,7 +29,7 @@ from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA
 from streamd.spark.source.streaming import StreamdStreamReader
 
-pytestmark = ON_BOTH
+pytestmark = [pytest.mark.long, ON_BOTH]
 
 Options = dict[str, str]
 Offset = dict[str, Any]
