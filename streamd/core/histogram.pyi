@@ -1,6 +1,8 @@
 from typing import final
 
-__all__ = ["Histogram"]
+__all__ = ["BOUNDS_US", "Histogram"]
+
+BOUNDS_US: list[int]
 
 @final
 class Histogram:

@@ -23,7 +23,7 @@ from libc.stdint cimport uint64_t
 
 from streamd.heap cimport calloc, free
 
-__all__ = ["Histogram"]
+__all__ = ["BOUNDS_US", "Histogram"]
 
 cdef enum:
     FIRST_BOUND = 1024        # ns: the first bound of `cumulative`; each following bound is doubled
@@ -44,6 +44,15 @@ cdef inline uint64_t highest_beside(uint64_t ns) noexcept nogil:
     """The largest value that falls into the same bucket as `ns`."""
     cdef int page = page_of(ns)
     return ns if page == 0 else ns | ((<uint64_t>1 << (page - 1)) - 1)
+
+
+cdef inline uint64_t bound_of(int level) noexcept nogil:
+    """A bound of `cumulative` in ns; beyond the last one there is one more page, counted to its end."""
+    return highest_beside(<uint64_t>FIRST_BOUND << level) if level < BOUNDS else (1 << 30) - 1
+
+
+BOUNDS_US = [bound_of(level) // 1000 for level in range(BOUNDS + 1)]
+"""All bounds of `cumulative`, whole microseconds."""
 
 
 @cython.final
@@ -88,7 +97,7 @@ cdef class Histogram:
 
         A bound with the same count as the previous one is left out. O(pages in use).
         """
-        cdef uint64_t seen = 0, reported = 0, bound, top = highest_beside(FIRST_BOUND)
+        cdef uint64_t seen = 0, reported = 0, bound, top = bound_of(0)
         cdef int page, at, level = 0
         cdef list found = []
         for page in range(PAGES):
@@ -104,8 +113,7 @@ cdef class Histogram:
                         reported = seen
                     while bound > top:
                         level += 1
-                        # Beyond the last bound there is one more page, counted to its end.
-                        top = highest_beside(<uint64_t>FIRST_BOUND << level) if level < BOUNDS else (1 << 30) - 1
+                        top = bound_of(level)
                 seen += self.pages[page][at]
         if seen > reported:
             found.append((top // 1000, seen))

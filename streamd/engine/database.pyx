@@ -698,6 +698,17 @@ cdef class Database:
                 found.append(slot)
         return end, found
 
+    def slots(self, unsigned long long cursor, long long limit):
+        """One step of a walk over all keys that changes nothing: as `scan`, but expired slots stay and are returned."""
+        cdef Py_ssize_t at = self.count
+        cdef Py_ssize_t end
+        if limit < 1:
+            raise ValueError("limit must be positive")
+        if cursor != 0 and cursor < <unsigned long long>at:
+            at = <Py_ssize_t>cursor
+        end = at - <Py_ssize_t>limit if limit < at else 0
+        return end, [self.slot_at(place) for place in range(end, at)]
+
     cpdef int flush(self) except -1:
         """Remove all keys. O(1): what they held is released in slices, see LazyFree.step."""
         cdef Detached remains = Detached.__new__(Detached)

@@ -3,11 +3,12 @@ from collections.abc import Iterable
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 
-__all__ = ["claim", "lag", "read_new"]
+__all__ = ["claim", "lag", "next_unread", "read_new"]
 
 _ID = tuple[int, int]
 
 def lag(stream: Stream, group: Group) -> int | None: ...
+def next_unread(stream: Stream, group: Group) -> _ID | None: ...
 def read_new(
     stream: Stream,
     group: Group,

@@ -25,10 +25,11 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint64_t
 
 from streamd.engine.group cimport Consumer, Group
 from streamd.engine.ids cimport StreamID, id_cmp, id_increment, id_is_zero, make_id
+from streamd.engine.node cimport StreamCursor
 from streamd.engine.pel cimport NO_OWNER, PelRecord, count_delivery, pel_find, pel_insert, pel_remove
 from streamd.engine.stream cimport Stream, cursor_next, cursor_seek
 
-__all__ = ["claim", "lag", "read_new"]
+__all__ = ["claim", "lag", "next_unread", "read_new"]
 
 cdef enum:
     STEPS = 16
@@ -98,6 +99,16 @@ def lag(Stream stream not None, Group group not None):
     """How many entries of `stream` the group has not read yet; None when unknown. O(1)."""
     cdef int64_t entries
     return entries if lag_of(stream, group, &entries) else None
+
+
+def next_unread(Stream stream not None, Group group not None):
+    """The ID of the first entry that the group has not read, or None. O(log n), n entries."""
+    cdef StreamCursor cursor
+    cdef StreamID after = group.last_id
+    if id_cmp(after, stream.last_id) >= 0 or not id_increment(&after):
+        return None
+    cursor_seek(stream, &cursor, after, stream.last_id, False)
+    return (cursor.id.ms, cursor.id.seq) if cursor_next(&cursor) else None
 
 
 def read_new(

@@ -23,8 +23,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from streamd.engine.ids cimport StreamID, id_cmp, make_id
 from streamd.engine.pel cimport (
     NO_OWNER, PelCursor, PelRecord, delivered_ms, pel_add_owner, pel_adopt, pel_assign, pel_clear, pel_disown,
-    pel_drop_owner, pel_find, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next, pel_owner_size,
-    pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
+    pel_drop_owner, pel_find, pel_first, pel_init, pel_insert, pel_insert_unowned, pel_last, pel_memory, pel_next,
+    pel_owner_size, pel_remove, pel_seek, pel_seek_oldest, pel_set_time,
 )
 from streamd.engine.pel_check cimport pel_check
 from streamd.heap cimport count_object
@@ -208,6 +208,26 @@ cdef class Group:
     def pending_count(self):
         """How many entries are pending."""
         return self.pel.by_id.count
+
+    @property
+    def oldest_pending_id(self):
+        """The smallest ID that is pending, or None. O(log n), n pending."""
+        cdef PelRecord *record = pel_first(&self.pel)
+        return None if record is NULL else (record.id.ms, record.id.seq)
+
+    def count_delivered_above(self, uint64_t times, Py_ssize_t limit):
+        """How many of the `limit` pending entries with the smallest IDs were delivered more often than `times`."""
+        cdef PelCursor cursor
+        cdef PelRecord *record
+        cdef Py_ssize_t found = 0
+        pel_seek(&self.pel, &cursor, -1, make_id(0, 0))
+        while limit > 0:
+            limit -= 1
+            record = pel_next(&cursor)
+            if record is NULL:
+                break
+            found += record.delivery_count > times
+        return found
 
     def pending_count_of(self, bytes consumer not None):
         """How many entries of one consumer are pending; KeyError when there is no such consumer."""

@@ -18,6 +18,7 @@ from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
 from streamd.core.host import Host
+from streamd.core.listening import ListenError
 from streamd.data.expiry import Expiry
 from streamd.data.freeing import Freeing
 from streamd.data.migration import MigrationTargets
@@ -29,6 +30,7 @@ from streamd.observe.command_statistics import CommandStatistics
 from streamd.observe.hotkeys import HotKeys
 from streamd.observe.info import Info
 from streamd.observe.latency import LatencyMonitor
+from streamd.observe.metrics.endpoint import Metrics
 from streamd.observe.monitor import Monitors
 from streamd.observe.slowlog import SlowLog
 from streamd.observe.traffic import Traffic
@@ -49,7 +51,6 @@ from streamd.serve.about import About
 from streamd.serve.collector import Collector
 from streamd.serve.families import load_all, renamed_table
 from streamd.serve.listeners import Listeners
-from streamd.serve.listening import ListenError
 from streamd.serve.process import Process
 from streamd.serve.shutdown import Shutdown
 from streamd.users.acl import Acl
@@ -69,6 +70,7 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
     ReplicaRefusals, Following, Failover, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
+    Metrics,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""
 
@@ -98,6 +100,7 @@ class Server(Host):
         self.get(Shutdown).stop = self._stop
         self.apply_settings()
         await self.get(Listeners).open(any_port=self._any_port)
+        await self.get(Metrics).open()
         if self.is_stopped:
             return
         log.info("Running mode=standalone, port=%d.", self.port)

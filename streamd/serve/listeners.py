@@ -15,9 +15,9 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.info import Field, Lines
+from streamd.core.listening import ListenError, PortListener
 from streamd.errors import ConfigError
 from streamd.replication.following import Following
-from streamd.serve.listening import ListenError, PortListener
 from streamd.serve.tls import TlsError, find_common_name, make_client_context, make_context
 from streamd.users.acl import Acl
 

@@ -350,6 +350,24 @@ EVENTS = (
     ),
 )  # fmt: skip
 
+METRICS = (
+    integer(
+        "metrics-port", 0, hi=65535, apply="listen-metrics",
+        doc="HTTP port on which /metrics tells Prometheus about the server; 0: none. Needs the extra `metrics`.",
+    ),
+    setting(
+        "metrics-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-metrics",
+        doc="Addresses of that port. Whoever reaches it sees names of streams, groups and consumers, without a password.",
+    ),
+    text("metrics-streams", "*", doc="Pattern of the streams that the metrics tell of one by one."),
+    integer("metrics-max-streams", 1000, doc="How many of them at most."),
+    integer("metrics-max-consumers", 1000, doc="Of how many consumers the metrics tell one by one, all groups together."),
+    integer(
+        "metrics-max-deliveries", 5,
+        doc="Pending entries that were delivered more often than this are counted in the metrics.",
+    ),
+)  # fmt: skip
+
 PERSISTENCE = (
     setting(
         "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="save-points",
@@ -643,6 +661,7 @@ declare("Security", *SECURITY)
 declare("Streams", *STREAMS)
 declare("Memory", *MEMORY)
 declare("Events and slow requests", *EVENTS)
+declare("Metrics", *METRICS)
 declare("Persistence", *PERSISTENCE)
 declare("Replication", *REPLICATION)
 declare("TLS", *TLS)

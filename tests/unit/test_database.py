@@ -155,6 +155,21 @@ def test_a_scan_takes_any_cursor(db: Database) -> None:
         db.scan(0, 0)
 
 
+def test_a_look_at_all_slots_leaves_what_has_expired(db: Database) -> None:
+    for number in range(25):
+        db.add(b"k%d" % number, b"")
+    db.set_expiry(b"k7", 1)
+    db.now_ms = 1000
+    found, cursor = [], 2**64 - 1
+    while cursor:
+        cursor, slots = db.slots(cursor, 10)
+        found += [slot.key for slot in slots]
+    assert sorted(found) == sorted(b"k%d" % number for number in range(25))
+    assert (len(db), db.expired_keys) == (25, 0)
+    with pytest.raises(ValueError, match="positive"):
+        db.slots(0, 0)
+
+
 # --- One key ---------------------------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,30 @@ def test_new_entries_are_delivered_once() -> None:
     assert (group.last_delivered_id, group.entries_read) == ((3, 1), 3)
 
 
+def test_what_a_group_reads_next_is_the_first_live_entry_behind_its_position() -> None:
+    stream = make_stream(1, 2, 3)
+    group = Group(b"g")
+    assert delivery.next_unread(stream, group) == (1, 1)
+    delivery.read_new(stream, group, b"a", now_ms=9, count=1)
+    stream.delete((2, 1))
+    assert delivery.next_unread(stream, group) == (3, 1)
+    stream.delete((3, 1))
+    assert delivery.next_unread(stream, group) is None
+    group.set_id((2**64 - 1, 2**64 - 1))
+    assert delivery.next_unread(stream, group) is None
+
+
+def test_the_oldest_pending_entry_and_those_delivered_often() -> None:
+    group = Group(b"g")
+    assert (group.oldest_pending_id, group.count_delivered_above(0, 100)) == (None, 0)
+    group.create_consumer(b"a", now_ms=1)
+    for number, deliveries in enumerate((1, 6, 2, 9), 5):
+        group.restore_pending((number, 1), b"a", delivery_ms=9, delivery_count=deliveries)
+    assert group.oldest_pending_id == (5, 1)
+    assert [group.count_delivered_above(times, 100) for times in (0, 2, 5, 9)] == [4, 2, 2, 0]
+    assert [group.count_delivered_above(5, limit) for limit in (0, 1, 2, 3, 4)] == [0, 0, 1, 1, 2]
+
+
 def test_claiming_moves_what_is_idle_and_forgets_what_was_deleted() -> None:
     stream = make_stream(1, 2, 3)
     group = Group(b"g")

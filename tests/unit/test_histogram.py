@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.core.histogram import Histogram
+from streamd.core.histogram import BOUNDS_US, Histogram
 
 BOUNDS = [
     1, 2, 4, 8, 16, 33, 66, 132, 264, 528, 1056, 2113, 4227, 8454, 16908, 33816, 67633, 135266, 270532, 541065, 1073741,
 ]  # fmt: skip
 """Those of LATENCY HISTOGRAM, us, as a real Redis has them."""
+
+
+def test_the_bounds_are_told() -> None:
+    assert BOUNDS_US == BOUNDS
 
 
 def made(values: list[int]) -> Histogram:

@@ -1,6 +1,6 @@
-"""Listening: the sockets of a port on every address of the setting `bind`; opens, closes and moves them.
+"""Listening: the sockets of a port on every address of a setting such as `bind`; opens, closes and moves them.
 
-A server has two ports: one for plain connections, one for TLS. A `PortListener` keeps one of them as configured.
+A server has a port for plain connections, one for TLS, and one for its metrics. A `PortListener` keeps one of them as configured.
 Sockets listen as soon as they are bound; the event loop starts to accept a moment later, and until then connections
 wait in the kernel.
 
@@ -63,6 +63,7 @@ class PortListener:
     setting      name of the setting with the port; 0 closes it
     make_client  creates the event loop's protocol object for a new connection
     context      for TLS: the context that connections are accepted with; `change_context` changes it
+    addresses    name of the setting with the addresses
     any_port     listen on a free port instead of the configured one
     """
 
@@ -73,11 +74,13 @@ class PortListener:
         setting: str,
         make_client: Callable[[], asyncio.Protocol],
         *,
+        addresses: str = "bind",
         any_port: bool = False,
     ) -> None:
         self._loop = loop
         self._config = config
         self._setting = setting
+        self._addresses = addresses
         self._make_client = make_client
         self.any_port = any_port
         self.context: ssl.SSLContext | None = None
@@ -92,6 +95,11 @@ class PortListener:
     @property
     def _wanted_port(self) -> int:
         return 0 if self.any_port else int(getattr(self._config, self._setting.replace("-", "_")))
+
+    @property
+    def _wanted_addresses(self) -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(self._config, self._addresses.replace("-", "_"))
+        return found
 
     @property
     def _place(self) -> str:
@@ -117,7 +125,7 @@ class PortListener:
         Closing comes first, because a single address and the wildcard address cannot be bound together.
         """
         port = self._wanted_port
-        wanted = {(address.removeprefix("-"), port) for address in self._config.bind} if port else set()
+        wanted = {(address.removeprefix("-"), port) for address in self._wanted_addresses} if port else set()
         is_new_port = port != self.port
         closed = [where for where in self._open if where not in wanted]
         for where in closed:
@@ -128,7 +136,7 @@ class PortListener:
             self._serve({where: bind_tcp(any_host(where[0]), where[1], self._config.tcp_backlog) for where in closed})
             if is_new_port:
                 raise ConfigError(self._setting, "Unable to listen on this port. Check server logs.") from error
-            raise ConfigError("bind", "Failed to bind to specified addresses.") from error
+            raise ConfigError(self._addresses, "Failed to bind to specified addresses.") from error
         self._serve(missing)
 
     def change_context(self, context: ssl.SSLContext) -> None:
@@ -147,7 +155,7 @@ class PortListener:
         """
         bound: dict[Where, socket.socket] = {}
         port = self._wanted_port
-        for address in self._config.bind:
+        for address in self._wanted_addresses:
             host = address.removeprefix("-")
             if (host, port) in self._open:
                 continue
