@@ -18,6 +18,8 @@ from streamd.shell.caller import Place
 from streamd.watching.board import Board
 from streamd.watching.reading import Limits, Reader
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 DEADLINE_S = 60
 
