@@ -112,7 +112,7 @@ def run(
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
-        from streamd.spark.archive.run import ArchiveSettings, archive
+        from streamd.spark.archive.run import ArchiveSettings, archive, check_streams
 
         settings = ArchiveSettings(
             hot_window_ms=keep,
@@ -124,7 +124,10 @@ def run(
             lock_ttl_ms=max(lock_ttl, 1),
             lock_wait_ms=wait,
         )
-        spark = make_session("streamd archive", master, confs) if engine == "spark" else None
+        spark = None
+        if engine == "spark":
+            check_streams(options)
+            spark = make_session("streamd archive", master, confs)
         with shown(enabled=not as_json) as progress:
             report = archive(path, options, spark=spark, settings=settings, progress=progress)
         if as_json:
@@ -255,12 +258,15 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
     """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
     with errors_in_one_line():
         from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.manifest_log import archived_streams
+        from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
         from streamd.spark.archive.verify import verify_archive
 
         layout = Layout(path)
         layout.check()
-        verdicts = [verify_archive(layout, each, quick=quick) for each in streams or archived_streams(layout)]
+        archived = archived_streams(layout)
+        for stream in sorted(set(streams).difference(archived)):
+            ManifestLog.read_archived(layout, stream)
+        verdicts = [verify_archive(layout, each, quick=quick) for each in streams or archived]
     if as_json:
         click.echo(json.dumps([each.to_json() for each in verdicts]))
     else:

@@ -68,11 +68,13 @@ def history(
     """
     if form == "parquet" and out is None:
         raise click.UsageError("--format parquet needs --out FILE")
-    options = collect_options(server) | {"stream": stream} | ({} if path is None else {"archive": path})
+    options = collect_options(server)
     with errors_in_one_line():
         from streamd.spark.wire.ids import format_entry_id
 
         low, high = parse_range(since, until)
+        check_stream(options, stream, path)
+        options |= {"stream": stream} | ({} if path is None else {"archive": path})
         options |= {"startingId": format_entry_id(low), "endingId": format_entry_id(max(high, 0))}
         if where is None and schema is None:
             batches = read_here(options) if low <= high else iter(())
@@ -80,6 +82,23 @@ def history(
             batches = read_by_spark(options, where, schema, master, confs, limit)
         with suppress(BrokenPipeError):
             write(limited(batches, limit), form, out)
+
+
+def check_stream(options: dict[str, str], stream: str, path: str | None) -> None:
+    """Raise StreamdError when the server cannot be reached, or the stream is neither there nor in the archive."""
+    from streamd.spark.archive.layout import Layout
+    from streamd.spark.archive.live_stream import find_state, need_state
+    from streamd.spark.archive.manifest_log import ManifestLog
+    from streamd.spark.wire.connection import connect
+    from streamd.spark.wire.options import ConnectionOptions
+
+    with connect(ConnectionOptions.parse(options)) as connection:
+        if path is None:
+            need_state(connection, stream)
+        elif find_state(connection, stream) is None:
+            layout = Layout(path)
+            layout.check()
+            ManifestLog.read_archived(layout, stream)
 
 
 def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:

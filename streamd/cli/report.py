@@ -14,6 +14,7 @@ import click
 from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.disk import replace_file
+from streamd.spark.archive.live_stream import need_state
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
 from streamd.spark.report.profile import Profile, frame_profile
 from streamd.spark.wire.connection import Connection, connect
@@ -112,6 +113,7 @@ def make_report(request: ReportRequest, *, spark: SparkSession | None = None) ->
     """
     try:
         with errors_in_one_line(), connect(ConnectionOptions.parse(request.options)) as connection:
+            need_state(connection, request.stream)
             _write(request, connection, _collect(request, connection, spark))
     except OSError as error:
         raise click.ClickException(str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,7 +91,7 @@ def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -
     assert (tmp_path / "tables" / "bins.parquet").exists()
 
 
-def test_what_needs_spark_says_what_to_install(run: Run, tmp_path: Path) -> None:
+def test_what_needs_spark_says_what_to_install(run: Run, entries: list[str], tmp_path: Path) -> None:
     for arguments in (
         ("archive", "run", str(tmp_path / "archive"), "--stream", "readings"),
         ("history", "readings", "--where", "ms > 5"),
@@ -100,3 +101,33 @@ def test_what_needs_spark_says_what_to_install(run: Run, tmp_path: Path) -> None
         assert "No module named 'pyspark" in said
         assert "./install '.[spark]'" in said
         assert "Traceback" not in said
+
+
+def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
+    folder = str(tmp_path / "archive")
+    run("archive", "run", folder, "--stream", "readings", "--engine", "local", "--keep", "0s")
+    absent = "Error: there is no stream 'nosuch'\n"
+    assert run("history", "nosuch", status=1) == absent
+    assert run("report", "nosuch", "--out", str(tmp_path / "r.html"), status=1) == absent
+    # Told before Spark is looked for, which takes seconds.
+    assert run("archive", "run", folder, "--stream", "nosuch", status=1) == absent
+    unknown = f"Error: {folder} holds nothing of stream 'nosuch'\n"
+    assert run("history", "nosuch", "--archive", folder, status=1) == unknown
+    assert run("archive", "verify", folder, "nosuch", status=1) == unknown
+    run("archive", "run", folder, "--stream", "nosuch", "--engine", "local", status=1)
+    with redis.Redis(port=streamd_server.port) as store:
+        assert store.keys("*nosuch*") == []
+        store.delete("readings")
+    assert len(ids_of(run("history", "readings", "--archive", folder, "--format", "json"))) == COUNT
+
+
+def test_a_port_where_nobody_listens(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = str(sock.getsockname()[1])
+    for arguments in (("history", "s"), ("report", "s"), ("archive", "run", str(tmp_path / "a"), "--stream", "s")):
+        found = subprocess.run(
+            [sys.executable, "-c", WITHOUT_SPARK, *arguments, "--port", port],
+            capture_output=True, text=True, timeout=100, env=python_environment(), check=False,
+        )  # fmt: skip
+        assert (found.returncode, len(found.stderr.splitlines())) == (1, 1)
+        assert found.stderr.startswith(f"Error: cannot connect to 127.0.0.1:{port}: ")

@@ -28,7 +28,7 @@ from typing import Any
 
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
-from streamd.spark.archive.errors import ArchiveError, IncarnationError
+from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
@@ -157,9 +157,7 @@ def check_place(
 
     allow_gaps  entries may have been trimmed before they were archived
     """
-    log = ManifestLog.read(layout, stream)
-    if log.last is None:
-        raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
+    log = ManifestLog.read_archived(layout, stream)
     state, _ = find_own_stream(connection, log, allow_gaps=allow_gaps, may_be_gone=True)
     if state is None and not archive_only:
         raise IncarnationError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import GroupState, StreamState
+from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.errors import ServerError
@@ -19,7 +20,7 @@ from streamd.spark.wire.replies import pairs
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "read_entries"]
+__all__ = ["find_entry_above", "find_groups", "find_state", "has_entry", "need_state", "read_entries"]
 
 FETCH = 2_000
 BATCH = 10_000
@@ -33,6 +34,14 @@ def find_state(connection: Connection, stream: str) -> StreamState | None:
         if error.is_missing_key:
             return None
         raise
+
+
+def need_state(connection: Connection, stream: str) -> StreamState:
+    """As `find_state`. Raises ArchiveError when there is no such stream."""
+    state = find_state(connection, stream)
+    if state is None:
+        raise ArchiveError(f"there is no stream {stream!r}")
+    return state
 
 
 def find_groups(connection: Connection, stream: str) -> list[GroupState]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streamd.disk import Disk
-from streamd.spark.archive.errors import CorruptArchiveError, LockLostError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout, check_run, unquote_key
 from streamd.spark.archive.manifest import (
     NOTHING,
@@ -67,6 +67,14 @@ class ManifestLog:
             else:
                 return log
         raise AssertionError
+
+    @classmethod
+    def read_archived(cls, layout: Layout, stream: str) -> ManifestLog:
+        """As `read`. Raises ArchiveError when the archive has nothing of the stream."""
+        log = cls.read(layout, stream)
+        if log.last is None:
+            raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
+        return log
 
     @classmethod
     def read_up_to(cls, layout: Layout, stream: str, number: int) -> ManifestLog:

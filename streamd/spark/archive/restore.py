@@ -66,9 +66,7 @@ def restore(
     """
     layout = Layout(path)
     layout.check()
-    log = ManifestLog.read(layout, stream)
-    if log.last is None:
-        raise ArchiveError(f"{layout.root} holds nothing of stream {stream!r}")
+    log = ManifestLog.read_archived(layout, stream)
     report = RestoreReport(stream, into)
     with connect(ConnectionOptions.parse(options)) as connection:
         state = find_state(connection, into)

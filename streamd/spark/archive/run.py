@@ -48,7 +48,7 @@ from streamd.spark.archive.boundary import (
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
-from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
+from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state, need_state
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
@@ -67,7 +67,7 @@ from streamd.spark.wire.replies import server_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive"]
+__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive", "check_streams"]
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
@@ -181,6 +181,17 @@ def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[s
     return find_streams(connection, source)
 
 
+def check_streams(options: Mapping[str, str]) -> None:
+    """Look whether there is anything to archive, before an engine is started that takes seconds.
+
+    Raises UnreachableError, ServerError, and ArchiveError when none of the streams that the options name is there.
+    """
+    with connect(ConnectionOptions.parse(engine_options(options))) as connection:
+        streams = chosen_streams(connection, options)
+        if streams and not any(find_state(connection, stream) for stream in streams):
+            need_state(connection, streams[0])
+
+
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
     """For a run whose progress nobody watches."""
 
@@ -241,6 +252,7 @@ class Archiver:
 
     def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
         settings = self.settings
+        need_state(connection, stream)  # before a key for its lock is made
         lock = ArchiveLock.acquire(
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
