@@ -1,1 +1,1 @@
-"""Commands about features that this server does not have, answered as clients expect: the cluster, modules, scripts."""
+"""Commands about features that this server does not have, answered as clients expect: the cluster, modules."""

@@ -8,13 +8,8 @@ from streamd.core.info import Field
 
 __all__ = ["AbsentFields"]
 
-SCRIPT_MEMORY = (
-    "used_memory_lua", "used_memory_vm_eval", "used_memory_lua_human", "used_memory_scripts_eval",
-    "number_of_cached_scripts", "number_of_functions", "number_of_libraries", "used_memory_vm_functions",
-    "used_memory_vm_total", "used_memory_vm_total_human", "used_memory_functions", "used_memory_scripts",
-    "used_memory_scripts_human",
-)  # fmt: skip
-"""What scripts take: exporters ask for it though there are none."""
+FUNCTION_MEMORY = ("number_of_functions", "number_of_libraries", "used_memory_vm_functions", "used_memory_functions")
+"""What functions take: exporters ask for it though there are none."""
 
 DEFRAGMENTATION = (
     "active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses",
@@ -23,17 +18,17 @@ DEFRAGMENTATION = (
 
 
 class AbsentFields(Capability):
-    """Clusters, modules, scripts, and the defragmentation of memory: there are none."""
+    """Clusters, modules, functions, and the defragmentation of memory: there are none."""
 
     info = {
         "clients": (Field("cluster_connections", 0),),
         "memory": (
-            *(Field(name, "0B" if name.endswith("_human") else 0) for name in SCRIPT_MEMORY),
+            *(Field(name, 0) for name in FUNCTION_MEMORY),
             Field("mem_cluster_links", 0),
             Field("active_defrag_running", 0),
         ),
         "persistence": (Field("module_fork_in_progress", 0), Field("module_fork_last_cow_size", 0)),
-        "stats": (Field("evicted_scripts", 0), *(Field(name, 0) for name in DEFRAGMENTATION)),
+        "stats": tuple(Field(name, 0) for name in DEFRAGMENTATION),
         "cluster": (Field("cluster_enabled", 0),),
     }
 

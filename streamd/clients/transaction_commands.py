@@ -27,7 +27,7 @@ def multi(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 @command(
-    "EXEC", arity=1, group="transactions", flags="noscript loading stale skip_slowlog", since="1.2.0",
+    "EXEC", arity=1, group="transactions", flags="noscript loading stale skip_slowlog runs_script", since="1.2.0",
     complexity="that of the queued commands",
     summary="Runs the queued commands, with no other client's commands in between.",
 )  # fmt: skip

@@ -15,6 +15,8 @@ cdef class Capability:
     cpdef int command_took(self, Client client, Route route, list args, long long took_us) except -1
     cdef int show_request(self, Client client, list args) except -1
     cdef int command_read(self, Client client, Route route, list args) except -1
+    cdef int request_flags(self, Client client, Route route, list args) except -1
+    cdef int run_unit(self, Client client, Route route, list args) except -1
     cdef int request_done(self, Client client, Route route) except -1
     cdef int unit_done(self, Client client) except -1
     cdef int reply_written(self, Client client, int flags, size_t mark) except -1

@@ -95,6 +95,17 @@ cdef class Capability:
         """A client in the state TRACKING has run a command that only reads (`Dispatcher.read_observer`)."""
         return 0
 
+    cdef int request_flags(self, Client client, Route route, list args) except -1:
+        """The RouteFlags of a request that runs a script (`Dispatcher.script_runner`): the script's own count, too."""
+        return route.flags
+
+    cdef int run_unit(self, Client client, Route route, list args) except -1:
+        """Run a checked request that runs scripts (`Dispatcher.script_runner`), by `Dispatcher.run`.
+
+        It may return before the request is done: the client's `postponed` is set until then.
+        """
+        return 0
+
     cdef int request_done(self, Client client, Route route) except -1:
         """A client in the state TRACKING has got a reply; `route` is None when it had to wait for it."""
         return 0

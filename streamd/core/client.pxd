@@ -121,7 +121,7 @@ cdef class Client:
     cdef public bint no_evict
     cdef public bint no_touch
     cdef public object blocked             # the Blocked record while waiting for keys, else None
-    cdef public list postponed             # the request held back by CLIENT PAUSE, else None
+    cdef public list postponed             # a request held back by CLIENT PAUSE, or whose script runs on; else None
     cdef ReplyMode reply_mode
     cdef public bytes name
     cdef public bytes lib_name
@@ -140,6 +140,7 @@ cdef class Client:
     cdef str _address
     cdef str _local_address
 
+    cdef int act_for(self, Client caller) except -1
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int hold_name(self, bytes name) except -1
     cdef int drop_name(self, bytes name) except -1

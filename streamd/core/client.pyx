@@ -365,6 +365,14 @@ cdef class Client:
         self.change_state(STRANGER, is_stranger)
         self.change_state(LIMITED, self.user is not None and self.user.is_limited)
 
+    cdef int act_for(self, Client caller) except -1:
+        """Stand in for a client: for one without a connection, which runs commands in the name of others."""
+        self.user = caller.user
+        self.db = caller.db
+        self.no_touch = caller.no_touch
+        self.write_offset = caller.write_offset
+        return 0
+
     cdef int change_state(self, int state, bint is_on) except -1:
         """Add one ClientState to the client's set, or remove it."""
         self.state = self.state | state if is_on else self.state & ~state

@@ -11,6 +11,8 @@ from streamd.core.keyspace cimport Keyspace
 from streamd.core.route cimport Route, Routes
 from streamd.core.transaction cimport Transactions
 from streamd.core.turn cimport Turn
+from streamd.engine.database cimport Database
+from streamd.protocol.reply cimport ReplyWriter
 
 
 cdef enum ServerState:
@@ -23,6 +25,7 @@ cdef enum ServerState:
     FEW_REPLICAS = 1 << 5        # writes are refused: too few replicas are connected
     FOLLOWING = 1 << 6           # the server is a replica
     FENCED = 1 << 7              # replicas do not confirm writes
+    BUSY = 1 << 8                # a script has been running for too long
 
 
 cdef class Dispatcher
@@ -30,6 +33,24 @@ cdef class Dispatcher
 
 cdef class ServerContext(Context):
     cdef Dispatcher dispatcher
+
+
+cdef class UnitState:
+    # What the dispatcher knows of a unit that has been put aside.
+    cdef Client executing
+    cdef PyObject *executing_args
+    cdef size_t unit_mark
+    cdef bint has_run_transaction
+    cdef int transaction_flags
+    cdef list pending
+    cdef bint has_redirected
+    cdef object client
+    cdef Database db
+    cdef ReplyWriter reply
+    cdef list effects
+    cdef long long now_ms
+    cdef bint in_transaction
+    cdef long long aside_us
 
 
 cdef class Dispatcher(Turn):
@@ -49,6 +70,8 @@ cdef class Dispatcher(Turn):
     cdef public Capability monitor            # ServerState HAS_MONITORS
     cdef public Capability read_observer      # ClientState TRACKING
     cdef public Capability reply_keeper       # wants `reply_written` calls; None: nobody
+    cdef public Capability script_runner      # runs requests with RUNS_SCRIPT; None: nobody
+    cdef int script_flags             # RouteFlags of the checked request, if it runs a script
     cdef public bint has_after_reply                 # the read observer wants `unit_done` calls
     cdef public object pause_keeper           # keeps the clients held back by a pause: hold_back(client)
     cdef long long slow_us            # the smallest `slow_us` of the capabilities: they are notified of such commands
@@ -78,6 +101,9 @@ cdef class Dispatcher(Turn):
     cdef int queue(self, Client client, Route route, list args) except -1
     cdef int run(self, Client client, Route route, list args) except -1
     cdef int perform(self, Client client, Route route, list args) except -1
+    cdef int run_inner(self, Client client, Route route, list args) except -1
+    cdef UnitState put_aside(self)
+    cdef int take_up(self, UnitState unit) except -1
     cdef int count(self, Client client, Route route, list args, long long took_us) except -1
     cdef int note_slow(self, Client client, Route route, list args, long long took_us) except -1
     cdef int run_transaction(self, Client client) except -1

@@ -41,7 +41,8 @@ from streamd.core.histogram cimport Histogram
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.redaction import redacted
 from streamd.core.route cimport (
-    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, SKIP_MONITOR, WRITE, Route, Routes,
+    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, RUNS_SCRIPT, SKIP_MONITOR, WRITE, Route,
+    Routes,
 )
 from streamd.core.transaction cimport Transaction, Transactions
 from streamd.engine.database cimport Database
@@ -52,7 +53,7 @@ __all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
 
 SERVER_STATES = {
     "memory-limited": MEMORY_LIMITED, "refusing": REFUSING, "tracking-full": TRACKING_FULL,
-    "few-replicas": FEW_REPLICAS, "following": FOLLOWING, "fenced": FENCED,
+    "few-replicas": FEW_REPLICAS, "following": FOLLOWING, "fenced": FENCED, "busy": BUSY,
 }  # fmt: skip
 """ServerState, for `Capability.server_bits` in Python."""
 
@@ -306,7 +307,7 @@ cdef class Dispatcher(Turn):
         )
 
     def serve_held_back(self):
-        """After a pause: serve the clients waiting for a key that changed meanwhile."""
+        """After a pause, or a script that took too long: serve the clients waiting for a key that changed meanwhile."""
         cdef Database db
         if self.has_held_back:
             self.has_held_back = False
@@ -351,6 +352,8 @@ cdef class Dispatcher(Turn):
             return self.reject(client, route, args, route.wrong_arity)
         if (client.state or self.state) and self.gate(client, route, args):
             return 0
+        if route.flags & RUNS_SCRIPT and self.script_runner is not None:
+            return self.script_runner.run_unit(client, route, args)
         return self.run(client, route, args)
 
     cdef int gate(self, Client client, Route route, list args) except -1:
@@ -358,7 +361,11 @@ cdef class Dispatcher(Turn):
 
         Returns 1 if the request must not run.
         """
-        cdef str refusal = self.find_refusal(client, route, args)
+        cdef str refusal
+        self.script_flags = route.flags
+        if route.flags & RUNS_SCRIPT and self.script_runner is not None:
+            self.script_flags = self.script_runner.request_flags(client, route, args)
+        refusal = self.find_refusal(client, route, args)
         if refusal is not None:
             self.reject(client, route, args, refusal)
             return 1
@@ -399,9 +406,14 @@ cdef class Dispatcher(Turn):
         return None
 
     cdef int has_flags(self, Client client, Route route, int flags) noexcept:
-        """Which of the given RouteFlag bits a request has: its own, or, for EXEC, those of the transaction."""
+        """Which of the given RouteFlag bits a request has: its own, or, for EXEC, those of the transaction.
+
+        If it runs a script, the script's flags count; they are known of the request in `gate`, and of no other.
+        """
         if route is self.routes.exec_route and client.transaction is not None:
             return (<Transaction>client.transaction).flags & flags
+        if route.flags & RUNS_SCRIPT:
+            return self.script_flags & flags
         return route.flags & flags
 
     cpdef bint is_write(self, Client client, Route route) noexcept:
@@ -415,7 +427,7 @@ cdef class Dispatcher(Turn):
     cdef int queue(self, Client client, Route route, list args) except -1:
         """Queue a request until EXEC."""
         cdef size_t mark = client.reply.length
-        (<Transaction>client.transaction).queue(route, args)
+        (<Transaction>client.transaction).queue(route, self.script_flags, args)
         client.last_command = route.command
         client.reply.simple(b"QUEUED")
         self.ended_us = monotonic_us()
@@ -490,6 +502,73 @@ cdef class Dispatcher(Turn):
             (<Blocked>client.blocked).begin(route, args, self.ended_us - started)
         if self.state & HAS_MONITORS and not route.flags & (ADMIN | SKIP_MONITOR):
             self.monitor.show_request(client, redacted(route.command.full_name, args))
+        return 0
+
+    cdef int run_inner(self, Client client, Route route, list args) except -1:
+        """Run one command as a part of the running one, on behalf of `client`, which has no connection.
+
+        Nothing waits, time stands still, and the effects belong to the running unit. `restore` must follow.
+        """
+        self.ended_us = monotonic_us()
+        return self.perform(client, route, args)
+
+    def restore(self, Client client not None, bint in_transaction):
+        """The running command of `client` goes on after `run_inner`; it is not propagated itself."""
+        cdef ServerContext context = self.context
+        context.client = client
+        context.db = client.db
+        context.reply = client.reply
+        context.effects = []
+        context.in_transaction = in_transaction
+
+    @property
+    def is_busy(self):
+        """Whether a unit has been put aside, and most requests are refused until it ends."""
+        return self.state & BUSY != 0
+
+    cdef UnitState put_aside(self):
+        """Put the running unit aside, so that other requests can run in the middle of it."""
+        cdef ServerContext context = self.context
+        cdef UnitState unit = UnitState.__new__(UnitState)
+        unit.executing = self.executing
+        unit.executing_args = self.executing_args
+        unit.unit_mark = self.unit_mark
+        unit.has_run_transaction = self.has_run_transaction
+        unit.transaction_flags = self.transaction_flags
+        unit.client = context.client
+        unit.db = context.db
+        unit.reply = context.reply
+        unit.effects = context.effects
+        unit.now_ms = context.now_ms
+        unit.in_transaction = context.in_transaction
+        unit.aside_us = self.ended_us
+        unit.pending = self.effects.pending
+        unit.has_redirected = self.effects.has_redirected
+        self.effects.pending = []
+        self.effects.has_redirected = False
+        self.executing = None
+        self.has_run_transaction = context.in_transaction = False
+        self.change_state(BUSY, True)
+        return unit
+
+    cdef int take_up(self, UnitState unit) except -1:
+        """Go on with a unit that was put aside."""
+        cdef ServerContext context = self.context
+        self.change_state(BUSY, False)
+        self.executing = unit.executing
+        self.executing_args = unit.executing_args
+        self.unit_mark = unit.unit_mark
+        self.has_run_transaction = unit.has_run_transaction
+        self.transaction_flags = unit.transaction_flags
+        self.effects.pending = unit.pending
+        self.effects.has_redirected = unit.has_redirected
+        context.client = unit.client
+        context.db = unit.db
+        context.reply = unit.reply
+        context.effects = unit.effects
+        context.now_ms = context.db.now_ms = unit.now_ms
+        context.in_transaction = unit.in_transaction
+        self.ended_us = unit.aside_us
         return 0
 
     cdef int count(self, Client client, Route route, list args, long long took_us) except -1:
@@ -588,7 +667,7 @@ cdef class Dispatcher(Turn):
         cdef size_t mark = client.reply.length
         cdef long long started
         cdef str refusal = None
-        if self.state & PAUSED and self.holds_back(client, route):
+        if self.state & BUSY or (self.state & PAUSED and self.holds_back(client, route)):
             self.has_held_back = True
             return 0
         self.look_at_clocks()

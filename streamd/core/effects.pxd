@@ -9,7 +9,9 @@ from streamd.core.context cimport Context
 
 cdef enum Destination:
     EVERYWHERE              # files and replicas
-    REPLICAS                # replicas only: nothing has changed here
+    REPLICAS                # replicas only
+    FILES                   # files only
+    NOWHERE
 
 
 @cython.final
@@ -31,7 +33,7 @@ cdef class Effects:
     cdef ClientHost host
     cdef Context context
     cdef list pending                     # of Effect: those of the running unit
-    cdef bint has_for_replicas            # some of them are for replicas only
+    cdef bint has_redirected              # some of them do not go everywhere
     cdef readonly tuple files             # of EffectSink: receive effects that go everywhere
     cdef readonly tuple replicas          # of EffectSink: receive all effects
     cdef public EffectSink counter        # whose offset is the server's replication offset; None: nothing is counted
@@ -39,5 +41,7 @@ cdef class Effects:
     cdef bint is_unflushed                # some were passed to the sinks since the last turn
 
     cdef int add(self, int db_index, list args, Destination destination) except -1
+    cdef int redirect(self, Py_ssize_t first, Destination destination) except -1
+    cdef int discard(self) except -1
     cdef int finish_unit(self) except -1
     cdef int hand_over(self, list effects) except -1

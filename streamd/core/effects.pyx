@@ -71,7 +71,25 @@ cdef class Effects:
             effect.destination = destination
             self.pending.append(effect)
             if destination != EVERYWHERE:
-                self.has_for_replicas = True
+                self.has_redirected = True
+        return 0
+
+    cdef int redirect(self, Py_ssize_t first, Destination destination) except -1:
+        """Let the effects of the running unit from the given one on go nowhere else than `destination`."""
+        cdef Effect effect
+        for effect in self.pending[first:]:
+            if effect.destination == EVERYWHERE:
+                effect.destination = destination
+            elif effect.destination != destination:
+                effect.destination = NOWHERE
+            self.has_redirected = True
+        return 0
+
+    cdef int discard(self) except -1:
+        """Drop the effects of the running unit, and those that it still has."""
+        self.pending = []
+        self.files = self.replicas = ()
+        self.follow_sinks()
         return 0
 
     cdef int finish_unit(self) except -1:
@@ -85,11 +103,14 @@ cdef class Effects:
     cdef int hand_over(self, list effects) except -1:
         cdef EffectSink sink
         cdef Effect effect
-        for sink in self.replicas:
-            sink.take_effects(effects, self.context.now_ms)
-        if self.has_for_replicas:
-            self.has_for_replicas = False
-            effects = [effect for effect in effects if effect.destination == EVERYWHERE]
+        cdef list for_replicas = effects
+        if self.has_redirected:
+            self.has_redirected = False
+            for_replicas = [effect for effect in effects if effect.destination in (EVERYWHERE, REPLICAS)]
+            effects = [effect for effect in effects if effect.destination in (EVERYWHERE, FILES)]
+        if for_replicas:
+            for sink in self.replicas:
+                sink.take_effects(for_replicas, self.context.now_ms)
         if effects:
             for sink in self.files:
                 sink.take_effects(effects, self.context.now_ms)

@@ -8,14 +8,13 @@ from __future__ import annotations
 __all__ = ["FOREIGN_COMMANDS", "FOREIGN_CONTAINERS"]
 
 _NAMES = """
-    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin eval
-    eval_ro evalsha evalsha_ro fcall fcall_ro function function|delete function|dump function|flush
+    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin fcall fcall_ro function function|delete function|dump function|flush
     function|help function|kill function|list function|load function|restore function|stats geoadd geodist geohash
     geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit hdel hexists
     hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
     hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen
     lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug pfmerge pfselftest
-    replicaof restore-asking rpop rpoplpush rpush rpushx sadd scard script|debug script|load sdiff sdiffstore setbit
+    replicaof restore-asking rpop rpoplpush rpush rpushx sadd scard sdiff sdiffstore setbit
     sinter sintercard sinterstore sismember slaveof smembers smismember smove sort sort_ro spop srandmember srem sscan
     sunion sunionstore trimslots vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem
     vsetattr vsim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop

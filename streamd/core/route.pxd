@@ -22,6 +22,9 @@ cdef enum RouteFlag:
     LOADING = 1 << 11
     STALE = 1 << 12
     HAS_KEYS = 1 << 13
+    NO_SCRIPT = 1 << 14          # scripts may not call it
+    ALLOW_BUSY = 1 << 15         # runs while a script takes too long
+    RUNS_SCRIPT = 1 << 16        # its flags depend on the script, and it may outlast a turn of the loop; EXEC may, too
 
 
 @cython.final

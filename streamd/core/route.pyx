@@ -25,7 +25,7 @@ NAME_CACHE = 10_000
 FLAGS = {
     "no_auth": NO_AUTH, "write": WRITE, "may_replicate": MAY_REPLICATE, "denyoom": DENY_OOM, "no_multi": NO_MULTI,
     "readonly": READ_ONLY, "admin": ADMIN, "skip_slowlog": SKIP_SLOWLOG, "skip_monitor": SKIP_MONITOR,
-    "loading": LOADING, "stale": STALE,
+    "loading": LOADING, "stale": STALE, "noscript": NO_SCRIPT, "allow_busy": ALLOW_BUSY, "runs_script": RUNS_SCRIPT,
 }  # fmt: skip
 """RouteFlag by the words used in declarations."""
 RUN_AT_ONCE = frozenset({"EXEC", "DISCARD", "MULTI", "WATCH", "QUIT", "RESET"})

@@ -47,7 +47,7 @@ COMMAND_FLAGS = (
 )  # fmt: skip
 """The flags that COMMAND INFO shows, in the order of its output. `movablekeys` is derived, never declared."""
 
-HIDDEN_FLAGS = frozenset({"may_replicate", "touches_arbitrary_keys"})
+HIDDEN_FLAGS = frozenset({"may_replicate", "touches_arbitrary_keys", "runs_script"})
 """Flags that the server uses but COMMAND INFO does not show."""
 
 ACL_CATEGORIES = (

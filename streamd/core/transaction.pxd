@@ -15,10 +15,11 @@ cdef class Transaction:
     cdef readonly list requests       # of (Route, args)
     cdef public bint is_aborted       # a request was refused: EXEC will fail
     cdef int flags                    # the union of all requests' flags
+    cdef int common                   # ... and what they have in common
     cdef readonly long long size      # bytes of the arguments
     cdef readonly long long objects_size    # approximate overhead of the requests
 
-    cdef int queue(self, Route route, list args) except -1
+    cdef int queue(self, Route route, int flags, list args) except -1
 
 
 @cython.final

@@ -34,14 +34,16 @@ cdef class Transaction:
 
     def __cinit__(self):
         self.requests = []
+        self.common = -1
 
     def __len__(self):
         return len(self.requests)
 
-    cdef int queue(self, Route route, list args) except -1:
-        """Queue a request until EXEC."""
+    cdef int queue(self, Route route, int flags, list args) except -1:
+        """Queue a request, which has these RouteFlags, until EXEC."""
         self.requests.append((route, args))
-        self.flags |= route.flags
+        self.flags |= flags
+        self.common &= flags
         for arg in args:
             self.size += PyBytes_GET_SIZE(<bytes>arg)
         self.objects_size += REQUEST_BYTES + ARG_BYTES * <long long>len(args)

@@ -37,7 +37,7 @@ from streamd.heap cimport heap_bytes
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.capability cimport Capability
-from streamd.core.dispatch cimport MEMORY_LIMITED, PAUSED, Dispatcher
+from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
 from streamd.core.info import Field, human_size
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
@@ -89,6 +89,7 @@ cdef class Eviction(Capability):
     cdef int next_db                           # the database to take from next with BY_CHANCE
     cdef object timer                          # the handle for work between turns; None: nothing to do
     cdef public bint is_off                    # nothing is evicted or refused: the primary decides
+    cdef readonly bint is_full                 # there was no room before the last request, and nothing to evict
     cdef public long long uncounted_bytes      # not counted against the limit: buffers of replicas, of the log
     cdef public long long peak                 # the highest memory use seen
     cdef readonly long long peak_ms            # when that was, as Unix time
@@ -226,7 +227,8 @@ cdef class Eviction(Capability):
     # --- Make room -------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        if not self.make_room() and self.dispatcher.needs_memory(client, route):
+        self.is_full = not self.make_room()
+        if self.is_full and self.dispatcher.needs_memory(client, route):
             return "OOM command not allowed when used memory > 'maxmemory'."
         return None
 
@@ -235,7 +237,7 @@ cdef class Eviction(Capability):
         cdef long long until_us
         cdef int evicted = 0
         cdef bint is_done
-        if self.is_off or self.dispatcher.state & PAUSED or self.has_room():
+        if self.is_off or self.dispatcher.state & (PAUSED | BUSY) or self.has_room():
             self.note_excess(False)
             return True
         until_us = monotonic_us() + self.patience_us

@@ -68,4 +68,6 @@ cdef class ReplyWriter:
     cpdef bytes take(self)                      # returns all bytes; the writer is empty again
 
 
+cdef bytes format_double(double value)      # the shortest digits that read back as the same number
+
 cpdef int give_back_idle_blocks() except -1

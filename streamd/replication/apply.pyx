@@ -29,7 +29,7 @@ import logging
 
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
-from streamd.core.dispatch cimport HAS_MONITORS, PAUSED, REFUSING, Dispatcher
+from streamd.core.dispatch cimport BUSY, HAS_MONITORS, PAUSED, REFUSING, Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
 from streamd.core.route cimport ADMIN, SKIP_MONITOR, Route
@@ -118,7 +118,7 @@ cdef class PrimaryClient(Client):
     cdef int work(self) except -1:
         """Run what has arrived, for as long as it is the stream's turn."""
         cdef object failure = None
-        if self.dispatcher.state & PAUSED:
+        if self.dispatcher.state & (BUSY | PAUSED):
             return 0
         self.enter()
         try:

@@ -58,9 +58,6 @@ cdef class ReplicaRefusals(Capability):
 
     cdef bint is_for_stale(self, Client client, Route route) except -1:
         """Whether a request, or all of a transaction, does without data."""
-        cdef Route queued
         if route is self.dispatcher.routes.exec_route and client.transaction is not None:
-            for queued, _ in (<Transaction>client.transaction).requests:
-                if not queued.flags & STALE:
-                    return False
-        return route.flags & STALE != 0
+            return (<Transaction>client.transaction).common & STALE != 0
+        return self.dispatcher.has_flags(client, route, STALE) != 0

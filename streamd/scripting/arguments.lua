@@ -4,8 +4,11 @@ A library of functions written in C reports a wrong argument with the name under
 line of its caller. Functions written in Lua find both with `debug`, which scripts never see. All checks take `of`, the
 function that the script has called: it may stand any number of frames above the one that finds the fault.
 
-`arguments.lua` needs nothing of the host, and is loaded before the libraries: they find it as `host.arguments`.
+Scripts may call a library through functions in C that stand for its own: `host.closures` has those, by the functions that they
+call. `arguments.lua` is loaded before the libraries: they find it as `host.arguments`.
 ]]
+
+local closures = (...).closures
 
 local error, floor, getinfo, select, tonumber, tostring, type =
     error, math.floor, debug.getinfo, select, tonumber, tostring, type
@@ -19,6 +22,12 @@ local function level_of(of)
     while info and info.func ~= of do
         level = level + 1
         info = getinfo(level, "fn")
+    end
+    if closures[of] then
+        local above = getinfo(level + 1, "fn")
+        if above and above.func == closures[of] then
+            level, info = level + 1, above
+        end
     end
     return level - 1, info
 end

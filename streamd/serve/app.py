@@ -47,6 +47,7 @@ from streamd.replication.primary import Primary
 from streamd.replication.refusals import ReplicaRefusals
 from streamd.replication.replication import Replication
 from streamd.replication.waiting import Waiting
+from streamd.scripting.scripts import Scripts
 from streamd.serve.about import About
 from streamd.serve.collector import Collector
 from streamd.serve.families import load_all, renamed_table
@@ -68,7 +69,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
-    ReplicaRefusals, Following, Failover, Shutdown, Connections,
+    ReplicaRefusals, Following, Failover, Scripts, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics,
 ]  # fmt: skip
@@ -163,7 +164,7 @@ class Server(Host):
         self._cron_handle = self.loop.call_later(1 / self.config.hz, self._cron)
         self.cron_loops += 1
         self.get(Process).beat()
-        if self.is_cron_paused:
+        if self.is_cron_paused or self.dispatcher.is_busy:
             return
         now_ms = int(time.time() * 1000)
         is_second = self.cron_loops % self.config.hz == 0

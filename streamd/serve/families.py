@@ -19,7 +19,8 @@ FAMILIES = (
     "clients.transaction_commands", "caching.tracking_commands", "pubsub.subscribe", "pubsub.publish",
     "observe.slowlog_commands", "observe.hotkeys_commands", "observe.latency_commands", "observe.monitor_commands",
     "observe.lolwut", "memory.memory_commands", "users.acl_commands", "persistence.save_commands",
-    "persistence.backup_commands", "absent.cluster", "absent.module", "absent.script",
+    "persistence.backup_commands", "absent.cluster", "absent.module",
+    "scripting.eval_commands", "scripting.script_commands",
     "replication.primary_commands",
     "replication.failover_commands", "replication.replica_commands",
 )  # fmt: skip

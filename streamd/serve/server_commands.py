@@ -13,6 +13,7 @@ from streamd.core.spec import block, command, container, multiple, oneof, option
 from streamd.errors import CommandError, ConfigError, OptionSyntaxError, UnknownSettingError, printable
 from streamd.observe.info import Info
 from streamd.protocol.request import forget_words
+from streamd.scripting.scripts import Scripts
 from streamd.serve.shutdown import Shutdown
 from streamd.settings.config import Config
 
@@ -184,6 +185,9 @@ def shutdown(ctx: ServerContext, args: list[bytes]) -> None:
             raise CommandError("ERR No shutdown in progress.")
         ctx.reply.ok()
         return
+    scripts = ctx.get(Scripts)
+    if scripts.is_interrupted and b"NOSAVE" not in words:
+        raise CommandError(scripts.busy_text)
     save = True if b"SAVE" in words else False if b"NOSAVE" in words else None
     stopping = ctx.get(Shutdown)
     if not stopping.request(save=save, force=b"FORCE" in words, is_urgent=b"NOW" in words):

@@ -68,7 +68,7 @@ class Shutdown(Capability):
 
     def _follow_signal(self) -> None:
         """Start the shutdown requested by a signal."""
-        if self.signal is None or self._host.is_cron_paused:
+        if self.signal is None or self._host.is_cron_paused or self._host.dispatcher.is_busy:
             return
         is_interrupt = self.signal == signal.SIGINT
         words = self._config.shutdown_on_sigint if is_interrupt else self._config.shutdown_on_sigterm

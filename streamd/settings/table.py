@@ -566,7 +566,6 @@ def _foreign() -> tuple[Setting, ...]:
         integer("set-max-listpack-value", 64, flags=f, doc=""),
         memory("hll-sparse-max-bytes", 3000, flags=f, doc=""),
         boolean("vset-force-single-threaded-execution", False, flags=f, doc=""),
-        integer("busy-reply-threshold", 5000, flags=f, aliases="lua-time-limit", doc=""),
     )  # fmt: skip
     # Large streams are always freed in the background; these settings control when Redis does so.
     lazyfree = (
@@ -665,6 +664,18 @@ declare("Metrics", *METRICS)
 declare("Persistence", *PERSISTENCE)
 declare("Replication", *REPLICATION)
 declare("TLS", *TLS)
+declare(
+    "Scripts",
+    integer(
+        "busy-reply-threshold", 5000, unit="ms", aliases="lua-time-limit", apply="refresh",
+        doc="How long a script may run alone; after that, other clients are answered `BUSY`. 0: until it ends.",
+    ),
+    memory(
+        "lua-memory-limit", 1 << 30, unit="bytes", apply="refresh",
+        doc="How much memory scripts may use, and functions as much again; 0: no limit. Redis has none.",
+    ),
+)  # fmt: skip
+
 declare("Of other servers", *_foreign())
 
 RETIRED = frozenset(

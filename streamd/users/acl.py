@@ -131,15 +131,29 @@ class Acl(Capability):
         reason = Reason(denial[0])
         subject = command.full_name.encode() if reason is Reason.COMMAND else args[denial[1]]
         is_multi = in_exec or client.transaction is not None
-        self._log(client, reason, subject, user.name, is_multi=is_multi)
+        self._log(client, reason, subject, user.name, "multi" if is_multi else "toplevel")
         if in_exec:
             return NOPERM_IN_EXEC + EXEC_REASONS[reason]
         if reason is Reason.COMMAND:
             return f"NOPERM User {printable(user.name)} has no permissions to run the '{command.full_name}' command"
         return f"NOPERM No permissions to access a {reason.name.lower()}"
 
-    def _log(self, client: Client, reason: Reason, subject: bytes, username: bytes, *, is_multi: bool) -> None:
-        context = "multi" if is_multi else "toplevel"
+    def find_script_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
+        """The error with which a command that a client's script calls is refused, or None."""
+        user: Any = client.user
+        denial = user.permissions.find_denial(route.index, args)
+        if denial is None:
+            return None
+        command, reason = route.command, Reason(denial[0])
+        subject = command.full_name.encode() if reason is Reason.COMMAND else args[denial[1]]
+        self._log(client, reason, subject, user.name, "lua")
+        if reason is Reason.COMMAND:
+            text = f"User {printable(user.name)} has no permissions to run the '{command.full_name}' command"
+        else:
+            text = f"No permissions to access a {reason.name.lower()}"
+        return f"ERR ACL failure in script: {text}"
+
+    def _log(self, client: Client, reason: Reason, subject: bytes, username: bytes, context: str) -> None:
         self.log.add(reason, context, subject, username, describe(client, time.monotonic()))
 
     def explain(self, user: User, command: Command, args: list[bytes]) -> bytes | None:
@@ -164,7 +178,7 @@ class Acl(Capability):
         """Log a client in as a user; CommandError when the password is wrong. `command` is what it called."""
         user = self.users.get(name)
         if user is None or not user.accepts(password):
-            self._log(client, Reason.AUTH, command, name, is_multi=client.transaction is not None)
+            self._log(client, Reason.AUTH, command, name, "toplevel" if client.transaction is None else "multi")
             raise CommandError(WRONG_LOGIN)
         self._flush_notifications()
         client.set_authenticated(True, user)
@@ -173,7 +187,7 @@ class Acl(Capability):
         """Log a client in as the user that its certificate names; without such a user nothing changes."""
         user = self.users.get(name)
         if user is None or not user.is_enabled:
-            self._log(client, Reason.TLS_CERT, b"", name, is_multi=False)
+            self._log(client, Reason.TLS_CERT, b"", name, "toplevel")
         else:
             client.set_authenticated(True, user)
 

@@ -33,7 +33,7 @@ class Reason(IntEnum):
 class LogEntry:
     """A group of similar denials.
 
-    context   `toplevel` or `multi`
+    context   `toplevel`, `multi` or `lua`
     subject   the command, key or channel that was denied
     client    its line of CLIENT LIST, at the last denial
     created_ms, updated_ms   Unix time of the first denial and of the last

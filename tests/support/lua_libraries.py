@@ -39,7 +39,7 @@ end
 
 WORLD = b"""
 local load, pcall, setfenv = ...
-local host = {null = newproxy()}
+local host = {null = newproxy(), closures = {}}
 host.arguments = load('arguments')(host)
 host.ieee = load('ieee')(host)
 local world = {}

@@ -1,0 +1,48 @@
+# cython: language_level=3
+"""The script that runs, and the server around it. See host.pyx."""
+
+from streamd.core.client cimport Client
+from streamd.core.dispatch cimport Dispatcher
+from streamd.core.effects cimport Destination
+from streamd.core.route cimport Route
+
+
+cdef enum ScriptFlag:
+    # What the first line of a script, or the declaration of a function, says of it; a set.
+    NO_WRITES = 1 << 0
+    ALLOW_OOM = 1 << 1
+    ALLOW_STALE = 1 << 2
+    NO_CLUSTER = 1 << 3
+    ALLOW_CROSS_SLOT_KEYS = 1 << 4
+    UNDECLARED = 1 << 5          # a script without such a line
+
+
+cdef class ScriptHost:
+    cdef readonly Dispatcher dispatcher
+    cdef object users                   # users.acl.Acl
+    cdef object eviction                # memory.eviction.Eviction
+    cdef object refusals                # replication.refusals.ReplicaRefusals
+    cdef Client actor                   # runs the commands that scripts call: it has no connection
+    cdef readonly Client caller         # whose script runs; None: none does
+    cdef readonly str kind              # "script" or "function"
+    cdef readonly bytes name            # the script's SHA1, or the function's name
+    cdef readonly list request          # the request that runs it
+    cdef long long started_us           # monotonic
+    cdef bint was_in_transaction        # before it began
+    cdef bint is_read_only              # it may not write
+    cdef bint checks_memory             # there was no room when it began
+    cdef public bint has_written        # it has called a command that writes
+    cdef public bint is_killed
+    cdef readonly bint is_slow          # it has run for longer than busy-reply-threshold
+    cdef Destination destination        # where its effects go
+    cdef public long long busy_us       # busy-reply-threshold in µs; 0: nothing is slow
+    cdef public object pause            # called when it is slow: lets others run, then returns
+
+    cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1
+    cdef int end(self) except -1
+    cdef int command(self, list args) except -1
+    cdef str find_refusal(self, Route route, list args)
+    cdef int reject(self, Route route, str text) except -1
+    cdef int look_at_clock(self) except -1
+    cdef int tell_slow(self, long long took_ms) except -1
+    cdef str may_call(self, list args)

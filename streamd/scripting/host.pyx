@@ -1,0 +1,168 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""ScriptHost: the script that runs, and what it may ask of the server.
+
+One script runs at a time, of whichever world. A command that it calls is found in the same table and run by the same
+handler as any other, on behalf of a client without a connection, which stands in for the caller: it begins in the
+caller's database, and has its own after SELECT. Effects join those of the request that runs the script.
+"""
+
+import logging
+
+from streamd.core.client cimport LIMITED, TRACKING, Client
+from streamd.core.clock cimport monotonic_us
+from streamd.core.dispatch cimport FENCED, FEW_REPLICAS, FOLLOWING, MEMORY_LIMITED, REFUSING, Dispatcher
+from streamd.core.effects cimport EVERYWHERE
+from streamd.core.capability cimport Capability
+from streamd.core.route cimport DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ_ONLY, STALE, WRITE, Route
+from streamd.errors import CommandError
+from streamd.memory.eviction import Eviction
+from streamd.replication.refusals import ReplicaRefusals
+from streamd.users.acl import Acl
+
+__all__ = ["ScriptHost"]
+
+log = logging.getLogger("streamd")
+
+cdef enum:
+    # The states of the server in which a write may be refused.
+    REFUSES_WRITES = FENCED | FEW_REPLICAS | FOLLOWING | REFUSING
+
+OUT_OF_MEMORY_TEXT = "OOM command not allowed when used memory > 'maxmemory'."
+
+
+cdef class ScriptHost:
+    """The running script of a server, if there is one."""
+
+    def __init__(self, host not None):
+        self.dispatcher = host.dispatcher
+        self.users = host.get(Acl)
+        self.eviction = host.get(Eviction)
+        self.refusals = host.get(ReplicaRefusals)
+        self.kind = "script"
+
+    cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1:
+        """A script begins.
+
+        name     its SHA1, or the name of the function
+        flags    set of ScriptFlag
+        is_read_only  it was called by a command that does not write
+        """
+        cdef Dispatcher dispatcher = self.dispatcher
+        if self.actor is None:
+            self.actor = Client(dispatcher)
+            self.actor._address = "lua"
+        self.caller = caller
+        self.kind = kind
+        self.name = name
+        self.request = request
+        self.is_read_only = is_read_only or flags & NO_WRITES != 0
+        self.checks_memory = dispatcher.state & MEMORY_LIMITED != 0 and not flags & ALLOW_OOM and self.eviction.is_full
+        self.has_written = self.is_killed = self.is_slow = False
+        self.destination = EVERYWHERE
+        self.started_us = monotonic_us()
+        self.was_in_transaction = dispatcher.context.in_transaction
+        dispatcher.context.in_transaction = True
+        self.actor.act_for(caller)
+        self.actor.reply.resp = 2
+        return 0
+
+    cdef int end(self) except -1:
+        """It has ended."""
+        self.dispatcher.restore(self.caller, self.was_in_transaction)
+        self.actor.reply.truncate(0)
+        self.caller = None
+        self.request = None
+        return 0
+
+    cdef int command(self, list args) except -1:
+        """Run a command for the script; its reply is in `actor.reply`. Raises CommandError if it may not run."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Route route = dispatcher.routes.find(args)
+        cdef Py_ssize_t argc = len(args), before
+        cdef str refusal
+        self.actor.reply.truncate(0)
+        if route is None:
+            self.reject(None, "ERR Unknown Redis command called from script")
+        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+            self.reject(route, "ERR Wrong number of args calling Redis command from script")
+        if route.flags & NO_SCRIPT:
+            self.reject(route, "ERR This Redis command is not allowed from script")
+        if dispatcher.state or self.is_read_only or self.caller.state:
+            refusal = self.find_refusal(route, args)
+            if refusal is not None:
+                self.reject(route, refusal)
+        if route.flags & WRITE:
+            self.has_written = True
+        before = len(dispatcher.effects.pending)
+        dispatcher.run_inner(self.actor, route, args)
+        if self.destination != EVERYWHERE:
+            dispatcher.effects.redirect(before, self.destination)
+        if self.caller.state & TRACKING and route.flags & READ_ONLY:
+            dispatcher.read_observer.command_read(self.caller, route, args)
+        return 0
+
+    cdef str find_refusal(self, Route route, list args):
+        """Why the script may not run a command now, or None. The order of the checks is Redis's."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Capability capability
+        cdef str refusal
+        cdef bint is_replaying = dispatcher.context.is_replaying
+        if dispatcher.state & FOLLOWING and self.refusals.is_stale and not route.flags & STALE:
+            return "ERR Can not execute the command on a stale replica"
+        if self.caller.state & LIMITED:
+            refusal = self.users.find_script_refusal(self.caller, route, args)
+            if refusal is not None:
+                return refusal
+        if self.is_read_only and route.flags & (WRITE | MAY_REPLICATE):
+            return "ERR Write commands are not allowed from read-only scripts."
+        if route.flags & WRITE and dispatcher.state & REFUSES_WRITES and not is_replaying:
+            for capability in dispatcher.refusing:
+                if dispatcher.state & REFUSES_WRITES & capability.server_bits:
+                    refusal = capability.find_refusal(self.actor, route, args)
+                    if refusal is not None:
+                        return refusal
+        if self.checks_memory and route.flags & DENY_OOM and not self.has_written and not is_replaying:
+            return OUT_OF_MEMORY_TEXT
+        return None
+
+    cdef int reject(self, Route route, str text) except -1:
+        """Count and raise an error."""
+        if route is not None:
+            route.rejected_calls += 1
+        self.dispatcher.answer_error(self.actor, text)
+        raise CommandError(text)
+
+    cdef str may_call(self, list args):
+        """redis.acl_check_cmd: whether the caller may run a request; the answer as text, or an error's."""
+        cdef Dispatcher dispatcher = self.dispatcher
+        cdef Route route = dispatcher.routes.find(args)
+        cdef Py_ssize_t argc = len(args)
+        if route is None:
+            return "ERR Invalid command passed to redis.acl_check_cmd()"
+        if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
+            return "ERR Wrong number of args for redis.acl_check_cmd()"
+        if not self.caller.state & LIMITED or self.caller.user.permissions.find_denial(route.index, args) is None:
+            return "yes"
+        return "no"
+
+    cdef int look_at_clock(self) except -1:
+        """Called while the script runs, now and then; returns 1 when it has to end."""
+        cdef long long took_us
+        if self.busy_us and not self.is_killed:
+            took_us = monotonic_us() - self.started_us
+            if took_us >= self.busy_us:
+                if not self.is_slow:
+                    self.is_slow = True
+                    self.tell_slow(took_us // 1000)
+                if self.pause is not None:
+                    self.pause()
+        return self.is_killed
+
+    cdef int tell_slow(self, long long took_ms) except -1:
+        """Log that the script has run for too long."""
+        log.warning(
+            "Slow script detected: still in execution after %d milliseconds. You can try killing the script using the"
+            " %s KILL command. Script name is: %s.",
+            took_ms, self.kind.upper(), self.name.decode("utf-8", "surrogateescape"),
+        )
+        return 0

@@ -1,0 +1,39 @@
+# cython: language_level=3
+"""The scripts of a server. See scripts.pyx."""
+
+cimport cython
+
+from streamd.core.capability cimport Capability
+from streamd.core.client cimport Client
+from streamd.core.context cimport Context
+from streamd.core.dispatch cimport Dispatcher
+from streamd.core.route cimport Route
+from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.stage cimport Stage
+from streamd.scripting.world cimport World
+
+
+@cython.final
+cdef class Script:
+    cdef readonly bytes sha
+    cdef readonly bytes body
+    cdef int flags                      # set of host.ScriptFlag
+    cdef int function                   # its reference in the world
+    cdef bint is_lasting                # it came by SCRIPT LOAD: it is never thrown out
+
+
+cdef class Scripts(Capability):
+    cdef Dispatcher dispatcher
+    cdef object config
+    cdef ScriptHost host
+    cdef World world
+    cdef Stage stage
+    cdef dict scripts                   # sha -> Script
+    cdef dict passing                   # sha -> None: those that came by EVAL, the longest unused first
+    cdef long long bodies               # bytes of their code
+    cdef readonly long long evicted     # scripts thrown out
+
+    cdef Script find(self, bytes sha)
+    cdef Script add(self, bytes body, bint is_lasting)
+    cdef int throw_out(self, bytes sha) except -1
+    cdef int run(self, Context ctx, Script script, list args, Py_ssize_t keys, bint is_read_only) except -1

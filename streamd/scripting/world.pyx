@@ -1,0 +1,711 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""World: an interpreter with the globals of scripts, and `redis.*`.
+
+A server has two: one runs scripts (EVAL), the other functions (FCALL). Each begins with the first code that it gets,
+and keeps what it has compiled until it is closed. Its memory is counted with the server's, up to a limit of its own.
+
+    compile      code -> a reference to its function
+    run          calls it, with KEYS and ARGV, and writes the reply
+
+The path of a call, with Lua between the functions of this module:
+
+    run ─▶ lua.cpcall ─▶ call_function ─▶ lua.pcall ─▶ the script ─▶ redis_call ─▶ ScriptHost.command ─▶ handler
+                              │                                           │
+                              └─▶ write_reply, or write_error             └─▶ push_reply, or raise_error
+
+Functions that Lua calls are in two halves, because a Lua error skips whatever Python would have to do: the first half
+has objects and raises no Lua error, the second may raise one and has none.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM
+from cpython.ref cimport PyObject
+from libc.stdint cimport uintptr_t
+from libc.string cimport memchr, memcmp, strlen, strncmp
+
+import hashlib
+import logging
+from pathlib import Path
+
+from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
+from streamd.core.log import VERBOSE
+from streamd.errors import CommandError
+from streamd.heap cimport free, realloc
+from streamd.protocol.reply cimport ReplyWriter
+from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.lua cimport (
+    LUA_GCCOLLECT, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING,
+    LUA_TTABLE, load_lua, lua, lua_Debug, lua_State, pop, upvalue,
+)
+from streamd.scripting.sandbox cimport open_sandbox, set_function
+from streamd.scripting.values cimport get_text, number_text, push_error, push_reply, write_value
+from streamd import REDIS_VERSION
+
+__all__ = ["World"]
+
+log = logging.getLogger("streamd")
+
+cdef enum:
+    HOOK_EVERY = 100000     # instructions between two looks at the clock
+
+LEVELS = (logging.DEBUG, VERBOSE, logging.INFO, logging.WARNING)
+"""redis.LOG_DEBUG ... LOG_WARNING."""
+
+NO_ARGUMENT = "ERR Please specify at least one argument for this redis lib call"
+BAD_ARGUMENT = "ERR Lua redis lib command arguments must be strings or integers"
+
+FOLDER = Path(__file__).parent
+
+cdef bytes VERSION_BYTES = REDIS_VERSION.encode()
+cdef const char *VERSION = VERSION_BYTES
+cdef int VERSION_NUMBER = 0
+for _part in REDIS_VERSION.split("."):
+    VERSION_NUMBER = VERSION_NUMBER << 8 | int(_part)
+
+cdef const char *OWN_CHUNK = "=[streamd] "      # begins the names of files of this folder
+# Their addresses are the keys of the world, and of Lua's `tostring`, in Lua's registry.
+cdef char WORLD = 0
+cdef char TO_STRING = 0
+
+
+cdef void *allocate(void *context, void *block, size_t old_size, size_t size) noexcept:
+    """The allocator of an interpreter."""
+    cdef Heap *heap = <Heap *>context
+    cdef void *moved
+    if size == 0:
+        heap.used -= old_size
+        free(block)
+        return NULL
+    if size > old_size and heap.used + size - old_size > heap.limit:
+        return NULL
+    moved = realloc(block, size)
+    if moved is not NULL:
+        heap.used += size - old_size
+    return moved
+
+
+cdef class World:
+    """An interpreter; `kind` is "script" or "function"."""
+
+    def __init__(self, ScriptHost host not None, str kind not None):
+        self.host = host
+        self.kind = kind
+        self.chunk = b"@user_" + kind.encode()
+        self.heap.limit = <size_t>-1
+        self.errors = []
+        self.words = [b""] * WORDS
+
+    def __dealloc__(self):
+        if self.L is not NULL:
+            lua.close(self.L)
+
+    cdef bint is_for_scripts(self) noexcept:
+        """Whether code gets KEYS and ARGV as globals; functions get them as arguments."""
+        return self.kind == "script"
+
+    cdef int open(self) except -1:
+        """Start the interpreter, if it does not run yet. Raises CommandError if there is none."""
+        load_lua()
+        self.L = lua.newstate(allocate, &self.heap)
+        if self.L is NULL or lua.cpcall(self.L, prepare, <void *>self):
+            text = "not enough memory" if self.L is NULL else get_text(self.L, -1).decode("utf-8", "replace")
+            self.close()
+            raise CommandError(f"ERR The interpreter cannot start: {text}")
+        return 0
+
+    cpdef int close(self) except -1:
+        """Give up the interpreter with all that it has compiled; the next script starts a new one."""
+        cdef int i
+        if self.L is not NULL:
+            lua.close(self.L)
+            self.L = NULL
+        for i in range(WORDS):
+            self.places[i] = NULL
+        return 0
+
+    cpdef int compile(self, bytes code) except 0:
+        """Compile code; returns a reference. Raises CommandError with the compiler's message."""
+        if self.L is NULL:
+            self.open()
+        self.code = code
+        try:
+            if lua.cpcall(self.L, compile_code, <void *>self):
+                text = get_text(self.L, -1)
+                pop(self.L, 1)
+                raise CommandError(text.decode("utf-8", "surrogateescape"))
+        finally:
+            self.code = None
+        return self.function
+
+    cpdef int forget(self, int function) except -1:
+        """Forget a compiled function."""
+        lua.unref(self.L, LUA_REGISTRYINDEX, function)
+        return 0
+
+    cdef int run(self, int function, list args, Py_ssize_t first, Py_ssize_t keys, ReplyWriter reply) except -1:
+        """Call a function that was compiled, and write its reply. `host` has been told that it begins.
+
+        args   the request: its keys begin at `first`, the other arguments follow
+        """
+        cdef size_t mark = reply.length
+        self.function = function
+        self.args = args
+        self.first = first
+        self.keys = keys
+        self.reply = reply
+        self.has_failed = self.has_error = False
+        if lua.cpcall(self.L, call_function, <void *>self):
+            # Outside the script itself, only memory can be missing.
+            self.has_failed = True
+            self.fail("ERR " + get_text(self.L, -1).decode("utf-8", "replace"), False)
+            pop(self.L, 1)
+        self.args = None
+        self.reply = None
+        if self.has_failed:
+            reply.truncate(mark)
+            self.reply_error(reply)
+        if self.heap.used > self.heap.limit // 2:
+            lua.gc(self.L, LUA_GCCOLLECT, 0)    # Lua does not collect when memory runs out
+        if self.bug is not None:
+            bug = self.bug
+            self.bug = None
+            raise bug
+        return 0
+
+    cdef int reply_error(self, ReplyWriter reply) except -1:
+        """Write the error that has ended the script."""
+        cdef str text = shown(self.error)
+        self.error = None
+        self.has_error = True
+        if not self.is_counted:
+            self.count_error(text)
+        reply.error(text)
+        return 0
+
+    cdef int count_error(self, str text) except -1:
+        """Count an error of the script's own by its code."""
+        cdef dict counts = self.host.dispatcher.errorstats
+        cdef str code = text.partition(" ")[0] if " " in text else "ERR"
+        self.host.dispatcher.total_error_replies += 1
+        counts[code] = counts.get(code, 0) + 1
+        return 0
+
+    # --- The halves of functions that Lua calls: what has objects ---------------------------------------------------
+
+    cdef int fail(self, str text, bint is_counted) except -1:
+        """Note the error to be raised."""
+        self.error = text.encode("utf-8", "surrogateescape")
+        self.is_counted = is_counted
+        return 0
+
+    cdef bytes take_word(self, const char *text, size_t length):
+        """The bytes of a command's name: the same object as the last time, if Lua has the text at the same place."""
+        cdef size_t place = (<uintptr_t>text >> 4) & (WORDS - 1)
+        cdef bytes word = <bytes>self.words[place]
+        if self.places[place] is text and <size_t>PyBytes_GET_SIZE(word) == length \
+                and memcmp(PyBytes_AS_STRING(word), text, length) == 0:
+            return word
+        word = PyBytes_FromStringAndSize(text, <Py_ssize_t>length)
+        self.words[place] = word
+        self.places[place] = text
+        return word
+
+    cdef list take_args(self, lua_State *L):
+        """The arguments of a Lua call as a request; None, and an error is noted, if they are none."""
+        cdef int argc = lua.gettop(L), i, kind
+        cdef size_t length
+        cdef const char *text
+        cdef list args = []
+        if argc == 0:
+            self.fail(NO_ARGUMENT, False)
+            return None
+        for i in range(1, argc + 1):
+            kind = lua.type(L, i)
+            if kind == LUA_TSTRING:
+                text = lua.tolstring(L, i, &length)
+                if i == 1:
+                    args.append(self.take_word(text, length))
+                else:
+                    args.append(PyBytes_FromStringAndSize(text, <Py_ssize_t>length))
+            elif kind == LUA_TNUMBER:
+                args.append(number_text(lua.tonumber(L, i)))
+            else:
+                self.fail(BAD_ARGUMENT, False)
+                return None
+        return args
+
+    cdef int call_command(self, lua_State *L) noexcept:
+        """redis.call: 0 if there is a reply, 1 if an error is noted."""
+        cdef list args
+        try:
+            args = self.take_args(L)
+            if args is None:
+                return 1
+            self.host.command(args)
+            return 0
+        except CommandError as error:
+            self.note(str(error))
+        except BaseException as error:
+            self.bug = error
+            self.note("ERR internal error, see the log of the server")
+        return 1
+
+    cdef int note(self, str text) noexcept:
+        """Note an error that has been counted."""
+        self.error = text.encode("utf-8", "surrogateescape")
+        self.is_counted = True
+        return 0
+
+    cdef int write_reply(self, lua_State *L) noexcept:
+        """Write what the script has returned."""
+        cdef list errors = self.errors
+        try:
+            write_value(L, self.reply, self.host.actor.reply.resp == 3, errors)
+            if errors:
+                self.has_error = True
+                for text in errors:
+                    if text is not None:
+                        self.count_error(<str>text)
+                errors.clear()
+        except BaseException as error:
+            self.bug = error
+        return 0
+
+    cdef int write_error(self, lua_State *L) noexcept:
+        """Note the error that has ended the script, on top of the stack, with its place."""
+        cdef str text = "ERR unknown error", place = ""
+        cdef bint is_counted = False
+        self.has_failed = True
+        try:
+            if lua.type(L, -1) != LUA_TTABLE:
+                # The handler was not called, or has failed itself.
+                text = "ERR " + as_text(L, -1, "unknown error")
+            else:
+                text = field_text(L, "err", text)
+                place = field_text(L, "line", "")
+                if place:
+                    place = f", on {field_text(L, 'source', '')}:{place}."
+                lua.getfield(L, -1, "ignore_error_stats_update")
+                is_counted = lua.type(L, -1) != LUA_TNIL
+                pop(L, 1)
+            self.fail(f"{text} script: {self.host.name.decode('utf-8', 'surrogateescape')}{place}", is_counted)
+        except BaseException as error:
+            self.bug = error
+        return 0
+
+    cdef int hash_text(self, lua_State *L) noexcept:
+        """redis.sha1hex: its result as an error to be raised; there is none."""
+        cdef bytes text = b""
+        try:
+            if lua.type(L, 1) == LUA_TSTRING or lua.type(L, 1) == LUA_TNUMBER:
+                text = get_text(L, 1)
+            self.error = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+        except BaseException as error:
+            self.bug = error
+        return 0
+
+    cdef int write_log(self, lua_State *L, int level) noexcept:
+        """redis.log: the arguments from the second on, joined by blanks."""
+        cdef int i
+        try:
+            texts = [as_text(L, i, "") for i in range(2, lua.gettop(L) + 1)]
+            log.log(LEVELS[level], "%s", " ".join(texts))
+        except BaseException as error:
+            self.bug = error
+        return 0
+
+    cdef int check_permission(self, lua_State *L) noexcept:
+        """redis.acl_check_cmd: 1 and 0 for yes and no, -1 if an error is noted."""
+        cdef list args
+        cdef str answer
+        try:
+            args = self.take_args(L)
+            if args is None:
+                return -1
+            answer = self.host.may_call(args)
+            if answer == "yes" or answer == "no":
+                return answer == "yes"
+            self.fail(answer, False)
+        except BaseException as error:
+            self.bug = error
+            self.note("ERR internal error, see the log of the server")
+        return -1
+
+    cdef bint must_end(self) noexcept:
+        """Whether the running script has been killed. Others may be served meanwhile."""
+        try:
+            return self.host.look_at_clock()
+        except BaseException as error:
+            self.bug = error
+            return True
+
+
+cdef str shown(bytes text):
+    """The text of an error as one line."""
+    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("utf-8", "surrogateescape")
+
+
+cdef str as_text(lua_State *L, int index, str otherwise):
+    """A string or a number on the stack."""
+    if lua.type(L, index) != LUA_TSTRING and lua.type(L, index) != LUA_TNUMBER:
+        return otherwise
+    lua.pushvalue(L, index)
+    text = get_text(L, -1).decode("utf-8", "surrogateescape")
+    pop(L, 1)
+    return text
+
+
+cdef str field_text(lua_State *L, const char *name, str otherwise):
+    """A field of the table on top that is a string or a number."""
+    lua.getfield(L, -1, name)
+    text = as_text(L, -1, otherwise)
+    pop(L, 1)
+    return text
+
+
+# --- Functions that Lua calls: what may raise Lua errors ------------------------------------------------------------
+
+
+cdef inline void *here(lua_State *L) noexcept nogil:
+    """The world of the running C function."""
+    return lua.touserdata(L, upvalue(1))
+
+
+cdef int push_noted(lua_State *L, bint is_counted) noexcept:
+    """Push the table of the error that the world has noted."""
+    cdef bytes error = (<World>here(L)).error
+    return push_error(L, PyBytes_AS_STRING(error), <size_t>PyBytes_GET_SIZE(error), is_counted)
+
+
+cdef int raise_noted(lua_State *L) noexcept:
+    """Raise it."""
+    push_noted(L, (<World>here(L)).is_counted)
+    return lua.error(L)
+
+
+cdef int raise_message(lua_State *L, const char *text, size_t length) noexcept:
+    """Raise an error of a function of `redis`."""
+    push_error(L, text, length, False)
+    return lua.error(L)
+
+
+cdef int redis_call(lua_State *L) noexcept:
+    """redis.call(command, ...): an error reply is raised."""
+    cdef const char *reply
+    if (<World>here(L)).call_command(L):
+        return raise_noted(L)
+    reply = (<World>here(L)).host.actor.reply.data
+    push_reply(L, reply)
+    if reply[0] == c'-':
+        return lua.error(L)
+    return 1
+
+
+cdef int redis_pcall(lua_State *L) noexcept:
+    """redis.pcall(command, ...): an error reply is returned."""
+    if (<World>here(L)).call_command(L):
+        return push_noted(L, (<World>here(L)).is_counted)
+    push_reply(L, (<World>here(L)).host.actor.reply.data)
+    return 1
+
+
+cdef int reply_table(lua_State *L, const char *name) noexcept:
+    """What error_reply and status_reply return: {name = text}."""
+    if lua.gettop(L) != 1 or lua.type(L, 1) != LUA_TSTRING:
+        return push_error(L, "ERR wrong number or type of arguments", 37, False)
+    lua.createtable(L, 0, 1)
+    lua.pushvalue(L, 1)
+    lua.setfield(L, -2, name)
+    return 1
+
+
+cdef int redis_status_reply(lua_State *L) noexcept:
+    return reply_table(L, "ok")
+
+
+cdef int redis_error_reply(lua_State *L) noexcept:
+    """redis.error_reply(text): `ERR` is put before a text without a code."""
+    cdef size_t length
+    cdef const char *text
+    if lua.gettop(L) == 1 and lua.type(L, 1) == LUA_TSTRING:
+        text = lua.tolstring(L, 1, &length)
+        if length and text[0] == c'-':
+            text += 1
+            length -= 1
+        lua.pushlstring(L, "ERR ", 0 if memchr(text, c' ', length) is not NULL else 4)
+        lua.pushlstring(L, text, length)
+        lua.concat(L, 2)
+        lua.replace(L, 1)
+    return reply_table(L, "err")
+
+
+cdef int redis_sha1hex(lua_State *L) noexcept:
+    if lua.gettop(L) != 1:
+        return raise_message(L, "ERR wrong number of arguments", 29)
+    (<World>here(L)).hash_text(L)
+    push_noted_text(L)
+    return 1
+
+
+cdef int push_noted_text(lua_State *L) noexcept:
+    """Push the text that the world has noted."""
+    cdef bytes text = (<World>here(L)).error
+    (<World>here(L)).error = None
+    lua.pushlstring(L, PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
+    return 1
+
+
+cdef int redis_log(lua_State *L) noexcept:
+    cdef double level
+    if lua.gettop(L) < 2:
+        return raise_message(L, "ERR redis.log() requires two arguments or more.", 47)
+    if not lua.isnumber(L, 1):
+        return raise_message(L, "ERR First argument must be a number (log level).", 48)
+    level = lua.tonumber(L, 1)
+    if not -1 < level < 4:
+        return raise_message(L, "ERR Invalid log level.", 22)
+    (<World>here(L)).write_log(L, <int>level)
+    return 0
+
+
+cdef int redis_setresp(lua_State *L) noexcept:
+    cdef double version
+    if lua.gettop(L) != 1:
+        return raise_message(L, "ERR redis.setresp() requires one argument.", 42)
+    version = lua.tonumber(L, 1)
+    if <int>version != 2 and <int>version != 3:
+        return raise_message(L, "ERR RESP version must be 2 or 3.", 32)
+    (<World>here(L)).host.actor.reply.resp = <int>version
+    return 0
+
+
+cdef int redis_set_repl(lua_State *L) noexcept:
+    cdef int flags
+    if lua.gettop(L) != 1:
+        return raise_message(L, "ERR redis.set_repl() requires one argument.", 43)
+    flags = <int>lua.tonumber(L, 1)
+    if flags & ~3:
+        return raise_message(
+            L, "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.", 81
+        )
+    (<World>here(L)).host.destination = (
+        EVERYWHERE if flags == 3 else REPLICAS if flags == 2 else FILES if flags == 1 else NOWHERE
+    )
+    return 0
+
+
+cdef int redis_acl_check_cmd(lua_State *L) noexcept:
+    cdef int answer = (<World>here(L)).check_permission(L)
+    if answer < 0:
+        return raise_noted(L)
+    lua.pushboolean(L, answer)
+    return 1
+
+
+cdef int redis_breakpoint(lua_State *L) noexcept:
+    lua.pushboolean(L, False)
+    return 1
+
+
+cdef int redis_debug(lua_State *L) noexcept:
+    return 0
+
+
+cdef int redis_replicate_commands(lua_State *L) noexcept:
+    lua.pushboolean(L, True)
+    return 1
+
+
+cdef int handle_error(lua_State *L) noexcept:
+    """The handler of a script's errors: makes a table of any error, with the place of the innermost function in Lua."""
+    cdef lua_Debug frame
+    cdef int level = 1
+    if lua.type(L, 1) != LUA_TTABLE:
+        lua.createtable(L, 0, 3)
+        lua.pushlstring(L, "ERR ", 4)
+        push_shown(L, 1)
+        lua.concat(L, 2)
+        lua.setfield(L, -2, "err")
+        lua.replace(L, 1)
+    while lua.getstack(L, level, &frame):
+        lua.getinfo(L, "Sl", &frame)
+        if frame.currentline > 0 and not is_own(frame.source):
+            lua.pushlstring(L, frame.source, strlen(frame.source))
+            lua.setfield(L, 1, "source")
+            lua.pushnumber(L, frame.currentline)
+            lua.setfield(L, 1, "line")
+            break
+        level += 1
+    lua.settop(L, 1)
+    return 1
+
+
+cdef int push_shown(lua_State *L, int index) noexcept:
+    """Push a value as `tostring` shows it."""
+    lua.pushlightuserdata(L, &TO_STRING)
+    lua.rawget(L, LUA_REGISTRYINDEX)
+    lua.pushvalue(L, index)
+    lua.call(L, 1, 1)
+    return 1
+
+
+cdef inline bint is_own(const char *source) noexcept:
+    """Whether code is a file of this folder."""
+    return strncmp(source, OWN_CHUNK, strlen(OWN_CHUNK)) == 0
+
+
+cdef bint must_end(lua_State *L) noexcept:
+    """Whether the script that runs here has to end."""
+    cdef void *world
+    lua.pushlightuserdata(L, &WORLD)
+    lua.rawget(L, LUA_REGISTRYINDEX)
+    world = lua.touserdata(L, -1)
+    pop(L, 1)
+    return (<World>world).must_end()
+
+
+cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
+    """The hook: called after every HOOK_EVERY instructions, and with each line of a script that has to end."""
+    if must_end(L):
+        lua.sethook(L, look_at_clock, LUA_MASKLINE | LUA_MASKCOUNT, 1)
+        raise_message(L, "ERR Script killed by user with SCRIPT KILL...", 45)
+
+
+# --- What runs in a protected call ----------------------------------------------------------------------------------
+
+
+cdef int load_chunk(lua_State *L) noexcept:
+    """chunk(name): compile another file of this folder."""
+    lua.settop(L, 1)
+    lua.pushlstring(L, OWN_CHUNK, strlen(OWN_CHUNK))
+    lua.pushvalue(L, 1)
+    lua.concat(L, 2)
+    push_file(L)
+    if lua.loadbuffer(L, lua.tolstring(L, 3, NULL), lua.objlen(L, 3), lua.tolstring(L, 2, NULL)):
+        return lua.error(L)
+    return 1
+
+
+cdef int push_file(lua_State *L) noexcept:
+    """Push the contents of the file whose name is at the bottom of the stack; an empty string if there is none."""
+    cdef bytes code
+    try:
+        code = (FOLDER / f"{get_text(L, 1).decode()}.lua").read_bytes()
+    except OSError:
+        code = b""
+    lua.pushlstring(L, PyBytes_AS_STRING(code), <size_t>PyBytes_GET_SIZE(code))
+    return 1
+
+
+cdef void open_redis(lua_State *L, void *world, bint is_for_scripts) noexcept:
+    """Push the table `redis`."""
+    lua.createtable(L, 0, 32)
+    set_function(L, "call", redis_call, world)
+    set_function(L, "pcall", redis_pcall, world)
+    set_function(L, "error_reply", redis_error_reply, world)
+    set_function(L, "status_reply", redis_status_reply, world)
+    set_function(L, "sha1hex", redis_sha1hex, world)
+    set_function(L, "log", redis_log, world)
+    set_function(L, "setresp", redis_setresp, world)
+    set_function(L, "set_repl", redis_set_repl, world)
+    set_function(L, "acl_check_cmd", redis_acl_check_cmd, world)
+    if is_for_scripts:
+        set_function(L, "breakpoint", redis_breakpoint, world)
+        set_function(L, "debug", redis_debug, world)
+        set_function(L, "replicate_commands", redis_replicate_commands, world)
+    set_number(L, "LOG_DEBUG", 0)
+    set_number(L, "LOG_VERBOSE", 1)
+    set_number(L, "LOG_NOTICE", 2)
+    set_number(L, "LOG_WARNING", 3)
+    set_number(L, "REPL_NONE", 0)
+    set_number(L, "REPL_AOF", 1)
+    set_number(L, "REPL_SLAVE", 2)
+    set_number(L, "REPL_REPLICA", 2)
+    set_number(L, "REPL_ALL", 3)
+    set_number(L, "REDIS_VERSION_NUM", VERSION_NUMBER)
+    lua.pushlstring(L, VERSION, strlen(VERSION))
+    lua.setfield(L, -2, "REDIS_VERSION")
+
+
+cdef void set_number(lua_State *L, const char *name, double number) noexcept:
+    """Set a field of the table on top."""
+    lua.pushnumber(L, number)
+    lua.setfield(L, -2, name)
+
+
+cdef int prepare(lua_State *L) noexcept:
+    """Make the globals of scripts; argument 1 is the world."""
+    cdef void *world = lua.touserdata(L, 1)
+    lua.pushlightuserdata(L, &WORLD)
+    lua.pushvalue(L, 1)
+    lua.rawset(L, LUA_REGISTRYINDEX)
+    lua.openlibs(L)
+    lua.pushlightuserdata(L, &TO_STRING)
+    lua.getfield(L, LUA_GLOBALSINDEX, "tostring")
+    lua.rawset(L, LUA_REGISTRYINDEX)
+    lua.pushlightuserdata(L, world)
+    lua.pushcclosure(L, load_chunk, 1)
+    lua.pushlstring(L, "sandbox", 7)
+    lua.call(L, 1, 1)
+    lua.createtable(L, 0, 16)
+    open_sandbox(L)
+    set_function(L, "chunk", load_chunk, world)
+    open_redis(L, world, (<World>world).is_for_scripts())
+    lua.setfield(L, -2, "redis")
+    lua.call(L, 1, 1)
+    (<World>world).globals = lua.ref(L, LUA_REGISTRYINDEX)
+    return 0
+
+
+cdef int compile_code(lua_State *L) noexcept:
+    """Compile `code`, and set `function`; argument 1 is the world."""
+    cdef void *world = lua.touserdata(L, 1)
+    if lua.loadbuffer(
+        L, PyBytes_AS_STRING((<World>world).code), <size_t>PyBytes_GET_SIZE((<World>world).code),
+        PyBytes_AS_STRING((<World>world).chunk),
+    ):
+        return lua.error(L)
+    (<World>world).function = lua.ref(L, LUA_REGISTRYINDEX)
+    return 0
+
+
+cdef void push_texts(lua_State *L, PyObject *args, Py_ssize_t first, Py_ssize_t count) noexcept:
+    """Push a table of arguments of the request."""
+    cdef Py_ssize_t i
+    cdef PyObject *text
+    lua.createtable(L, <int>count, 0)
+    for i in range(count):
+        text = PyList_GET_ITEM(<list>args, first + i)
+        lua.pushlstring(L, PyBytes_AS_STRING(<bytes>text), <size_t>PyBytes_GET_SIZE(<bytes>text))
+        lua.rawseti(L, -2, <int>(i + 1))
+
+
+cdef int call_function(lua_State *L) noexcept:
+    """Call `function`, and write its reply; argument 1 is the world."""
+    cdef void *world = lua.touserdata(L, 1)
+    cdef PyObject *args = <PyObject *>(<World>world).args
+    cdef Py_ssize_t first = (<World>world).first, keys = (<World>world).keys
+    cdef int count = 0, status
+    lua.settop(L, 0)
+    lua.pushcclosure(L, handle_error, 0)
+    lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).function)
+    if (<World>world).is_for_scripts():
+        lua.rawgeti(L, LUA_REGISTRYINDEX, (<World>world).globals)
+        push_texts(L, args, first, keys)
+        lua.setfield(L, -2, "KEYS")
+        push_texts(L, args, first + keys, len(<list>args) - first - keys)
+        lua.setfield(L, -2, "ARGV")
+        pop(L, 1)
+    else:
+        push_texts(L, args, first, keys)
+        push_texts(L, args, first + keys, len(<list>args) - first - keys)
+        count = 2
+    if (<World>world).host.busy_us:
+        lua.sethook(L, look_at_clock, LUA_MASKCOUNT, HOOK_EVERY)
+    status = lua.pcall(L, count, 1, 1)
+    lua.sethook(L, NULL, 0, 0)
+    if status:
+        (<World>world).write_error(L)
+    else:
+        (<World>world).write_reply(L)
+    return 0
