@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.stream_state import GroupState, StreamState, age_s
+from streamd.shell.caller import Place
+from streamd.stream_state import ConsumerState, GroupState, StreamState, age_s
 from streamd.watching.board import name_of
+from streamd.watching.case import Case, Thresholds
 from streamd.watching.findings import counted, duration, number, per_second, size, word
+from streamd.watching.reading import Look
+from streamd.watching.stream_checks import consumer_gone, lag_grows, unbounded
 from streamd.watching.tables import TABLES, Row, render, shown_rows
 
 NOW_MS = 1_800_000_000_000
@@ -33,6 +37,57 @@ def test_what_all_groups_have_acknowledged_is_done() -> None:
     assert stream.done_entries is None
     stream.groups = []
     assert (stream.done_entries, stream.done_before) == (None, None)
+
+
+# --- Checks ------------------------------------------------------------------------------------------------------------
+
+
+def look(at_s: float, *groups: GroupState, length: int = 1000, added: int = 1000) -> Look:
+    stream = StreamState(b"s", length, added, (NOW_MS - 60_000, 0), (NOW_MS, 0), 10_000, None, [*groups])
+    return Look(at_s, NOW_MS, 0.001, {"used_memory": "1000000", "maxmemory": "2000000"}, {b"s": stream})
+
+
+def case(*looks: Look) -> Case:
+    return Case(Place(), None, [*looks], Thresholds())  # type: ignore[arg-type]  # these checks ask for nothing more
+
+
+def holding(*idle_s: float) -> GroupState:
+    """A group of consumers last seen so long ago, each with an entry."""
+    found = group(1, 0, len(idle_s))
+    found.consumers = [ConsumerState(b"c%d" % at, 1, int(each * 1000)) for at, each in enumerate(idle_s)]
+    found.consumer_count = len(idle_s)
+    return found
+
+
+def test_a_consumer_that_is_gone_is_worse_when_nobody_else_is_there() -> None:
+    assert list(consumer_gone(case(look(0, holding(1, 599))))) == []
+    (found,) = consumer_gone(case(look(0, holding(1, 601))))
+    assert (found.severity, found.mend[0]) == ("warning", "XAUTOCLAIM s g c0 600000 0-0 COUNT 100")
+    first, second = consumer_gone(case(look(0, holding(601, 7200))))
+    assert {first.severity, second.severity} == {"critical"}
+    assert "last seen 2.0 h ago" in second.figure
+
+
+def test_a_lag_that_falls_once_does_not_only_grow() -> None:
+    assert list(lag_grows(case(look(0, group(1, 500)), look(1, group(1, 499)), look(2, group(1, 600))))) == []
+    (found,) = lag_grows(case(look(0, group(1, 500)), look(1, group(2, 550)), look(2, group(3, 600), added=1200)))
+    assert (found.severity, found.values["in_per_s"]) == ("warning", 100)
+    (found,) = lag_grows(case(look(0, group(1, 500)), look(1, group(1, 550)), look(2, group(1, 600), added=1200)))
+    assert found.severity == "critical"
+    assert list(lag_grows(case(look(0, group(1, None)), look(1, group(1, 550)), look(2, group(1, 600))))) == []
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "severity"),
+    [(1000, 0, "critical"), (0, 0, "critical"), (1000, 900, None), (300, 300, None)],
+)
+def test_a_stream_without_a_bound_ends_memory_at_its_rate(added: int, removed: int, severity: str | None) -> None:
+    """10 bytes an entry; 1 MB is left."""
+    found = list(unbounded(case(look(0), look(10, length=1000 + added - removed, added=1000 + added))))
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    if added == 1000 and severity:
+        assert found[0].values["in_per_s"] == 100
+        assert found[0].values["memory_ends_in_s"] == pytest.approx(1_000_000 / (100 * 10_000 / 2000))
 
 
 def test_figures_are_short() -> None:
