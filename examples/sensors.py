@@ -9,7 +9,7 @@
        +--------> archive (Parquet) ---> history: one query over what is archived and what is live
        +--------> report.html
 
-Needs `pip install 'streamd-server[spark]' redis`, and Java 17 or newer. Each step is a function of a few lines: read
+Needs `./install '.[spark]' redis`, and Java 17 or newer. Each step is a function of a few lines: read
 them from the top. Run it again with the same server and folder, and it continues where it stopped.
 """
 

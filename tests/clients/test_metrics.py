@@ -312,7 +312,7 @@ def test_without_the_extra_it_says_what_is_missing() -> None:
         "    except Exception as error: print(error)\n"
     )
     said = run_python(program).stdout
-    assert "pip install 'streamd-server[metrics]'" in said
+    assert "./install '.[metrics]'" in said
     command = "import sys; sys.modules['aiohttp'] = None; from streamd.cli import main; main(sys.argv[1:])"
     arguments = ["server", "--port", str(free_port()), "--metrics-port", str(free_port())]
     told = subprocess.run(

@@ -23,7 +23,7 @@ __all__ = ["Metrics"]
 log = logging.getLogger("streamd")
 
 PATH = "/metrics"
-MISSING = "needs aiohttp and prometheus_client: pip install 'streamd-server[metrics]'"
+MISSING = "needs aiohttp and prometheus_client, of the extra `metrics`: ./install '.[metrics]'"
 
 
 class Metrics(Capability):
