@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import itertools
 import json
 import os
 import sys
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
 
 __all__ = ["history"]
+
+WIDTHS_FROM = 1000
+"""The number of rows from which the widths of a table's columns are taken."""
 
 
 @click.command()
@@ -286,20 +290,30 @@ def cell(value: Any) -> Any:
 
 
 def print_table(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
-    """One line for each entry; ms and seq are in the ID."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    """One line for each entry; ms and seq are in the ID. The first lines decide how wide the columns are."""
+    rows = map(shown_cells, rows_of(batches))
+    first = list(itertools.islice(rows, WIDTHS_FROM))
+    if not first:
+        return
+    names, *_ = first
+    widths = [max(len(name), *(len(row[name]) for row in first)) for name in names]
+    widths[-1] = 0  # the last column ends where its text does
+    for row in itertools.chain([{name: name for name in names}, {}], first, rows):
+        cells = (row.get(name, "\u2500" * max(width, len(name))) for name, width in zip(names, widths, strict=True))
+        file.write("  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n")
 
-    table: Table | None = None
-    for row in rows_of(batches):
-        shown = {name: value for name, value in row.items() if name not in ("ms", "seq", "stream") or "id" not in row}
-        if table is None:
-            table = Table(*shown)
-        table.add_row(*(escape(str(table_cell(value))) for value in shown.values()))
-    if table is not None:
-        is_terminal = file.isatty()
-        Console(file=file, width=None if is_terminal else 200).print(table)
+
+def shown_cells(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        name: on_a_line(str(table_cell(row[name])))
+        for name in row
+        if name not in ("ms", "seq", "stream") or "id" not in row
+    }
+
+
+def on_a_line(text: str) -> str:
+    """The text with what would break the line, or steer a terminal, as Python writes it: `\\n`, `\\x1b`."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def table_cell(value: Any) -> Any:

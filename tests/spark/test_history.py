@@ -293,6 +293,18 @@ def test_history_prints_json_csv_and_tables(history_of: Callable[..., str], stor
     assert store.exists(key_beside("leases", KEY)) == 0, "the command gives its lease back"
 
 
+def test_a_table_keeps_to_its_lines(store: Any, source_options: Options) -> None:
+    store.delete("odd")
+    store.xadd("odd", {"a": "line\n\x1b[31mred", "b": "\u00e9"}, id="1-1")
+    store.xadd("odd", {"longer": "x" * 300}, id="20-1")
+    shown = CliRunner().invoke(program, ["history", "odd", "-p", source_options["port"]]).output.splitlines()
+    assert shown[0].split() == ["id", "time", "fields"]
+    assert shown[2:] == [
+        "1-1   1970-01-01T00:00:00.001000+00:00  a=line\\n\\x1b[31mred b=\u00e9",
+        "20-1  1970-01-01T00:00:00.020000+00:00  longer=" + "x" * 300,
+    ]
+
+
 def test_history_says_what_is_wrong(source_options: Options, tmp_path: Path) -> None:
     runner = CliRunner()
     where = ["-p", source_options["port"]]
