@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -242,6 +243,36 @@ def test_many_keys_are_looked_at_bit_by_bit(server: Server) -> None:
     eventually(lambda: len(scrape(server).get("streamd_stream_entries", ())) == 10, DEADLINE_S)
     for _ in range(4):
         assert len(scrape(server)["streamd_stream_entries"]) == 10
+
+
+def test_who_leaves_in_the_middle_leaves_nothing_behind(server: Server) -> None:
+    with client_of(server) as client, client.pipeline(transaction=False) as pipe:
+        for number in range(2000):
+            pipe.xadd(f"stream:{number}", {"a": 1})
+            pipe.xgroup_create(f"stream:{number}", "group", 0)
+        pipe.execute()
+        client.config_set("metrics-max-streams", 2000)
+    port = metrics_port_of(server)
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as sock:
+            sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 200 OK")
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")  # and does not read
+        assert len(scrape(server)["streamd_stream_entries"]) == 2000
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x00\xa5garbage\r\n\r\n", b"PING\r\n\r\n", b"GET /metrics HTTP/1.1\r\nHost"]
+)
+def test_what_is_not_http_is_no_reason_for_a_traceback(server: Server, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", metrics_port_of(server)), DEADLINE_S) as sock:
+        sock.sendall(sent)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(1000):
+            pass
+    assert scrape(server)
+    assert "aiohttp" not in server.log()
 
 
 # --- The port ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ __all__ = ["Metrics"]
 log = logging.getLogger("streamd")
 
 PATH = "/metrics"
+SEND_S = 30.0
+"""After which a client that does not read is given up."""
 MISSING = "needs aiohttp and prometheus_client, of the extra `metrics`: ./install '.[metrics]'"
 
 
@@ -90,12 +92,17 @@ class Metrics(Capability):
             if request.path != PATH:
                 return web.Response(status=404, text=f"The metrics are at {PATH}.\n")
             exposition = Exposition(request.headers.get("Accept", ""))
+            pieces = await scraper.text(exposition) if request.method == "GET" else []
             response = web.StreamResponse(headers={"Content-Type": exposition.content_type})
-            await response.prepare(request)
-            if request.method == "GET":
-                async for piece in scraper.text(exposition):
-                    await response.write(piece)
-            await response.write_eof()
+            try:
+                async with asyncio.timeout(SEND_S):
+                    await response.prepare(request)
+                    for piece in pieces:
+                        await response.write(piece)
+                        await asyncio.sleep(0)  # others' turn
+            except (TimeoutError, ConnectionError):
+                if request.transport is not None:
+                    request.transport.abort()
             return response
 
         self._server = web.Server(answer, loop=self._host.loop, access_log=None)

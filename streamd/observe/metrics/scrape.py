@@ -96,17 +96,15 @@ class Scraper:
         self.cpu_s = 0.0
         self.scrapes = 0
 
-    async def text(self, exposition: Exposition) -> AsyncIterator[bytes]:
-        """The text, piece by piece."""
+    async def text(self, exposition: Exposition) -> list[bytes]:
+        """The text in pieces."""
         async with self._busy:
             slices = Slices()
-            async for piece in self._pieces(exposition, slices):
-                slices.pause()
-                yield piece
-                slices.go_on()
+            pieces = [piece async for piece in self._pieces(exposition, slices)]
             slices.pause()
             self.cpu_s += slices.cpu_s
             self.scrapes += 1
+        return pieces
 
     async def _pieces(self, exposition: Exposition, slices: Slices) -> AsyncIterator[bytes]:
         async for piece in self._server(exposition, slices):
