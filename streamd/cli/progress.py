@@ -1,4 +1,4 @@
-"""How far the reading of a file is, on a terminal, where rich is installed (of the extra `archive`); else nothing is shown."""
+"""How far the reading of a file, or of entries, is, on a terminal, where rich is installed (of the extra `archive`); else nothing is shown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["bar"]
 
 
 @contextmanager
-def bar(name: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """A callback for the number of bytes read so far."""
+def bar(name: str, total: int, *, unit: str = "bytes") -> Iterator[Callable[[int], None]]:
+    """A callback for the number of bytes, or whatever `unit` says, read so far."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -20,6 +20,7 @@ def bar(name: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
         from rich.progress import (
             BarColumn,
             DownloadColumn,
+            MofNCompleteColumn,
             Progress,
             TextColumn,
             TimeRemainingColumn,
@@ -28,9 +29,10 @@ def bar(name: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     except ImportError:
         yield lambda done: None
         return
+    sizes = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(), TextColumn(unit))
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(), *sizes, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     ) as progress:  # fmt: skip
-        task = progress.add_task(name, total=total_bytes)
+        task = progress.add_task(name, total=total)
         yield lambda done: progress.update(task, completed=done)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
+from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.disk import replace_file
 from streamd.spark.archive.live_stream import need_state
@@ -19,6 +20,7 @@ from streamd.spark.report import Report, collect, publish, render_html, render_j
 from streamd.spark.report.profile import Profile, frame_profile
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import format_entry_id, parse_duration_ms
+from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -124,10 +126,12 @@ def _collect(request: ReportRequest, connection: Connection, spark: SparkSession
     fields = request.fields or None
     groups = request.groups or None
     if request.master is None and request.archive is None and spark is None:
-        return collect(
-            connection, request.stream, low=low, high=high, limit=request.limit, fields=fields, groups=groups,
-            watch_s=request.watch_s, above=request.above,
-        )  # fmt: skip
+        length = connection.command("XLEN", stream_key(request.stream))
+        with bar(request.stream, min(request.limit, length), unit="entries") as progress:
+            return collect(
+                connection, request.stream, low=low, high=high, limit=request.limit, fields=fields, groups=groups,
+                watch_s=request.watch_s, above=request.above, progress=progress,
+            )  # fmt: skip
     session, is_own = (
         (spark, False) if spark is not None else (make_session("streamd report", request.master, request.confs), True)
     )

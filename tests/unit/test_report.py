@@ -23,6 +23,7 @@ from streamd.spark.groups import (
 )
 from streamd.spark.numbers import find_number
 from streamd.spark.report import Report, plots, profile, render_html, render_json, write_tables
+from streamd.spark.report import page as page_module
 from streamd.spark.report.plots import Series
 from streamd.spark.report.profile import GAP_EDGES_MS, Gap, bin_width
 from streamd.spark.tables import record_fields, to_arrow
@@ -260,6 +261,54 @@ def test_bars_stand_in_proportion() -> None:
     root = ElementTree.fromstring(plots.bars("b", ["a", "b"], {"x": [10, 40]}, unit="n"))
     heights = [float(each.get("height", "0")) for each in root if each.tag.endswith("rect")]
     assert heights[1] == pytest.approx(4 * heights[0], rel=0.01)
+
+
+def test_rows_have_the_lengths_of_their_values_and_names_that_differ() -> None:
+    names = [f"{'a-long-name-of-a-group-' * 5}{end}" for end in ("billing", "archive")]
+    root = ElementTree.fromstring(plots.rows("r", names, [10, 40], ["10", "40"]))
+    widths = [float(each.get("width", "0")) for each in root if each.tag.endswith("rect")]
+    assert widths[1] == pytest.approx(4 * widths[0], rel=0.01)
+    shown = [each.text or "" for each in root if each.tag.endswith("text")][::2]
+    assert shown[0].endswith("billing")
+    assert shown[1].endswith("archive")
+    assert all(len(each) < 60 for each in shown)
+
+
+def test_a_legend_has_whole_names_and_no_more_than_it_needs() -> None:
+    assert plots.legend(["alone"]) == ""
+    page = Page(plots.legend(["x" * 100, "<y>"]))
+    assert page.words == "x" * 100 + "<y>"
+
+
+# --- The first and the last bin --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1, 400, 700, 999])
+def test_a_steady_rate_is_a_straight_line(first: int) -> None:
+    """An entry each 10 ms, in bins of a second, of which the first and the last are covered in part."""
+    found = profile_of([*range(first, 9_000 - first // 2, 10)], bins=10)
+    assert found.bin_ms == 1000
+    rates = [each for each in page_module._rates(found) if each is not None]
+    assert rates == pytest.approx([100] * len(rates), rel=0.02)
+    assert len(rates) >= 7
+
+
+def test_a_single_entry_at_the_end_is_no_spike() -> None:
+    found = profile_of([*range(0, 9_000, 100), 9_001], bins=10)
+    assert found.bin_ms == 1000
+    assert page_module._rates(found) == [10] * 9 + [None]
+
+
+def test_one_entry_has_no_rate() -> None:
+    assert page_module._rates(profile_of([5])) == [None]
+    assert page_module._rates(profile_of([5, 6, 7])) == [1000, 1000, None]
+
+
+def test_the_longest_gaps_have_dates() -> None:
+    day_ms = 86_400_000
+    text = render_html(make_report(profile=profile_of([1_700_000_000_000, 1_700_000_000_000 + 3 * day_ms])))
+    assert "2023-11-14 22:13:20" in text
+    assert "2023-11-17 22:13:20" in text
 
 
 def test_the_page_holds_all_plots_and_needs_nothing_else() -> None:

@@ -87,6 +87,7 @@ def collect(
     every_s: float = 0.1,
     above: int = 5,
     pending_limit: int = 100_000,
+    progress: Callable[[int], object] = lambda entries: None,
 ) -> Report:
     """Find out about a stream. Takes `watch_s` if it has groups, plus the time to read its entries.
 
@@ -96,6 +97,7 @@ def collect(
     groups    only these
     watch_s   how long to watch the groups, looking every `every_s`; 0: one look
     above     deliveries beyond which a pending entry is a dead letter
+    progress  told after each page how many entries have been read
     Raises ServerError, for example when there is no such stream.
     """
     server = str(server_features(connection))
@@ -104,7 +106,7 @@ def collect(
     if profile is not None:
         shape = profile(names, high)
     else:
-        shape = read_profile(connection, stream, low=low, high=high, limit=limit, fields=names)
+        shape = read_profile(connection, stream, low=low, high=high, limit=limit, fields=names, progress=progress)
     watch = Watch(connection, stream, None if groups is None else tuple(groups), pending_limit=pending_limit)
     states = watch.look()
     end = time.monotonic() + watch_s

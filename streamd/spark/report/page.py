@@ -9,11 +9,24 @@ from typing import Any
 
 from streamd.spark.groups import GroupLag
 from streamd.spark.report.model import Findings
-from streamd.spark.report.plots import STYLE, Series, bars, duration, escape, figure, rows, time_plot, when
+from streamd.spark.report.plots import (
+    LAST_DATE_MS,
+    STYLE,
+    Series,
+    bars,
+    duration,
+    escape,
+    figure,
+    legend,
+    rows,
+    time_plot,
+    when,
+)
 from streamd.spark.report.profile import GAP_EDGES_MS, Profile
 
 __all__ = ["render_html"]
 
+DAY_MS = 86_400_000
 SHOWN_DEAD_LETTERS = 50
 SHOWN_VALUE = 120
 """Characters of a dead letter's fields that are shown."""
@@ -63,8 +76,13 @@ def render_html(report: Findings) -> str:
     )
 
 
-def _figure(caption: str, plot: str) -> str:
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{plot}</figure>" if plot else ""
+def _figure(caption: str, plot: str, names: Sequence[str] = ()) -> str:
+    """A plot below its caption and, of several names, a legend."""
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{legend(names)}{plot}</figure>" if plot else ""
+
+
+def _moment(ms: int) -> str:
+    return f"{when(ms, DAY_MS)} {when(ms, 1000)}" if ms <= LAST_DATE_MS else when(ms)
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
@@ -91,14 +109,14 @@ def _heading(report: Findings) -> str:
     facts = [("entries looked at", f"{profile.entries:,}"), ("in the server", f"{report.length:,}")]
     if profile.entries:
         facts += [
-            ("from", when(profile.first_ms, 86_400_000) + " " + when(profile.first_ms, 1000)),
+            ("from", _moment(profile.first_ms)),
             ("over", duration((profile.last_ms - profile.first_ms) / 1000)),
             ("entries per second", figure(profile.per_second)),
         ]
     facts.append(("groups", f"{len(report.states):,}"))
     listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     part = "" if profile.is_whole else " Only the newest entries were looked at."
-    made = f"{when(report.made_ms, 86_400_000)} {when(report.made_ms, 1000)} UTC"
+    made = f"{_moment(report.made_ms)} UTC"
     return (
         f"<h1>{escape(report.stream)}</h1><p>{escape(report.server)}, {made}; {escape(report.source)}.{part} "
         f"All times are UTC, those of entries are of their IDs.</p><dl>{listed}</dl>"
@@ -109,11 +127,14 @@ def _shape(profile: Profile) -> list[str]:
     if not profile.entries:
         return ["<h2>Entries</h2><p>There are none in this range.</p>"]
     middles = [each.start_ms + profile.bin_ms // 2 for each in profile.bins]
-    rate = [each.entries * 1000 / _covered_ms(profile, each.start_ms) for each in profile.bins]
+    rate = _rates(profile)
     width = duration(profile.bin_ms / 1000)
-    series = Series("rate", middles, rate, low=[0.0] * len(rate), high=rate)
+    series = Series("rate", middles, rate, low=[None if each is None else 0.0 for each in rate], high=rate)
     gaps, labels, details = _classes(list(profile.gaps))
-    worst = [(when(each.until_ms - each.ms, 1000), when(each.until_ms, 1000), duration(each.ms / 1000)) for each in profile.longest_gaps]  # fmt: skip
+    worst = [
+        (_moment(each.until_ms - each.ms), _moment(each.until_ms), duration(each.ms / 1000))
+        for each in profile.longest_gaps
+    ]
     return [
         "<h2>Entries</h2>",
         _figure(f"Rate, in bins of {width}", time_plot("rate over time", [series], unit="entries/s")),
@@ -124,11 +145,21 @@ def _shape(profile: Profile) -> list[str]:
     ]
 
 
-def _covered_ms(profile: Profile, start_ms: int) -> int:
-    """How much of a bin lies between the first and the last entry: less than all of it at both ends."""
-    covered = min(start_ms + profile.bin_ms, profile.last_ms + 1) - max(start_ms, profile.first_ms)
-    # A short remainder says nothing about the rate.
-    return max(covered, profile.bin_ms // 2, 1)
+def _rates(profile: Profile) -> list[float | None]:
+    """Entries per second in each bin.
+
+    The first and the last bin count only as far as there are entries. Such a part begins, or ends, with an entry, which is not
+    counted: what is left came in the time that is left. Of less than half a bin nothing is said.
+    """
+    found: list[float | None] = []
+    for each in profile.bins:
+        low, high = max(each.start_ms, profile.first_ms), min(each.start_ms + profile.bin_ms, profile.last_ms)
+        is_part = high - low < profile.bin_ms
+        if is_part and (not high - low or (len(profile.bins) > 1 and high - low < profile.bin_ms / 2)):
+            found.append(None)
+        else:
+            found.append((each.entries - is_part) * 1000 / (high - low))
+    return found
 
 
 def _classes(counts: list[int]) -> tuple[list[int], list[str], list[str]]:
@@ -192,8 +223,8 @@ def _groups(report: Findings) -> list[str]:
         + "</p>",
         _figure("Lag in entries, not yet delivered", entries),
         _figure("Lag in time: age of the oldest entry not yet delivered", seconds),
-        _figure("Lag while watching", _over_time(report.lags, names, lambda lag: lag.lag, "entries")),
-        _figure("Pending while watching", _over_time(report.lags, names, lambda lag: lag.pending, "entries")),
+        _figure("Lag while watching", _over_time(report.lags, names, lambda lag: lag.lag, "entries"), names),
+        _figure("Pending while watching", _over_time(report.lags, names, lambda lag: lag.pending, "entries"), names),
         _table(("group", "consumers", "lag", "lag in time", "pending", "oldest pending", "last delivered"), lines),
     ]
 
@@ -226,7 +257,7 @@ def _histogram(title: str, caption: str, times_s: dict[str, list[float]], unit: 
     if not used:
         return ""
     cut = {name: counts[used[0] : used[-1] + 1] for name, counts in stacks.items()}
-    return _figure(caption, bars(title, labels, cut, unit=unit, details=details))
+    return _figure(caption, bars(title, labels, cut, unit=unit, details=details), list(cut))
 
 
 def _by_group(report: Findings, records: Iterable[Any], value: Callable[[Any], float | None]) -> dict[str, list[float]]:

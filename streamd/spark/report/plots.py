@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["STYLE", "Series", "bars", "duration", "escape", "figure", "rows", "time_plot", "when"]
+__all__ = ["STYLE", "Series", "bars", "duration", "escape", "figure", "legend", "rows", "time_plot", "when"]
 
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
@@ -21,6 +21,11 @@ COLOURS = 6
 WIDEST_BAR = 90
 NUMBERED_BARS = 24
 """Up to this number of bars have their value written above them, since a bar may be too small to be seen."""
+LABEL = 46
+"""The room of a label."""
+WIDE_BAR = 60
+"""From here on a bar has room for its value, however large the text is drawn."""
+LONGEST_NAME = 42
 LAST_DATE_MS = 253_402_300_799_999
 
 STYLE = """
@@ -33,7 +38,14 @@ svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 svg .grid { stroke: var(--grid); stroke-width: 1; }
 svg .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 svg .mark:hover { opacity: .65; }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .8rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
+.legend i { display: inline-block; width: .7em; height: .7em; margin-right: .35em; }
+svg { overflow: visible; }
+@media (max-width: 36rem) {
+svg text { font-size: 23px; }
+svg .minor { display: none; } }
 """
+"""A plot is as wide as its page. On a narrow one its text is drawn larger, and `minor` text, which would then overlap, is left out."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +138,10 @@ def escape(text: str) -> str:
 class _Frame:
     """The area of a plot, how values are placed in it, and the marks drawn so far."""
 
-    def __init__(self, low: float, high: float, *, height: int = HEIGHT, left: int = LEFT) -> None:
+    def __init__(self, low: float, high: float, *, height: int = HEIGHT) -> None:
         self.low, self.high = low, high if high > low else low + 1
         self.top, self.bottom = TOP + 6, height - BOTTOM
-        self.left, self.right = left, WIDTH - RIGHT
+        self.left, self.right = LEFT, WIDTH - RIGHT
         self.height = height
         self.parts: list[str] = []
 
@@ -148,22 +160,9 @@ class _Frame:
             self.parts.append(f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">{figure(value)}</text>')
         self.parts.append(f'<text x="2" y="{TOP - 3}">{escape(unit)}</text>')
 
-    def label(self, x: float, text: str) -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{self.bottom + 16}" text-anchor="middle">{escape(text)}</text>')
-
-    def legend(self, names: Sequence[str]) -> None:
-        """Names with their colours, above the plot, as many as there is room for."""
-        x = 150.0
-        for at, name in enumerate(names):
-            shown = name if len(name) <= 20 else f"{name[:19]}…"
-            if x + 18 + 7 * len(shown) > WIDTH - 20:
-                self.parts.append(f'<text x="{x:.0f}" y="{TOP - 3}">…</text>')
-                return
-            self.parts.append(
-                f'<rect x="{x:.0f}" y="{TOP - 12}" width="10" height="10" style="fill:var(--c{at % COLOURS})"/>'
-                f'<text x="{x + 14:.0f}" y="{TOP - 3}">{escape(shown)}</text>'
-            )
-            x += 30 + 6.5 * len(shown)
+    def label(self, x: float, text: str, *, is_minor: bool) -> None:
+        kind = ' class="minor"' if is_minor else ""
+        self.parts.append(f'<text{kind} x="{x:.1f}" y="{self.bottom + 22}" text-anchor="middle">{escape(text)}</text>')
 
     def svg(self, title: str) -> str:
         return (
@@ -172,8 +171,18 @@ class _Frame:
         )
 
 
+def legend(names: Sequence[str]) -> str:
+    """Names with their colours, as HTML; nothing for a single one."""
+    if len(names) < 2:
+        return ""
+    marked = (
+        f'<span><i style="background:var(--c{at % COLOURS})"></i>{escape(name)}</span>' for at, name in enumerate(names)
+    )
+    return f'<p class="legend">{"".join(marked)}</p>'
+
+
 def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: bool = True) -> str:
-    """Lines over time, bands where the series have them, a legend when there are several; nothing without values.
+    """Lines over time, bands where the series have them; nothing without values.
 
     from_zero  whether the axis must start at 0
     """
@@ -193,17 +202,15 @@ def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: boo
     first, last = min(times), max(times)
     frame.value_axis(unit)
     marks, step = time_ticks(first, last)
-    for ms in marks:
+    for number, ms in enumerate(marks):
         if frame.left + 16 < frame.x(ms, first, last) < frame.right - 24 or len(marks) < 3:
-            frame.label(frame.x(ms, first, last), when(ms, step))
+            frame.label(frame.x(ms, first, last), when(ms, step), is_minor=number % 2 == 1)
     for at, one in enumerate(series):
         colour = f"var(--c{at % COLOURS})"
         xs = [frame.x(ms, first, last) for ms in one.times_ms]
         if one.low is not None and one.high is not None:
             frame.parts += _bands(frame, xs, one.low, one.high, colour)
         frame.parts += _lines(frame, xs, one, colour, unit)
-    if len(series) > 1:
-        frame.legend([one.name for one in series])
     return frame.svg(title)
 
 
@@ -265,7 +272,7 @@ def bars(
     frame = _Frame(0, max(totals) * 1.12)
     frame.value_axis(unit)
     width = min((frame.right - frame.left) / len(labels), WIDEST_BAR)
-    every = max(1, math.ceil(len(labels) * 46 / (frame.right - frame.left)))
+    every = max(1, math.ceil(len(labels) * LABEL / (frame.right - frame.left)))
     for at, label in enumerate(labels):
         x, below = frame.left + at * width, 0.0
         for rank, (name, values) in enumerate(stacks.items()):
@@ -280,34 +287,35 @@ def bars(
                 )
             below += values[at]
         if below and len(labels) <= NUMBERED_BARS:
+            kind = ' class="minor"' if width < WIDE_BAR else ""
             frame.parts.append(
-                f'<text x="{x + width / 2:.1f}" y="{frame.y(below) - 4:.1f}" text-anchor="middle">{figure(below)}</text>'
+                f'<text{kind} x="{x + width / 2:.1f}" y="{frame.y(below) - 4:.1f}" text-anchor="middle">'
+                f"{figure(below)}</text>"
             )
         if at % every == 0:
-            frame.label(x + width / 2, label)
-    if len(stacks) > 1:
-        frame.legend(list(stacks))
+            frame.label(x + width / 2, label, is_minor=width * every < 2 * LABEL and at // every % 2 == 1)
     return frame.svg(title)
 
 
-def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequence[str]) -> str:
-    """Horizontal bars, one below the other, each with its name to the left and its value in words to the right.
+def shortened(name: str) -> str:
+    """A name that fits. What is left out is in the middle: names that differ do so at their ends more often than there."""
+    half = (LONGEST_NAME - 1) // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
-    Bars have the length of their value's square root, so that a small one beside a large one can still be seen.
-    """
-    line, left, spare = 26, 190, 170
-    frame = _Frame(0, 1, height=TOP + BOTTOM + line * len(labels), left=left)
-    longest = math.sqrt(max([*values, 0.0])) or 1.0
+
+def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequence[str]) -> str:
+    """Horizontal bars, one below the other, each below its name and its value in words. Their lengths are in proportion."""
+    line = 44
+    frame = _Frame(0, 1, height=8 + line * len(labels))
+    longest = max([*values, 0.0]) or 1.0
     for at, (label, value, word) in enumerate(zip(labels, values, words, strict=True)):
         y = 6 + at * line
-        length = math.sqrt(max(value, 0.0)) / longest * (WIDTH - left - spare)
-        shown = label if len(label) <= 28 else f"{label[:27]}…"
+        length = max(value, 0.0) / longest * WIDTH
         title_text = escape(f"{label}: {word}")
-        frame.parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(shown)}</text>')
+        frame.parts.append(f'<text x="0" y="{y + 14}">{escape(shortened(label))}</text>')
+        frame.parts.append(f'<text x="{WIDTH}" y="{y + 14}" text-anchor="end">{escape(word)}</text>')
         frame.parts.append(
-            f'<rect class="mark" x="{left}" y="{y}" width="{max(length, 1.0):.1f}" height="{line - 8}" '
+            f'<rect class="mark" x="0" y="{y + 20}" width="{max(length, 2.0):.1f}" height="12" '
             f'style="fill:var(--c{at % COLOURS})"><title>{title_text}</title></rect>'
         )
-        frame.parts.append(f'<text x="{left + length + 8:.1f}" y="{y + 15}">{escape(word)}</text>')
-    frame.height = 8 + line * len(labels)
     return frame.svg(title) if labels else ""

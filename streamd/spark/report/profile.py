@@ -14,7 +14,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -185,10 +185,12 @@ def read_profile(
     limit: int = 1_000_000,
     fields: Sequence[str] = (),
     bins: int = BINS,
+    progress: Callable[[int], object] = lambda entries: None,
 ) -> Profile:
     """The profile of the entries from `low` to `high`, both inclusive, or of the newest `limit` of them.
 
-    fields  names of the fields whose numbers are wanted; of several with one name in an entry the last counts
+    fields    names of the fields whose numbers are wanted; of several with one name in an entry the last counts
+    progress  told after each page how many entries have been read
     Takes 8 bytes of memory for each entry, and 8 more for each field.
     """
     times = array("Q")
@@ -203,6 +205,7 @@ def read_profile(
             times.append(int(entry_id[: entry_id.index(b"-")]))
             if columns:
                 _append_numbers(columns, places, flat)
+        progress(len(times))
         if not is_whole:
             break
     times.reverse()
