@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import itertools
-import json
-import os
-import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
+from streamd.cli.entry_formats import write
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
-from streamd.disk import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,9 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
 
 __all__ = ["history"]
-
-WIDTHS_FROM = 1000
-"""The number of rows from which the widths of a table's columns are taken."""
 
 
 @click.command()
@@ -203,120 +193,3 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
             return
         yield batch.slice(0, left)
         left -= min(left, batch.num_rows)
-
-
-# --- Writing --------------------------------------------------------------------------------------------------------------
-
-
-def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:
-    if form == "parquet":
-        write_parquet(batches, Path(out or ""))
-        return
-    with opened(out) as file:
-        if form == "json":
-            for row in rows_of(batches):
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        elif form == "csv":
-            write_csv(batches, file)
-        else:
-            print_table(batches, file)
-
-
-@contextmanager
-def opened(out: str | None) -> Iterator[TextIO]:
-    if out is None:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    with Path(out).open("w", encoding="utf-8", newline="") as file:
-        yield file
-
-
-def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
-    """One file, which appears when it is complete."""
-    import pyarrow.parquet as pq
-
-    from streamd.spark.arrow.entry_table import default_schema
-
-    first = next(batches, None)
-    schema = default_schema() if first is None else first.schema
-    with (
-        replacing(path, mode=0o666) as fd,
-        os.fdopen(fd, "wb", closefd=False) as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
-    ):
-        if first is not None:
-            writer.write_batch(first)
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """Rows with values as JSON has them; fields as an object, or as a list of pairs when a name comes twice."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield {name: plain(value) for name, value in row.items()}
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, list):
-        pairs = [(pair["field"], pair["value"]) if isinstance(pair, dict) else pair for pair in value]
-        texts = [(plain(name), plain(content)) for name, content in pairs]
-        names = [name for name, _ in texts]
-        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-            return dict(texts)
-        return [list(pair) for pair in texts]
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def write_csv(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
-    writer: Any = None
-    for row in rows_of(batches):
-        if writer is None:
-            writer = csv.DictWriter(file, list(row))
-            writer.writeheader()
-        writer.writerow({name: cell(value) for name, value in row.items()})
-
-
-def cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
-
-
-def print_table(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
-    """One line for each entry; ms and seq are in the ID. The first lines decide how wide the columns are."""
-    rows = map(shown_cells, rows_of(batches))
-    first = list(itertools.islice(rows, WIDTHS_FROM))
-    if not first:
-        return
-    names, *_ = first
-    widths = [max(len(name), *(len(row[name]) for row in first)) for name in names]
-    widths[-1] = 0  # the last column ends where its text does
-    for row in itertools.chain([{name: name for name in names}, {}], first, rows):
-        cells = (row.get(name, "\u2500" * max(width, len(name))) for name, width in zip(names, widths, strict=True))
-        file.write("  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n")
-
-
-def shown_cells(row: dict[str, Any]) -> dict[str, str]:
-    return {
-        name: on_a_line(str(table_cell(row[name])))
-        for name in row
-        if name not in ("ms", "seq", "stream") or "id" not in row
-    }
-
-
-def on_a_line(text: str) -> str:
-    """The text with what would break the line, or steer a terminal, as Python writes it: `\\n`, `\\x1b`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def table_cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return " ".join(f"{name}={content}" for name, content in value.items())
-    return "" if value is None else value

@@ -280,7 +280,7 @@ def test_history_prints_json_csv_and_tables(history_of: Callable[..., str], stor
     rows = [json.loads(line) for line in history_of("--format", "json").splitlines()]
     assert len(rows) == 5050
     assert rows[0] == {
-        "id": "1700000000000-0", "ms": 1_700_000_000_000, "seq": 0, "time": "2023-11-14T22:13:20+00:00",
+        "id": "1700000000000-0", "ms": 1_700_000_000_000, "seq": 0, "time": "2023-11-14T22:13:20.000000+00:00",
         "stream": KEY, "fields": {"sensor": "0", "value": "0"},
     }  # fmt: skip
     table = list(csv.reader(history_of("--format", "csv", "--since", "2023-11-15", "--limit", "5").splitlines()))
