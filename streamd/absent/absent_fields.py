@@ -8,9 +8,6 @@ from streamd.core.info import Field
 
 __all__ = ["AbsentFields"]
 
-FUNCTION_MEMORY = ("number_of_functions", "number_of_libraries", "used_memory_vm_functions", "used_memory_functions")
-"""What functions take: exporters ask for it though there are none."""
-
 DEFRAGMENTATION = (
     "active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses",
     "total_active_defrag_time", "current_active_defrag_time",
@@ -18,12 +15,11 @@ DEFRAGMENTATION = (
 
 
 class AbsentFields(Capability):
-    """Clusters, modules, functions, and the defragmentation of memory: there are none."""
+    """Clusters, modules, and the defragmentation of memory: there are none."""
 
     info = {
         "clients": (Field("cluster_connections", 0),),
         "memory": (
-            *(Field(name, 0) for name in FUNCTION_MEMORY),
             Field("mem_cluster_links", 0),
             Field("active_defrag_running", 0),
         ),

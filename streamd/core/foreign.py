@@ -8,8 +8,7 @@ from __future__ import annotations
 __all__ = ["FOREIGN_COMMANDS", "FOREIGN_CONTAINERS"]
 
 _NAMES = """
-    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin fcall fcall_ro function function|delete function|dump function|flush
-    function|help function|kill function|list function|load function|restore function|stats geoadd geodist geohash
+    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin geoadd geodist geohash
     geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore getbit hdel hexists
     hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
     hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen

@@ -113,6 +113,7 @@ class _Import:
             self._replicate(skip=bool(found.unsupported) or self.plan.skip or self.plan.database is not None)
         else:
             self._copy(databases, obstacle)
+            self._copy_functions(found)
 
     def _find_way(self, info: dict[str, str]) -> str | None:
         """Why keys are copied one by one; None when the source is replicated."""
@@ -162,6 +163,12 @@ class _Import:
             self.screen.line("This cannot be taken:")
             for line in lines:
                 self.screen.line(line)
+        if found.functions:
+            count = len(found.functions)
+            self.screen.line(
+                f"The source has {count:,} librar{'y' if count == 1 else 'ies'} of functions, which the target gets, too: "
+                f"{', '.join(found.functions)}"
+            )
         for note in found.notes():
             self.screen.line(f"The source also has {note}; the target will not")
         if found.functions is None and version_of(info) >= (7, 0):
@@ -353,6 +360,17 @@ class _Import:
             for each in copied.refused:
                 self.screen.line(f"  {each}")
             raise ImportFailedError(f"{copied.failures:,} keys could not be copied; these are the first of them")
+
+    def _copy_functions(self, found: Survey) -> None:
+        """Give the target the libraries of functions of the source."""
+        if not found.functions:
+            return
+        try:
+            payload = self.source.call("FUNCTION", "DUMP")
+            assert isinstance(payload, bytes)  # noqa: S101
+            self.target.call("FUNCTION", "RESTORE", payload, "FLUSH")
+        except ReplyError as error:
+            raise ImportFailedError(f"The libraries of functions could not be copied: {error}") from None
 
 
 def size_text(size: float) -> str:

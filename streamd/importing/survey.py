@@ -80,8 +80,6 @@ class Survey:
 
     def notes(self) -> Iterator[str]:
         """What else the source has that streamd has not, a line each."""
-        if self.functions:
-            yield f"{len(self.functions):,} libraries of functions: {', '.join(self.functions)}"
         if self.modules:
             yield f"{len(self.modules):,} modules: {', '.join(self.modules)}"
 

@@ -41,7 +41,7 @@ CHECK_STEP = 256 * 1024
 """Bytes of a snapshot that are checked at a time, while clients are served in between."""
 
 
-def _ignore(message: str) -> None:
+def _ignore(what: object) -> None:
     """Drop a log line: of a check, whose load will have it too."""
 
 
@@ -145,6 +145,8 @@ class Loader:
         self._backup = backup
         self._log = append_only
         self._changed = changed
+        self.replace_libraries: Callable[[list[bytes]], object] = _ignore
+        """Has the libraries of functions with this code, and no others. Raises CommandError."""
         self.loading: Loading | None = Loading()
         self.aux: Mapping[str, str] = {}
         self.keys_loaded = 0
@@ -310,6 +312,7 @@ class Loader:
             self._saving.note_loaded()
 
     def _empty(self) -> None:
+        self.replace_libraries([])
         for db in self._host.databases:
             db.flush()
 
@@ -317,10 +320,21 @@ class Loader:
         """The steps of loading a snapshot, with its log lines."""
         try:
             yield from reader.steps()
+            self._load_libraries(reader)
         except CorruptFileError as error:
             log_damage(error)
             raise
         self._note_loaded(reader)
+
+    def _load_libraries(self, reader: RdbReader) -> None:
+        """Load the libraries of functions of a snapshot. Raises CorruptFileError."""
+        try:
+            self.replace_libraries(reader.libraries)
+        except CommandError as error:
+            reason = str(error).removeprefix("ERR ")
+            if not self._config.rdb_skip_unsupported:
+                raise CorruptFileError(reader.name, 0, "libraries of functions that can be loaded", reason) from error
+            log.warning("The libraries of functions are left out: %s", reason)
 
     # --- Snapshots of a primary --------------------------------------------------------------------------------------
 
@@ -377,6 +391,7 @@ class Loader:
         registry  where streams with idempotent producers were registered meanwhile
         """
         assert reader.databases is not None  # noqa: S101
+        self._load_libraries(reader)
         self._note_loaded(reader)
         self._stop_writing()
         for db, other in zip(self._host.databases, reader.databases, strict=True):

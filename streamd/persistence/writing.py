@@ -90,6 +90,8 @@ class DataWriter:
         self._directory = directory
         self.replication_aux: Callable[[], dict[str, str | int]] = dict
         """What a snapshot says of the replication stream (repl-id and so on): with it, a restarted server continues."""
+        self.libraries: Callable[[], list[bytes]] = list
+        """The code of the libraries of functions."""
 
     def count_keys(self) -> int:
         return sum(map(len, self._databases))
@@ -116,7 +118,7 @@ class DataWriter:
             self._databases, self._directory.snapshot_path, self.write_options(self._config.rdb_form, self.replication_aux()),
             now_ms=now_ms(), used_memory=self.used_memory(),
             incremental_fsync=self._config.rdb_save_incremental_fsync, progress=progress,
-            written=partial(logged, logging.INFO), disk=disk,
+            written=partial(logged, logging.INFO), libraries=self.libraries(), disk=disk,
         )  # fmt: skip
         for line in saved.losses:
             logged(logging.WARNING, line)
@@ -137,7 +139,7 @@ class DataWriter:
         write_base(
             path, self._databases, options,
             now_ms=now_ms(), used_memory=self.used_memory(), progress=progress,
-            written=partial(logged, logging.INFO),
+            written=partial(logged, logging.INFO), libraries=self.libraries(),
         )  # fmt: skip
 
     def slowed(self, progress: Progress) -> Callable[[int], None]:

@@ -425,12 +425,19 @@ class Primary(Capability):
             self._config.rdb_form, self._replication.snapshot_aux(), compressed=not group[0].wants_uncompressed
         )
         databases = self._host.databases if rdb_filter is None else []
+        libraries = writer.libraries() if rdb_filter is None or "functions" in rdb_filter else []
         used_memory = writer.used_memory()
 
         def job(report: Report) -> None:
             sink = ConnectionsSink(heads, timeout_s)
             rdb = RdbWriter(sink, options)
-            rdb.write(databases, now_ms=now_ms(), used_memory=used_memory, progress=writer.slowed(report.keys))
+            rdb.write(
+                databases,
+                now_ms=now_ms(),
+                used_memory=used_memory,
+                progress=writer.slowed(report.keys),
+                libraries=libraries,
+            )
             sink.write(mark)
             sink.finish()
             for line in rdb.losses.describe(options.form):

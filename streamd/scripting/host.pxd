@@ -40,6 +40,7 @@ cdef class ScriptHost:
 
     cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1
     cdef int end(self) except -1
+    cdef int count_failure(self, list args) except -1
     cdef int command(self, list args) except -1
     cdef str find_refusal(self, Route route, list args)
     cdef int reject(self, Route route, str text) except -1

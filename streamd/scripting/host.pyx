@@ -74,6 +74,12 @@ cdef class ScriptHost:
         self.request = None
         return 0
 
+    cdef int count_failure(self, list args) except -1:
+        """The reply to a request that ran a script has an error in it."""
+        cdef Route route = self.dispatcher.routes.find(args)
+        route.failed_calls += 1
+        return 0
+
     cdef int command(self, list args) except -1:
         """Run a command for the script; its reply is in `actor.reply`. Raises CommandError if it may not run."""
         cdef Dispatcher dispatcher = self.dispatcher

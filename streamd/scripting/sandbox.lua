@@ -1,7 +1,9 @@
 --[[ The globals of a script. Run once for each interpreter, with Lua's own globals, which no script ever sees.
 
-`host` has the functions of sandbox.pyx, `chunk` to load the other files of this folder, and `redis`. What stands for
-the table of globals becomes the globals of all later code; returned is the table itself, for KEYS and ARGV.
+`host` has the functions of sandbox.pyx, `chunk` to load the other files of this folder, and `redis`; in a world of
+functions also `loading`, which stands in for `redis` while a library is loaded. What stands for the table of globals
+becomes the globals of all later code. Returned are the table itself, for KEYS and ARGV, and the one that it stands for
+while a library is loaded.
 ]]
 
 local host = ...
@@ -41,8 +43,10 @@ globals.getmetatable, globals.pcall, globals.load, globals.loadstring =
 globals.next, globals.rawget = host.reading(next), host.reading(rawget)
 globals.rawset, globals.setmetatable = host.changing(rawset), host.changing(setmetatable)
 globals.pairs = host.make_pairs(globals.next)
-globals.__redis__err__handler = function(problem)
-    return type(problem) == "table" and problem or { err = "ERR " .. tostring(problem) }
+if not host.loading then
+    globals.__redis__err__handler = function(problem)
+        return type(problem) == "table" and problem or { err = "ERR " .. tostring(problem) }
+    end
 end
 
 local libraries = {
@@ -78,4 +82,6 @@ local missing = { __index = host.find_global }
 setmetatable(globals, missing)
 globals._G = host.protect(globals, host.protect(missing))
 host.use_globals(globals._G)
-return globals
+
+local loading = host.loading and setmetatable({ redis = host.protect(setmetatable(host.loading, missing)) }, missing)
+return globals, loading

@@ -17,8 +17,8 @@ in place.
 from libc.string cimport memchr
 
 from streamd.scripting.lua cimport (
-    LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, lua, lua_CFunction, lua_State,
-    pop, upvalue,
+    LUA_GLOBALSINDEX, LUA_MULTRET, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, lua,
+    lua_CFunction, lua_State, pop, upvalue,
 )
 
 cdef char MARK = 0      # its address is the key of the real table in the metatable of the one that stands for it
@@ -79,6 +79,18 @@ cdef int protect(lua_State *L) noexcept:
     lua.rawset(L, -3)
     lua.setmetatable(L, -2)
     return 1
+
+
+cdef void aim_globals(lua_State *L, int reference) noexcept:
+    """Let what stands for the globals stand for another table."""
+    lua.pushvalue(L, LUA_GLOBALSINDEX)
+    lua.getmetatable(L, -1)
+    lua.rawgeti(L, LUA_REGISTRYINDEX, reference)
+    lua.pushlightuserdata(L, &MARK)
+    lua.pushvalue(L, -2)
+    lua.rawset(L, -4)
+    lua.setfield(L, -2, "__index")
+    pop(L, 2)
 
 
 cdef int find_global(lua_State *L) noexcept:

@@ -28,6 +28,7 @@ cdef class Scripts(Capability):
     cdef ScriptHost host
     cdef World world
     cdef Stage stage
+    cdef public object functions        # functions.Functions
     cdef dict scripts                   # sha -> Script
     cdef dict passing                   # sha -> None: those that came by EVAL, the longest unused first
     cdef long long bodies               # bytes of their code

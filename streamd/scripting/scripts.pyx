@@ -47,10 +47,6 @@ cdef class Scripts(Capability):
             Field("used_memory_lua_human", lambda self: human_size(self.vm_size)),
             Field("used_memory_scripts_eval", lambda self: self.size),
             Field("number_of_cached_scripts", lambda self: len(self)),
-            Field("used_memory_vm_total", lambda self: self.vm_size),
-            Field("used_memory_vm_total_human", lambda self: human_size(self.vm_size)),
-            Field("used_memory_scripts", lambda self: self.size),
-            Field("used_memory_scripts_human", lambda self: human_size(self.size)),
         ),
         "stats": (Field("evicted_scripts", lambda self: self.evicted),),
     }
@@ -157,7 +153,6 @@ cdef class Scripts(Capability):
         is_read_only  the command says that the script does not write
         """
         cdef Client client = ctx.client
-        cdef Route route
         if is_read_only and not script.flags & (NO_WRITES | UNDECLARED):
             raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
         self.host.begin(client, "script", script.sha, args, script.flags, is_read_only)
@@ -166,8 +161,7 @@ cdef class Scripts(Capability):
         finally:
             self.host.end()
         if self.world.has_error:
-            route = self.dispatcher.routes.find(args)
-            route.failed_calls += 1
+            self.host.count_failure(args)
         return 0
 
     cdef int run_unit(self, Client client, Route route, list args) except -1:
@@ -182,7 +176,12 @@ cdef class Scripts(Capability):
         cdef int flags = route.flags, declared
         if route is self.dispatcher.routes.exec_route:
             return flags
-        if b"SHA" in (<bytes>args[0]).upper():
+        if route.command.name.startswith("FCALL"):
+            found = self.functions.find_flags(args[1])
+            if found is None:
+                return flags
+            declared = found
+        elif b"SHA" in (<bytes>args[0]).upper():
             script = self.find(<bytes>args[1])
             if script is None:
                 return flags

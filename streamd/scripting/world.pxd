@@ -22,6 +22,7 @@ cdef class World:
     cdef readonly ScriptHost host
     cdef readonly str kind              # "script" or "function"
     cdef int globals                    # reference of the table of globals
+    cdef int loading                    # of what the globals are while a library is loaded
     cdef bytes chunk                    # name of the code that is compiled: "@user_script"
     # The error that the C function which is about to return has to raise.
     cdef bytes error
@@ -40,11 +41,21 @@ cdef class World:
     cdef bint has_failed                # `error` is what it ended with
     cdef bint has_error                 # there is an error in its reply
     cdef object bug                     # an exception that is no script's fault
+    # The library that is being loaded.
+    cdef list registered                # (name, reference, description or None, flags); None: none is loaded
+    cdef long long deadline_us          # monotonic; 0: it may take any time
 
     cdef int open(self) except -1
     cpdef int close(self) except -1
     cpdef int compile(self, bytes code) except 0
     cpdef int forget(self, int function) except -1
+    cpdef list load_library(self, bytes code, int limit_ms)
+    cdef int take_registration(self, lua_State *L) except -1
+    cdef int take_named(self, lua_State *L, list found) except -1
+    cdef int take_flags(self, lua_State *L) except -1
+    cdef int register_function(self, lua_State *L) noexcept
+    cdef int note_failure(self, lua_State *L, str what) noexcept
+    cdef bint is_late(self) noexcept
     cdef int run(self, int function, list args, Py_ssize_t first, Py_ssize_t keys, ReplyWriter reply) except -1
     cdef int fail(self, str text, bint is_counted) except -1
     cdef int note(self, str text) noexcept

@@ -4,8 +4,9 @@
 A server has two: one runs scripts (EVAL), the other functions (FCALL). Each begins with the first code that it gets,
 and keeps what it has compiled until it is closed. Its memory is counted with the server's, up to a limit of its own.
 
-    compile      code -> a reference to its function
-    run          calls it, with KEYS and ARGV, and writes the reply
+    compile       code -> a reference to its function
+    load_library  code -> the functions that it registers
+    run           calls a function, with KEYS and ARGV, and writes the reply
 
 The path of a call, with Lua between the functions of this module:
 
@@ -27,6 +28,7 @@ import hashlib
 import logging
 from pathlib import Path
 
+from streamd.core.clock cimport monotonic_us
 from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
 from streamd.core.log import VERBOSE
 from streamd.errors import CommandError
@@ -34,12 +36,13 @@ from streamd.heap cimport free, realloc
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.scripting.host cimport ScriptHost
 from streamd.scripting.lua cimport (
-    LUA_GCCOLLECT, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING,
-    LUA_TTABLE, load_lua, lua, lua_Debug, lua_State, pop, upvalue,
+    LUA_GCCOLLECT, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL,
+    LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_State, pop, upvalue,
 )
-from streamd.scripting.sandbox cimport open_sandbox, set_function
+from streamd.scripting.sandbox cimport aim_globals, open_sandbox, set_function
 from streamd.scripting.values cimport get_text, number_text, push_error, push_reply, write_value
 from streamd import REDIS_VERSION
+from streamd.scripting.shebang import FLAGS, check_name
 
 __all__ = ["World"]
 
@@ -141,6 +144,35 @@ cdef class World:
         """Forget a compiled function."""
         lua.unref(self.L, LUA_REGISTRYINDEX, function)
         return 0
+
+    cpdef list load_library(self, bytes code, int limit_ms):
+        """Run the code of a library; returns what it registers: (name, reference, description or None, flags) each.
+
+        limit_ms  how long it may run; 0: until it ends
+        Raises CommandError; then nothing of it is kept.
+        """
+        cdef list registered = []
+        cdef str problem
+        if self.L is NULL:
+            self.open()
+        self.code = code
+        self.has_failed = False
+        self.registered = registered
+        self.deadline_us = monotonic_us() + 1000 * limit_ms if limit_ms else 0
+        try:
+            if lua.cpcall(self.L, run_library, <void *>self):
+                self.has_failed = True
+                self.fail(get_text(self.L, -1).decode("utf-8", "replace"), False)
+                pop(self.L, 1)
+        finally:
+            self.code = None
+            self.registered = None
+        if registered and not self.has_failed:
+            return registered
+        for _, function, _, _ in registered:
+            self.forget(function)
+        problem = shown(self.error) if self.has_failed else "No functions registered"
+        raise CommandError(f"ERR {problem}")
 
     cdef int run(self, int function, list args, Py_ssize_t first, Py_ssize_t keys, ReplyWriter reply) except -1:
         """Call a function that was compiled, and write its reply. `host` has been told that it begins.
@@ -331,6 +363,117 @@ cdef class World:
             self.note("ERR internal error, see the log of the server")
         return -1
 
+    cdef int register_function(self, lua_State *L) noexcept:
+        """redis.register_function: 0 if it is done, 1 if an error is noted."""
+        try:
+            self.take_registration(L)
+            return 0
+        except CommandError as error:
+            self.fail(str(error), False)
+        except BaseException as error:
+            self.bug = error
+            self.note("ERR internal error, see the log of the server")
+        return 1
+
+    cdef int take_registration(self, lua_State *L) except -1:
+        """Keep what redis.register_function was called with. Raises CommandError."""
+        cdef int argc = lua.gettop(L)
+        cdef list found = [None, None, 0]       # name, description, flags; the callback is put on top of the stack
+        if self.registered is None:
+            raise CommandError("ERR redis.register_function can only be called on FUNCTION LOAD command")
+        if argc == 1:
+            if lua.type(L, 1) != LUA_TTABLE:
+                raise CommandError(
+                    "ERR calling redis.register_function with a single argument is only applicable to Lua table"
+                    " (representing named arguments)."
+                )
+            self.take_named(L, found)
+        elif argc == 2:
+            found[0] = as_bytes(L, 1)
+            if found[0] is None:
+                raise CommandError("ERR first argument to redis.register_function must be a string")
+            if lua.type(L, 2) != LUA_TFUNCTION:
+                raise CommandError("ERR second argument to redis.register_function must be a function")
+        else:
+            raise CommandError("ERR wrong number of arguments to redis.register_function")
+        name, description, flags = found
+        check_name(name)
+        if any(name.lower() == other.lower() for other, _, _, _ in self.registered):
+            raise CommandError("ERR Function already exists in the library")
+        self.registered.append((name, lua.ref(L, LUA_REGISTRYINDEX), description, flags))
+        return 0
+
+    cdef int take_named(self, lua_State *L, list found) except -1:
+        """Read the named arguments, and push the callback."""
+        cdef bytes word
+        cdef bint has_callback = False
+        lua.pushnil(L)      # the callback
+        lua.pushnil(L)
+        while lua.next(L, 1):
+            word = as_bytes(L, -2)
+            if word is None:
+                raise CommandError("ERR named argument key given to redis.register_function is not a string")
+            word = word.lower()
+            if word == b"function_name" or word == b"description":
+                text = as_bytes(L, -1)
+                if text is None:
+                    raise CommandError(
+                        f"ERR {word.decode()} argument given to redis.register_function must be a string"
+                    )
+                found[0 if word == b"function_name" else 1] = text
+            elif word == b"callback":
+                if lua.type(L, -1) != LUA_TFUNCTION:
+                    raise CommandError("ERR callback argument given to redis.register_function must be a function")
+                lua.pushvalue(L, -1)
+                lua.replace(L, 2)
+                has_callback = True
+            elif word == b"flags":
+                if lua.type(L, -1) != LUA_TTABLE:
+                    raise CommandError(
+                        "ERR flags argument to redis.register_function must be a table representing function flags"
+                    )
+                found[2] = self.take_flags(L)
+            else:
+                raise CommandError("ERR unknown argument given to redis.register_function")
+            pop(L, 1)
+        if found[0] is None:
+            raise CommandError("ERR redis.register_function must get a function name argument")
+        if not has_callback:
+            raise CommandError("ERR redis.register_function must get a callback argument")
+        return 0
+
+    cdef int take_flags(self, lua_State *L) except -1:
+        """The flags in the table on top, up to the first hole, as a set of ScriptFlag."""
+        cdef int at = 1, flags = 0
+        cdef bytes word
+        while True:
+            lua.rawgeti(L, -1, at)
+            if lua.type(L, -1) == LUA_TNIL:
+                pop(L, 1)
+                return flags
+            word = as_bytes(L, -1)
+            if word is None or word.lower() not in FLAGS:
+                raise CommandError("ERR unknown flag given")
+            flags |= <int>FLAGS[word.lower()]
+            pop(L, 1)
+            at += 1
+
+    cdef int note_failure(self, lua_State *L, str what) noexcept:
+        """Note why a library cannot be loaded: the error on top of the stack."""
+        self.has_failed = True
+        try:
+            if lua.type(L, -1) == LUA_TTABLE:
+                self.fail(f"{what}: {field_text(L, 'err', 'ERR unknown error')}", False)
+            else:
+                self.fail(f"{what}: {as_text(L, -1, 'unknown error')}", False)
+        except BaseException as error:
+            self.bug = error
+        return 0
+
+    cdef bint is_late(self) noexcept:
+        """Whether the library that is being loaded has run for too long."""
+        return self.deadline_us != 0 and monotonic_us() > self.deadline_us
+
     cdef bint must_end(self) noexcept:
         """Whether the running script has been killed. Others may be served meanwhile."""
         try:
@@ -351,6 +494,16 @@ cdef str as_text(lua_State *L, int index, str otherwise):
         return otherwise
     lua.pushvalue(L, index)
     text = get_text(L, -1).decode("utf-8", "surrogateescape")
+    pop(L, 1)
+    return text
+
+
+cdef bytes as_bytes(lua_State *L, int index):
+    """A string or a number on the stack; None if it is neither."""
+    if lua.type(L, index) != LUA_TSTRING and lua.type(L, index) != LUA_TNUMBER:
+        return None
+    lua.pushvalue(L, index)
+    text = get_text(L, -1)
     pop(L, 1)
     return text
 
@@ -516,6 +669,13 @@ cdef int redis_replicate_commands(lua_State *L) noexcept:
     return 1
 
 
+cdef int redis_register_function(lua_State *L) noexcept:
+    """redis.register_function(name, function), or with a table of named arguments."""
+    if (<World>here(L)).register_function(L):
+        return raise_noted(L)
+    return 0
+
+
 cdef int handle_error(lua_State *L) noexcept:
     """The handler of a script's errors: makes a table of any error, with the place of the innermost function in Lua."""
     cdef lua_Debug frame
@@ -554,14 +714,31 @@ cdef inline bint is_own(const char *source) noexcept:
     return strncmp(source, OWN_CHUNK, strlen(OWN_CHUNK)) == 0
 
 
-cdef bint must_end(lua_State *L) noexcept:
-    """Whether the script that runs here has to end."""
+cdef void *world_of(lua_State *L) noexcept:
+    """The world of an interpreter."""
     cdef void *world
     lua.pushlightuserdata(L, &WORLD)
     lua.rawget(L, LUA_REGISTRYINDEX)
     world = lua.touserdata(L, -1)
     pop(L, 1)
-    return (<World>world).must_end()
+    return world
+
+
+cdef bint must_end(lua_State *L) noexcept:
+    """Whether the script that runs here has to end."""
+    return (<World>world_of(L)).must_end()
+
+
+cdef bint is_late(lua_State *L) noexcept:
+    """Whether the library that is loaded here has to end."""
+    return (<World>world_of(L)).is_late()
+
+
+cdef void look_at_deadline(lua_State *L, lua_Debug *frame) noexcept:
+    """The hook while a library is loaded."""
+    if is_late(L):
+        lua.sethook(L, look_at_deadline, LUA_MASKLINE | LUA_MASKCOUNT, 1)
+        raise_message(L, "ERR FUNCTION LOAD timeout", 25)
 
 
 cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
@@ -613,15 +790,28 @@ cdef void open_redis(lua_State *L, void *world, bint is_for_scripts) noexcept:
         set_function(L, "breakpoint", redis_breakpoint, world)
         set_function(L, "debug", redis_debug, world)
         set_function(L, "replicate_commands", redis_replicate_commands, world)
-    set_number(L, "LOG_DEBUG", 0)
-    set_number(L, "LOG_VERBOSE", 1)
-    set_number(L, "LOG_NOTICE", 2)
-    set_number(L, "LOG_WARNING", 3)
+    set_constants(L)
     set_number(L, "REPL_NONE", 0)
     set_number(L, "REPL_AOF", 1)
     set_number(L, "REPL_SLAVE", 2)
     set_number(L, "REPL_REPLICA", 2)
     set_number(L, "REPL_ALL", 3)
+
+
+cdef void open_loading(lua_State *L, void *world) noexcept:
+    """Push what the table `redis` is while a library is loaded."""
+    lua.createtable(L, 0, 8)
+    set_function(L, "register_function", redis_register_function, world)
+    set_function(L, "log", redis_log, world)
+    set_constants(L)
+
+
+cdef void set_constants(lua_State *L) noexcept:
+    """Set the constants of the table on top that code finds whenever it runs."""
+    set_number(L, "LOG_DEBUG", 0)
+    set_number(L, "LOG_VERBOSE", 1)
+    set_number(L, "LOG_NOTICE", 2)
+    set_number(L, "LOG_WARNING", 3)
     set_number(L, "REDIS_VERSION_NUM", VERSION_NUMBER)
     lua.pushlstring(L, VERSION, strlen(VERSION))
     lua.setfield(L, -2, "REDIS_VERSION")
@@ -652,7 +842,11 @@ cdef int prepare(lua_State *L) noexcept:
     set_function(L, "chunk", load_chunk, world)
     open_redis(L, world, (<World>world).is_for_scripts())
     lua.setfield(L, -2, "redis")
-    lua.call(L, 1, 1)
+    if not (<World>world).is_for_scripts():
+        open_loading(L, world)
+        lua.setfield(L, -2, "loading")
+    lua.call(L, 1, 2)
+    (<World>world).loading = lua.ref(L, LUA_REGISTRYINDEX)
     (<World>world).globals = lua.ref(L, LUA_REGISTRYINDEX)
     return 0
 
@@ -666,6 +860,28 @@ cdef int compile_code(lua_State *L) noexcept:
     ):
         return lua.error(L)
     (<World>world).function = lua.ref(L, LUA_REGISTRYINDEX)
+    return 0
+
+
+cdef int run_library(lua_State *L) noexcept:
+    """Compile `code` and run it, with the globals of a library that is loaded; argument 1 is the world."""
+    cdef void *world = lua.touserdata(L, 1)
+    cdef int status
+    lua.settop(L, 0)
+    lua.pushcclosure(L, handle_error, 0)
+    if lua.loadbuffer(
+        L, PyBytes_AS_STRING((<World>world).code), <size_t>PyBytes_GET_SIZE((<World>world).code),
+        PyBytes_AS_STRING((<World>world).chunk),
+    ):
+        (<World>world).note_failure(L, "Error compiling function")
+        return 0
+    aim_globals(L, (<World>world).loading)
+    lua.sethook(L, look_at_deadline, LUA_MASKCOUNT, HOOK_EVERY)
+    status = lua.pcall(L, 0, 0, 1)
+    lua.sethook(L, NULL, 0, 0)
+    aim_globals(L, (<World>world).globals)
+    if status:
+        (<World>world).note_failure(L, "Error registering functions")
     return 0
 
 

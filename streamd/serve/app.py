@@ -47,6 +47,7 @@ from streamd.replication.primary import Primary
 from streamd.replication.refusals import ReplicaRefusals
 from streamd.replication.replication import Replication
 from streamd.replication.waiting import Waiting
+from streamd.scripting.functions import Functions
 from streamd.scripting.scripts import Scripts
 from streamd.serve.about import About
 from streamd.serve.collector import Collector
@@ -69,7 +70,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
-    ReplicaRefusals, Following, Failover, Scripts, Shutdown, Connections,
+    ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics,
 ]  # fmt: skip

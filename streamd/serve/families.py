@@ -20,7 +20,7 @@ FAMILIES = (
     "observe.slowlog_commands", "observe.hotkeys_commands", "observe.latency_commands", "observe.monitor_commands",
     "observe.lolwut", "memory.memory_commands", "users.acl_commands", "persistence.save_commands",
     "persistence.backup_commands", "absent.cluster", "absent.module",
-    "scripting.eval_commands", "scripting.script_commands",
+    "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands", "scripting.function_commands",
     "replication.primary_commands",
     "replication.failover_commands", "replication.replica_commands",
 )  # fmt: skip

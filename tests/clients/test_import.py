@@ -251,10 +251,18 @@ def test_nothing_is_changed_when_something_cannot_be_taken(source: Server, targe
         assert client.dbsize() == 0
 
 
-def test_functions_are_mentioned(source: Server, redis_target: Server) -> None:
+@pytest.mark.parametrize("options", [(), ("--copy",)])
+def test_functions_are_taken(source: Server, target: Server, options: tuple[str, ...]) -> None:
     with client_of(source) as client:
         client.function_load("#!lua name=mine\nredis.register_function('f', function() return 1 end)")
-    assert "1 libraries of functions: mine" in run(source, redis_target)
+    with put_back(target):
+        said = run(source, target, *options)
+    assert "The source has 1 library of functions, which the target gets, too: mine" in said
+    with client_of(target) as client:
+        assert client.fcall("f", 0) == 1
+        client.function_flush()
+    with client_of(source) as client:
+        client.function_flush()
 
 
 def test_a_single_database(source: Server, target: Server) -> None:

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """CommandWriter: databases as the commands that recreate them, the base of an append-only file without a snapshot.
 
+    FUNCTION LOAD code                                                    each library of functions
     SELECT 0
     XADD s 1-1 f v                                                        each entry
     XSETID s 1-2 ENTRIESADDED 2 MAXDELETEDID 0-0
@@ -85,8 +86,10 @@ cdef class CommandWriter:
     def __dealloc__(self):
         free(self.held.data)
 
-    def write(self, databases not None, progress=None):
+    def write(self, databases not None, progress=None, libraries=()):
         """Write all databases; `progress` is called now and then with the number of keys written. O(bytes).
+
+        libraries  code of the libraries of functions, which come first
 
         Exceptions of the sink propagate. Expired keys are written too, with their expiry time.
         """
@@ -96,6 +99,11 @@ cdef class CommandWriter:
             self.put(b"#TS:%d\r\n" % self.timestamp_s)
         # Never an empty file: an empty base means that its content was lost.
         self.put(b"#STREAMD: 1\r\n")
+        for code in libraries:
+            self.begin(3)
+            self.word(b"FUNCTION")
+            self.word(b"LOAD")
+            self.word(<bytes?>code)
         for db in databases:
             self.db_index = db.index
             if len(db):

@@ -45,6 +45,7 @@ def write_base(
     used_memory: int = 0,
     progress: Callable[[int], object] | None = None,
     written: Callable[[str], object] | None = None,
+    libraries: Iterable[bytes] = (),
     disk: Disk | None = None,
 ) -> int:
     """Write a base to `path`, and sync it; returns its size in bytes.
@@ -52,6 +53,7 @@ def write_base(
     now_ms    Unix time
     progress  called with the number of keys written so far, often
     written   called with a line for the log when all of it is written
+    libraries code of the libraries of functions
     Raises OSError; then there is no file at `path`.
     """
     disk = Disk() if disk is None else disk
@@ -59,13 +61,13 @@ def write_base(
         sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if options.incremental_fsync else 0)
         if options.use_rdb_preamble:
             snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
-            snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+            snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress, libraries=libraries)
             size, line = snapshot.bytes_written, summary(snapshot)
         else:
             timestamp_s = now_ms // 1000 if options.timestamp else None
             form = FORMS[options.rdb.form]
             commands = CommandWriter(sink, idmp=options.idmp, timestamp_s=timestamp_s, has_xnack=form.has_xnack)
-            commands.write(databases, progress)
+            commands.write(databases, progress, libraries)
             size, line = (
                 commands.bytes_written,
                 f"AOF rewrite done, {commands.keys_written} keys saved, 0 keys skipped.",

@@ -161,7 +161,7 @@ class LoadOptions(NamedTuple):
     database_count       of a check that keeps nothing: refuse what a load into so many databases would refuse; 0: read all
     node_max_bytes ...   settings for the streams that are created
     registry             where streams with idempotent producers are registered; None: a new one
-    log                  called for each key that is omitted, and of functions and module data, which always are
+    log                  called for each key that is omitted, and of module data, which always is
     """
 
     checksum: bool = True

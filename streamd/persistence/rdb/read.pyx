@@ -16,8 +16,8 @@ before it is relied on, and the first error ends the read with a CorruptFileErro
 
 What streamd does not support: values of other types make the load fail (UnsupportedValueError) or, with
 `skip_unsupported` and a known layout, are skipped and logged by name; an expired key is dropped whatever it holds;
-functions, module data and cluster hints are always skipped. The databases may be half filled after an error: the caller
-discards them.
+module data and cluster hints are always skipped. Libraries of functions are collected, for the caller to load. The
+databases may be half filled after an error: the caller discards them.
 
 Callers: snapshot.load_file, the loading of an AOF's base, `streamd check-rdb`, RESTORE.
 """
@@ -40,7 +40,7 @@ from streamd.errors import UnsupportedValueError, one_line
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import NEWEST_VERSION, STREAM_TYPES, TYPE_NAMES, UNKNOWN_LAYOUTS, LoadOptions
 
-__all__ = ["PayloadError", "RdbReader", "restore_value"]
+__all__ = ["PayloadError", "RdbReader", "restore_libraries", "restore_value"]
 
 cdef enum:
     FOOTER = 10                # bytes after the value in a payload: version and checksum
@@ -74,6 +74,7 @@ cdef class RdbReader:
     # --- What was read
     cdef readonly int version                 # of the format
     cdef readonly dict aux                    # auxiliary fields: name -> value, both text
+    cdef readonly list libraries              # code of the libraries of functions, as bytes
     cdef readonly uint64_t keys_loaded
     cdef readonly uint64_t keys_expired       # left out because they had expired
     cdef readonly uint64_t keys_skipped       # left out because of their type
@@ -95,6 +96,7 @@ cdef class RdbReader:
         self.window = Window(source, name, size)
         self.streams = StreamLoader(self.window, self.options)
         self.aux = {}
+        self.libraries = []
         self.types = {}
 
     @property
@@ -163,8 +165,7 @@ cdef class RdbReader:
                 name = self.window.get_bytes()
                 self.aux[name.decode("latin-1")] = self.window.get_bytes().decode("latin-1")
             elif opcode == OP_FUNCTION:
-                self.window.skip_string()
-                self.options.log("A library of functions is left out: streamd has no scripts")
+                self.libraries.append(self.window.get_bytes())
             elif opcode == OP_FUNCTION_PRERELEASE:
                 self.window.corrupt(
                     "something that a release of Redis writes", "functions of a pre-release of 7.0", offset
@@ -309,6 +310,16 @@ cdef class RdbReader:
             pass
         return self.streams.take()
 
+    cdef list read_libraries(self):
+        """The libraries of functions that all of the bytes together represent."""
+        cdef int opcode
+        while self.window.at < self.window.end:
+            opcode = self.window.get_byte()
+            if opcode != OP_FUNCTION:
+                self.window.corrupt("a library of functions", f"type {opcode}", <int64_t>self.window.position() - 1)
+            self.libraries.append(self.window.get_bytes())
+        return self.libraries
+
 
 cdef inline int64_t as_expiry(int64_t at_ms) noexcept:
     """An expiry as a database may hold it: -1 means none, and anything below has long passed."""
@@ -322,10 +333,22 @@ def restore_value(bytes payload not None, options=None):
     Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else. A checksum of zero
     means none, as in Redis 8.6.
     """
+    return RdbReader(content_of(payload), options=options).read_value()
+
+
+def restore_libraries(bytes payload not None):
+    """The code of the libraries in a payload of FUNCTION DUMP, as a list of bytes. O(bytes).
+
+    Raises PayloadError when the version or checksum is wrong, CorruptFileError for anything else.
+    """
+    return RdbReader(content_of(payload)).read_libraries()
+
+
+cdef bytes content_of(bytes payload):
+    """A payload without its footer, which is checked. Raises PayloadError."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
     cdef const uint8_t *footer = <const uint8_t *>PyBytes_AS_STRING(payload) + size - FOOTER
     cdef uint64_t crc
-    cdef RdbReader reader
     if size < FOOTER:
         raise PayloadError("shorter than its footer")
     if load_le(footer, 2) > <uint64_t>NEWEST_VERSION:
@@ -333,5 +356,4 @@ def restore_value(bytes payload not None, options=None):
     crc = load_le(footer + 2, 8)
     if crc and crc != <uint64_t>crc64(memoryview(payload)[:size - 8]):
         raise PayloadError("wrong checksum")
-    reader = RdbReader(payload[:size - FOOTER], options=options)
-    return reader.read_value()
+    return payload[:size - FOOTER]

@@ -65,6 +65,7 @@ def save_to_file(
     incremental_fsync: bool = True,
     progress: Callable[[int], object] | None = None,
     written: Callable[[str], object] | None = None,
+    libraries: Iterable[bytes] = (),
     disk: Disk | None = None,
 ) -> Saved:
     """Write a snapshot and put it at `path`; the old file stays intact until the new one is safe.
@@ -74,6 +75,7 @@ def save_to_file(
     incremental_fsync  sync the file every 4 MiB (`rdb-save-incremental-fsync`)
     progress           called with the number of keys written so far, often
     written            called with a line for the log when all of it is written, before the rename
+    libraries          code of the libraries of functions
     Raises OSError; the temporary file is gone then.
     """
     disk = Disk() if disk is None else disk
@@ -82,7 +84,7 @@ def save_to_file(
     with replacing(path, temporary=temporary_path(path), disk=disk) as fd:
         sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if incremental_fsync else 0)
         writer = RdbWriter(sink, options)
-        writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress)
+        writer.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress, libraries=libraries)
         if written is not None:
             written(summary(writer))
     return Saved(writer.keys_written, writer.bytes_written, writer.losses.describe(options.form))

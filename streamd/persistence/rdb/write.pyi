@@ -5,7 +5,7 @@ from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.persistence.rdb.format import Losses, WriteOptions
 
-__all__ = ["RdbWriter", "dump_value"]
+__all__ = ["RdbWriter", "dump_libraries", "dump_value"]
 
 class _Sink(Protocol):
     def write(self, data: bytes, /) -> object: ...
@@ -26,6 +26,8 @@ class RdbWriter:
         now_ms: int,
         used_memory: int = 0,
         progress: Callable[[int], object] | None = None,
+        libraries: Iterable[bytes] = (),
     ) -> None: ...
 
+def dump_libraries(libraries: Iterable[bytes], options: WriteOptions | None = None) -> bytes: ...
 def dump_value(value: Stream | bytes, options: WriteOptions | None = None) -> bytes: ...

@@ -56,7 +56,7 @@ from streamd.engine.stream cimport Stream, StreamNode
 from streamd.heap cimport free as heap_free
 from streamd.numbers cimport read_int64
 from streamd.persistence.rdb.codes cimport (
-    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_IDLE, OP_RESIZE, OP_SELECT, TYPE_STRING,
+    OP_AUX, OP_END, OP_EXPIRE_MS, OP_FREQUENCY, OP_FUNCTION, OP_IDLE, OP_RESIZE, OP_SELECT, TYPE_STRING,
 )
 from streamd.persistence.rdb.lzf cimport LzfTable, lzf_compress
 
@@ -64,7 +64,7 @@ from streamd import REDIS_VERSION
 from streamd.persistence.rdb.crc64 import crc64
 from streamd.persistence.rdb.format import FORMS, Losses, WriteOptions
 
-__all__ = ["RdbWriter", "dump_value"]
+__all__ = ["RdbWriter", "dump_libraries", "dump_value"]
 
 cdef enum:
     HAND_OVER = 1 << 18        # bytes that are collected before they go to the file
@@ -418,16 +418,18 @@ cdef class RdbWriter:
 
     # --- The parts of a file ------------------------------------------------------------------------------------------
 
-    def write(self, databases, *, long long now_ms, used_memory=0, progress=None):
+    def write(self, databases, *, long long now_ms, used_memory=0, progress=None, libraries=()):
         """Write everything from the magic to the checksum.
 
         databases    Database objects; empty ones are omitted
         now_ms       Unix time, for the auxiliary field `ctime` and for the idle times of keys
         used_memory  bytes, for the auxiliary field `used-mem`
         progress     called with the number of keys written so far, every 1024 keys and every 256 KiB
+        libraries    code of the libraries of functions, as bytes
         """
         self.progress = progress
         self.put_head(now_ms, used_memory)
+        self.put_libraries(libraries)
         for db in databases:
             self.put_database(db, now_ms)
         self.put_end()
@@ -444,6 +446,12 @@ cdef class RdbWriter:
             self.put_byte(OP_AUX)
             self.put_bytes((<str>name).encode())
             self.put_bytes(str(value).encode())
+        return 0
+
+    cdef int put_libraries(self, object libraries) except -1:
+        for code in libraries:
+            self.put_byte(OP_FUNCTION)
+            self.put_bytes(<bytes?>code)
         return 0
 
     cdef int put_database(self, Database db, long long now_ms) except -1:
@@ -486,10 +494,9 @@ cdef class RdbWriter:
 
     # --- Payloads -----------------------------------------------------------------------------------------------------
 
-    cdef bytes payload(self, object value):
+    cdef bytes finish_payload(self):
+        """What was written, with the footer of a payload."""
         cdef unsigned int i
-        self.put_type(value)
-        self.put_value(value)
         for i in range(2):
             self.put_byte(<uint8_t>(self.version >> (8 * i)))
         self.put_le64(crc64(PyMemoryView_FromMemory(<char *>self.buffer, <Py_ssize_t>self.used, PyBUF_READ)))
@@ -529,4 +536,16 @@ def dump_value(value, options=None):
     options  WriteOptions, for form and compression
     """
     cdef RdbWriter writer = RdbWriter(None, options)
-    return writer.payload(value)
+    writer.put_type(value)
+    writer.put_value(value)
+    return writer.finish_payload()
+
+
+def dump_libraries(libraries, options=None):
+    """The payload of FUNCTION DUMP: the code of libraries, as bytes. O(bytes).
+
+    options  WriteOptions, for form and compression
+    """
+    cdef RdbWriter writer = RdbWriter(None, options)
+    writer.put_libraries(libraries)
+    return writer.finish_payload()
