@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,18 @@ def test_where_there_is_no_apt_one_line_says_what_is_missing(no_compiler: dict[s
     assert said.stderr == (
         "streamd: missing, by Debian's names: gcc libc6-dev. Install them as root and run this again.\n"
     )
+
+
+def test_modules_compiled_for_size_are_there() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    found = next(
+        each.value for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "SELDOM"
+    )
+    names = ast.literal_eval(found)
+    assert names == sorted(set(names))
+    assert [
+        name for name in names if not (ROOT / "streamd" / name.replace(".", "/")).with_suffix(".pyx").exists()
+    ] == []
 
 
 def test_readme_installs_with_the_program() -> None:
