@@ -34,6 +34,7 @@ SCRIPTS = (
     "persistence",
     "replication",
     "growth",
+    "scripts",
 )
 """Modules of this package, each with a list `CASES`. One that also has `ROWS` keeps more data than rows do, for a picture."""
 

@@ -1,7 +1,7 @@
 """The libraries of scripts (cjson, cmsgpack, struct, bit, math.random): the same values and errors as Redis's, to the byte.
 
-Each expression is evaluated by EVAL on a real Redis, and by the libraries in an interpreter of their own. Those that someone
-thought of stand in script_expressions; the others are drawn.
+Each expression is evaluated by EVAL on a real Redis and here, and by the libraries in an interpreter of their own. Those that
+someone thought of stand in script_expressions; the others are drawn.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ DRAWN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthC
 
 
 class Sides:
-    """Redis, and the libraries. Settings that an expression changes are undone by `reset`."""
+    """Redis, this server, and the libraries alone. All begin with default settings."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self.reset()
-
-    def reset(self) -> None:
-        self.wire.call("SCRIPT", "FLUSH")
+    def __init__(self, theirs: Wire, ours: Wire) -> None:
+        self.theirs = theirs
+        self.ours = ours
         self.libraries = Libraries()
+        for wire in (theirs, ours):
+            wire.call("SCRIPT", "FLUSH")
 
     def compare(self, expression: bytes, before: bytes = b"") -> None:
         script = showing(expression, before)
-        theirs = self.wire.call("EVAL", script, "0").value
-        assert self.libraries.run(script) == theirs, f"{before.decode('latin1')} {expression.decode('latin1')}"
+        what = f"{before.decode('latin1')} {expression.decode('latin1')}"
+        expected = self.theirs.call("EVAL", script, "0").value
+        assert self.libraries.run(script) == expected, what
+        assert self.ours.call("EVAL", script, "0").value == expected, what
 
 
 @pytest.fixture
-def sides(redis_server: Server) -> Iterator[Sides]:
-    with redis_server.connect() as wire:
-        yield Sides(wire)
+def sides(redis_server: Server, streamd_server: Server) -> Iterator[Sides]:
+    with redis_server.connect() as theirs, streamd_server.connect() as ours:
+        yield Sides(theirs, ours)
 
 
 @pytest.mark.parametrize("library", ["cjson", "cmsgpack", "struct", "bit", "random"])

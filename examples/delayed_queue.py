@@ -1,0 +1,154 @@
+"""A delayed queue: jobs that are due later, and workers that share those that are due.
+
+    python examples/delayed_queue.py                          its own server
+    python examples/delayed_queue.py --url redis://host:6379
+
+    add ---> queue:due:<slot> ---> move ---> queue:ready ---> consumer group `workers` ---> done, or delivered again
+             a stream for each               a stream
+             tenth of a second
+
+Jobs that are due in the same tenth of a second wait in a stream of their own. Any number of processes may call `move` as
+often as they like: the script takes over the streams whose time has come, in order, and notes in a string how far it came. A job
+is in exactly one of the streams at any moment, since a script runs as one step, and its changes are saved as one.
+Needs `./install redis`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import redis
+from redis.exceptions import ResponseError
+
+import streamd.embedded
+
+SLOT_MS = 100
+GROUP = "workers"
+READY, DUE, MOVED = "{queue}:ready", "{queue}:due:", "{queue}:moved"
+"""Jobs that are due; the others, followed by their slot; the last slot that was moved."""
+
+NOW = """
+local time = redis.call('TIME')
+local now = math.floor((time[1] * 1000 + math.floor(time[2] / 1000)) / tonumber(ARGV[1]))
+"""
+
+ADD = (
+    NOW
+    + """
+-- KEYS: ready, due, moved. ARGV: ms of a slot, the delay in ms, the job. Returns where the job is, and its ID there.
+redis.call('SET', KEYS[3], now, 'NX')
+local slot = now + math.ceil(tonumber(ARGV[2]) / tonumber(ARGV[1]))
+local key = KEYS[1]
+if slot > tonumber(redis.call('GET', KEYS[3])) then
+    key = KEYS[2] .. string.format('%.0f', slot)
+end
+return {key, redis.call('XADD', key, '*', 'job', ARGV[3])}
+"""
+)
+
+MOVE = (
+    NOW
+    + """
+-- KEYS: ready, due, moved. ARGV: ms of a slot, how many slots at most. Returns how many jobs have become due.
+local moved, jobs = tonumber(redis.call('GET', KEYS[3]) or now), 0
+for slot = moved + 1, math.min(now, moved + tonumber(ARGV[2])) do
+    local key = KEYS[2] .. string.format('%.0f', slot)
+    for _, entry in ipairs(redis.call('XRANGE', key, '-', '+')) do
+        redis.call('XADD', KEYS[1], '*', unpack(entry[2]))
+        jobs = jobs + 1
+    end
+    redis.call('DEL', key)
+    moved = slot
+end
+redis.call('SET', KEYS[3], string.format('%.0f', moved))
+return jobs
+"""
+)
+
+
+class DelayedQueue:
+    """The queue, as those see it who add jobs, move them, or work."""
+
+    KEYS = (READY, DUE, MOVED)
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._add = client.register_script(ADD)
+        self._move = client.register_script(MOVE)
+        try:
+            client.xgroup_create(READY, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    def add(self, job: str, delay_s: float = 0.0) -> None:
+        """Add a job that is due after `delay_s`."""
+        self._add(keys=self.KEYS, args=[SLOT_MS, int(delay_s * 1000), job])
+
+    def move(self, slots: int = 1000) -> int:
+        """Make the jobs ready whose time has come; returns how many."""
+        return int(self._move(keys=self.KEYS, args=[SLOT_MS, slots]))
+
+    def take(self, worker: str, count: int = 10, block_ms: int = 100) -> list[tuple[bytes, str]]:
+        """Jobs for a worker, with the IDs to be acknowledged."""
+        found = self._client.xreadgroup(GROUP, worker, {READY: ">"}, count=count, block=block_ms) or []
+        return [(entry, fields[b"job"].decode()) for _, entries in found for entry, fields in entries]
+
+    def done(self, *entries: bytes) -> None:
+        """Acknowledge jobs, and remove them."""
+        with self._client.pipeline() as pipeline:
+            pipeline.xack(READY, GROUP, *entries)
+            pipeline.xdel(READY, *entries)
+            pipeline.execute()
+
+
+@dataclass
+class Summary:
+    """What happened."""
+
+    order: list[str] = field(default_factory=list)  # jobs as they came
+    late_s: list[float] = field(default_factory=list)  # how long after its time each one came
+
+
+def run(client: redis.Redis, delays_s: Sequence[float] = (0.6, 0.2, 0.4, 0.0)) -> Summary:
+    """Add jobs with the given delays, and work them off."""
+    client.delete(*DelayedQueue.KEYS)
+    queue, summary = DelayedQueue(client), Summary()
+    began = time.monotonic()
+    for delay_s in delays_s:
+        queue.add(f"due after {delay_s}", delay_s)
+    while len(summary.order) < len(delays_s):
+        queue.move()
+        for entry, job in queue.take("worker"):
+            summary.order.append(job)
+            summary.late_s.append(time.monotonic() - began - float(job.split()[-1]))
+            queue.done(entry)
+    return summary
+
+
+@contextlib.contextmanager
+def connected(url: str | None) -> Iterator[redis.Redis]:
+    """A client of the server at `url`, or of one of its own."""
+    if url is not None:
+        with redis.Redis.from_url(url) as client:
+            yield client
+        return
+    with streamd.embedded.start() as server, redis.Redis.from_url(server.url) as client:
+        yield client
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--url", help="the server; one of its own by default")
+    with connected(parser.parse_args().url) as client:
+        found = run(client)
+    for job, late_s in zip(found.order, found.late_s, strict=True):
+        print(f"{job} s: came {late_s * 1000:.0f} ms after that")
+
+
+if __name__ == "__main__":
+    main()
