@@ -18,11 +18,12 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
+    core           listening
     data           migration
     importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read
     replication    connection
-    serve          listening, tls
+    serve          tls
     settings       config, kinds
     shell          caller
     spark          errors, archive/errors, source/offsets, source/partitions, source/planner
