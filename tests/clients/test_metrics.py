@@ -21,6 +21,8 @@ import streamd.embedded
 from streamd.errors import ConfigError
 from streamd.observe.metrics.families import CONSUMER, GROUP, OF_INFO, STREAM
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 DEADLINE_S = 60
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
