@@ -71,6 +71,8 @@ def findings(reader: RdbReader) -> Iterator[str]:
     kinds = ", ".join(f"{count:,} {name}" for name, count in sorted(reader.types.items()))
     yield f"keys       {sum(reader.types.values()):,}" + (f": {kinds}" if kinds else "")
     yield f"expiries   {reader.keys_with_expiry:,}, {reader.keys_expired:,} of them expired"
+    if reader.libraries:
+        yield f"functions  {len(reader.libraries):,} libraries"
     foreign = sum(count for name, count in reader.types.items() if name not in ("stream", "string"))
     if foreign:
         yield f"note       {foreign:,} keys have types that streamd does not support: loading requires rdb-skip-unsupported yes"

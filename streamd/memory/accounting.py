@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from streamd.heap import allocated, describe
 from streamd.memory.eviction import Eviction
 
 __all__ = [
-    "DatabaseMemory", "Memory", "MemoryReport", "diagnose", "resident_memory", "statistics", "system_memory",
+    "DatabaseMemory", "Memory", "MemoryReport", "ScriptMemory", "diagnose", "resident_memory", "statistics", "system_memory",
 ]  # fmt: skip
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -75,6 +75,18 @@ class DatabaseMemory:
     deadlines: int
 
 
+class ScriptMemory(NamedTuple):
+    """Memory of scripts, in bytes.
+
+    scripts, functions  their code
+    interpreters        those that run them, with what was compiled
+    """
+
+    scripts: int = 0
+    functions: int = 0
+    interpreters: int = 0
+
+
 class MemoryReport(NamedTuple):
     """What a server's memory is used for, in bytes.
 
@@ -88,6 +100,7 @@ class MemoryReport(NamedTuple):
     databases  those that have keys
     keys       keys of all databases
     uncounted  what maxmemory does not count
+    code       scripts, functions and their interpreters
     """
 
     used: int
@@ -101,12 +114,13 @@ class MemoryReport(NamedTuple):
     databases: tuple[DatabaseMemory, ...]
     keys: int
     uncounted: int
+    code: ScriptMemory = ScriptMemory()
 
     @property
     def overhead(self) -> int:
         """What is used for anything but keys and values."""
         lookups = sum(db.lookup + db.deadlines for db in self.databases)
-        return self.startup + self.clients + self.replicas + lookups
+        return self.startup + self.clients + self.replicas + lookups + sum(self.code)
 
     @property
     def dataset(self) -> int:
@@ -147,9 +161,9 @@ def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
     yield "clients.normal", report.clients
     yield "cluster.links", 0
     yield "aof.buffer", 0
-    yield "lua.caches", 0
-    yield "functions.caches", 0
-    yield "script.VMs", 0
+    yield "lua.caches", report.code.scripts
+    yield "functions.caches", report.code.functions
+    yield "script.VMs", report.code.interpreters
     for db in report.databases:
         yield f"db.{db.index}", {"overhead.hashtable.main": db.lookup, "overhead.hashtable.expires": db.deadlines}
     yield "overhead.db.hashtable.lut", sum(db.lookup for db in report.databases)
@@ -268,6 +282,7 @@ class Memory(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._eviction = host.get(Eviction)
+        self.measure_scripts: Callable[[], ScriptMemory] = ScriptMemory
 
     def measure(self) -> MemoryReport:
         """Look at the server. O(clients + databases)."""
@@ -293,6 +308,7 @@ class Memory(Capability):
             ),
             keys=sum(len(db) for db in host.databases),
             uncounted=eviction.uncounted_bytes,
+            code=self.measure_scripts(),
         )
 
     def statistics(self) -> list[tuple[str, Value]]:

@@ -15,6 +15,7 @@ from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
 from streamd.core.info import Field, human_size
 from streamd.errors import CommandError, CorruptFileError
+from streamd.memory.accounting import Memory, ScriptMemory
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_libraries
@@ -67,6 +68,7 @@ cdef class Functions(Capability):
         self.scripts = scripts
         self.config = host.config
         scripts.functions = self
+        host.get(Memory).measure_scripts = self.measure
         persistence = host.get(Persistence)
         persistence.saving.writer.libraries = self.codes
         persistence.loader.replace_libraries = self.replace
@@ -93,6 +95,10 @@ cdef class Functions(Capability):
     def both_sizes(self):
         """Bytes of the code of scripts and of functions."""
         return self.scripts.size + self.size
+
+    def measure(self):
+        """Memory of scripts and functions, for MEMORY STATS."""
+        return ScriptMemory(self.scripts.size, self.size, self.both_vm_sizes)
 
     @property
     def size(self):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Callable
 
 import pytest
-from support.differential import Pair
+from support.differential import Pair, Tally
+from support.servers import Server
 
 pytestmark = pytest.mark.real
 
@@ -169,6 +172,59 @@ def test_functions_in_a_transaction(empty: Pair) -> None:
     )  # fmt: skip
 
 
+def test_functions_without_memory(empty: Pair) -> None:
+    calls = [("FCALL", name, "1", "k", "v") for name in ("count", "write", "read", "reads", "writes_not", "nope")]
+    try:
+        empty.run(
+            [
+                ("FUNCTION", "LOAD", FUNCTIONS), ("FUNCTION", "LOAD", TWO), ("CONFIG", "SET", "maxmemory", "1"), *calls,
+                ("FCALL", "g", "0"), ("FUNCTION", "LOAD", ONE), ("FUNCTION", "DELETE", "two"), ("MULTI",), *calls[:1], *calls[3:4],
+                ("EXEC",), ("CONFIG", "SET", "maxmemory", "0"), ("MULTI",), *calls[:2], ("EXEC",),
+            ]
+        )  # fmt: skip
+    finally:
+        empty.run([("CONFIG", "SET", "maxmemory", "0")])
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_functions_on_a_replica_without_its_primary(
+    new_streamd: Callable[..., Server], new_redis: Callable[..., Server], tally: Tally, protocol: int
+) -> None:
+    calls = [("FCALL", name, "1", "k", "v") for name in ("count", "write", "read", "reads", "writes_not", "nope")]
+    with contextlib.closing(Pair(new_streamd(), new_redis(), protocol, tally)) as pair:
+        pair.run([("FUNCTION", "LOAD", FUNCTIONS), ("SET", "k", "v")])
+        pair.run([("REPLICAOF", "127.0.0.1", "1"), *calls, ("FUNCTION", "FLUSH"), ("FUNCTION", "STATS")])
+        pair.run(
+            [
+                ("CONFIG", "SET", "replica-serve-stale-data", "no"),
+                *calls,
+                ("FUNCTION", "STATS"),
+                ("FUNCTION", "HELP", "x"),
+            ]
+        )
+
+
+def test_monitor_shows_a_function_and_what_it_calls(empty: Pair) -> None:
+    empty.run([("FUNCTION", "LOAD", FUNCTIONS)])
+    shown = []
+    for wire, server in zip(empty.wires, empty.servers, strict=True):
+        with contextlib.closing(server.connect()) as watcher:
+            watcher.call("MONITOR")
+            for call in (
+                ("FCALL", "write", "1", "k", "v"),
+                ("FCALL", "nope", "0"),
+                ("FCALL_RO", "reads", "1", "k"),
+                ("PING",),
+            ):
+                wire.call(*call)
+            lines = []
+            while not lines or b"PING" not in lines[-1]:
+                lines.append(watcher.read(timeout_s=60).value)
+            shown.append([re.sub(rb"^[0-9.]+ \[(\d+) (lua|)[0-9.:]*\]", rb"[\1 \2]", line) for line in lines])
+    assert shown[0] == shown[1]
+    assert any(line.startswith(b"[0 lua]") for line in shown[0])
+
+
 def test_permissions(empty: Pair) -> None:
     empty.run(
         [("FUNCTION", "LOAD", FUNCTIONS), ("ACL", "SETUSER", "u", "on", "nopass", "~k*", "+fcall", "+fcall_ro", "+set")]
@@ -211,6 +267,11 @@ def test_statistics(empty: Pair) -> None:
             [info["number_of_functions"], info["number_of_libraries"], int(info["used_memory_vm_functions"]) > 0]
         )
     assert fields[0] == fields[1]
+    for wire in empty.wires:
+        stats = wire.call("MEMORY", "STATS").plain()
+        stats = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
+        assert stats[b"functions.caches"] >= len(FUNCTIONS)
+        assert stats[b"script.VMs"] > 0
 
 
 # --- Payloads -------------------------------------------------------------------------------------------------------
