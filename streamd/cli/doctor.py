@@ -1,4 +1,4 @@
-"""`streamd doctor`: what ails a server. The work is done in `streamd/watching`."""
+"""`streamd doctor`: what is wrong with a server. The work is done in `streamd/watching`."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def command(
     keys: int,
     **thresholds: float,
 ) -> None:
-    """Tell what ails a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
+    """Find what is wrong with a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
 
-    Each has its figure, why it matters, and the command that mends it; nothing is changed. The password may be in the URL, or in
+    Each finding has its figure, the reason why it matters and the command that fixes it. Nothing is changed. The password may be in the URL, or in
     REDISCLI_AUTH. Exit status: 0 nothing but notices, 1 warnings, 2 a wrong command line, 3 something critical, 4 no answer.
     docs/watching.md describes the findings.
     """

@@ -1,4 +1,4 @@
-"""A case: what `streamd doctor` has seen of a server, and what counts as an illness."""
+"""A case: what `streamd doctor` has seen of a server, and what counts as a problem."""
 
 from __future__ import annotations
 

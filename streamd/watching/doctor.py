@@ -120,7 +120,7 @@ def lines_of(finding: Finding) -> list[str]:
     return [
         f"{finding.severity:<9} {finding.kind}: {finding.subject}",
         *(f"{INDENT}{line}" for text in (finding.figure, finding.why) for line in wrap(text, WIDTH)),
-        *(f"{INDENT}{'' if line.startswith('#') else '> '}{line}" for line in finding.mend),
+        *(f"{INDENT}{'' if line.startswith('#') else '> '}{line}" for line in finding.fix),
         "",
     ]
 

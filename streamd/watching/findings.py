@@ -23,7 +23,7 @@ class Finding:
     subject   what has it, as a person would say; empty: the server
     figure    what was seen, with numbers
     why       why that matters
-    mend      commands for `streamd cli` or `redis-cli`, and remarks behind `#`
+    fix      commands for `streamd cli` or `redis-cli`, and remarks behind `#`
     weight    within a kind and severity the greatest comes first
     values    the numbers, for programs
     """
@@ -33,7 +33,7 @@ class Finding:
     subject: str
     figure: str
     why: str
-    mend: tuple[str, ...]
+    fix: tuple[str, ...]
     weight: float = 0.0
     values: dict[str, Any] = field(default_factory=dict)
 

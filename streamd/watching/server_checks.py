@@ -153,7 +153,7 @@ def replica_limits(text: str) -> tuple[int, int]:
 
 
 def conflicts(case: Case) -> Iterator[tuple[str, str, str, str]]:
-    """Of each conflict: the settings, what they do together, why that matters, what mends it."""
+    """Of each conflict: the settings, what they do together, why that matters, what fixes it."""
     settings, look = case.settings, case.look
     limit, policy = case.setting("maxmemory"), settings.get("maxmemory-policy", "noeviction")
     machine = look.number("total_system_memory")
@@ -245,9 +245,9 @@ def conflicts(case: Case) -> Iterator[tuple[str, str, str, str]]:
 
 
 def settings_conflict(case: Case) -> Iterator[Finding]:
-    for names, together, why, mend in conflicts(case):
+    for names, together, why, fix in conflicts(case):
         severity = "critical" if "NOREPLICAS" in why else "warning"
-        yield Finding(severity, "settings-conflict", names, together, why, (mend,), values={"settings": names})
+        yield Finding(severity, "settings-conflict", names, together, why, (fix,), values={"settings": names})
 
 
 # --- Commands --------------------------------------------------------------------------------------------------------

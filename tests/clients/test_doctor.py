@@ -1,4 +1,4 @@
-"""`streamd doctor`: each illness is made on a streamd and on a real Redis, and is found; what is said to mend it is sent as it is."""
+"""`streamd doctor`: each illness is made on a streamd and on a real Redis, and is found; what is said to fix it is sent as it is."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Illness:
     make        makes it
     during      goes on while the server is watched
     directives  the server is started with
-    heals       sending what is said to mend it makes it go away
+    heals       sending what is said to fix it makes it go away
     """
 
     name: str
@@ -198,9 +198,9 @@ CONFLICTS = {
 }
 
 
-def mend(server: Server, finding: Finding) -> None:
+def fix(server: Server, finding: Finding) -> None:
     """Send the commands of a finding as they stand there, but for those with something to fill in."""
-    commands = [line for line in finding.mend if not line.startswith("#") and "<" not in line]
+    commands = [line for line in finding.fix if not line.startswith("#") and "<" not in line]
     with server.connect() as wire:
         for line in commands:
             reply = wire.call(*split_line(line.encode()))
@@ -220,7 +220,7 @@ def test_an_illness_is_found(start: StartServer, illness: Illness) -> None:
     assert finding.severity == illness.severity
     assert illness.says in f"{finding.figure} {finding.why}"
     assert finding.why.endswith(".")
-    mend(server, finding)
+    fix(server, finding)
     if illness.heals:
         assert illness.kind not in kinds(examine(server, illness.thresholds))
 
@@ -232,8 +232,8 @@ def test_settings_that_fight_each_other_are_found_and_mended(start: StartServer,
     with client_of(server) as client:
         make(client)
     finding = the("settings-conflict", examine(server))
-    mend(server, finding)
-    if "<" not in finding.mend[0]:
+    fix(server, finding)
+    if "<" not in finding.fix[0]:
         assert finding.subject not in [each.subject for each in examine(server).findings]
 
 
@@ -349,7 +349,7 @@ def test_names_are_written_so_that_the_commands_can_be_sent(start: StartServer) 
         client.xadd(b'my "orders"\n\xff', {"a": 1})
         client.xgroup_create(b'my "orders"\n\xff', "the group", 0)
     finding = the("group-abandoned", examine(server, Thresholds(lag=1)))
-    mend(server, finding)
+    fix(server, finding)
     assert "group-abandoned" not in kinds(examine(server, Thresholds(lag=1)))
 
 

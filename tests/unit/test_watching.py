@@ -62,7 +62,7 @@ def holding(*idle_s: float) -> GroupState:
 def test_a_consumer_that_is_gone_is_worse_when_nobody_else_is_there() -> None:
     assert list(consumer_gone(case(look(0, holding(1, 599))))) == []
     (found,) = consumer_gone(case(look(0, holding(1, 601))))
-    assert (found.severity, found.mend[0]) == ("warning", "XAUTOCLAIM s g c0 600000 0-0 COUNT 100")
+    assert (found.severity, found.fix[0]) == ("warning", "XAUTOCLAIM s g c0 600000 0-0 COUNT 100")
     first, second = consumer_gone(case(look(0, holding(601, 7200))))
     assert {first.severity, second.severity} == {"critical"}
     assert "last seen 2.0 h ago" in second.figure
