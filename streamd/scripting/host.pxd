@@ -35,9 +35,12 @@ cdef class ScriptHost:
     cdef public bint is_killed
     cdef readonly bint is_slow          # it has run for longer than busy-reply-threshold
     cdef Destination destination        # where its effects go
+    cdef unsigned long long random_state    # of math.random, 48 bits
     cdef public long long busy_us       # busy-reply-threshold in µs; 0: nothing is slow
     cdef public object pause            # called when it is slow: lets others run, then returns
 
+    cdef unsigned long long draw(self) noexcept
+    cdef void seed(self, int seed) noexcept
     cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1
     cdef int end(self) except -1
     cdef int count_failure(self, list args) except -1

@@ -27,6 +27,9 @@ cdef enum:
     # The states of the server in which a write may be refused.
     REFUSES_WRITES = FENCED | FEW_REPLICAS | FOLLOWING | REFUSING
 
+cdef unsigned long long FIRST_RANDOM = 0x1234ABCD330E
+cdef unsigned long long RANDOM_MASK = 0xFFFFFFFFFFFF
+
 OUT_OF_MEMORY_TEXT = "OOM command not allowed when used memory > 'maxmemory'."
 
 
@@ -39,6 +42,16 @@ cdef class ScriptHost:
         self.eviction = host.get(Eviction)
         self.refusals = host.get(ReplicaRefusals)
         self.kind = "script"
+        self.random_state = FIRST_RANDOM
+
+    cdef unsigned long long draw(self) noexcept:
+        """The next 31 bits of math.random: a linear congruential generator, drand48."""
+        self.random_state = (self.random_state * 0x5DEECE66D + 0xB) & RANDOM_MASK
+        return self.random_state >> 17
+
+    cdef void seed(self, int seed) noexcept:
+        """Begin the sequence of math.random anew."""
+        self.random_state = ((<unsigned long long>seed << 16) | 0x330E) & RANDOM_MASK
 
     cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1:
         """A script begins.

@@ -669,6 +669,18 @@ cdef int redis_replicate_commands(lua_State *L) noexcept:
     return 1
 
 
+cdef int draw_random(lua_State *L) noexcept:
+    """draw() -> the next bits of math.random"""
+    lua.pushnumber(L, <double>(<World>here(L)).host.draw())
+    return 1
+
+
+cdef int seed_random(lua_State *L) noexcept:
+    """seed(integer of 32 bits): begin math.random anew"""
+    (<World>here(L)).host.seed(<int>lua.tonumber(L, 1))
+    return 0
+
+
 cdef int redis_register_function(lua_State *L) noexcept:
     """redis.register_function(name, function), or with a table of named arguments."""
     if (<World>here(L)).register_function(L):
@@ -840,6 +852,8 @@ cdef int prepare(lua_State *L) noexcept:
     lua.createtable(L, 0, 16)
     open_sandbox(L)
     set_function(L, "chunk", load_chunk, world)
+    set_function(L, "draw", draw_random, world)
+    set_function(L, "seed", seed_random, world)
     open_redis(L, world, (<World>world).is_for_scripts())
     lua.setfield(L, -2, "redis")
     if not (<World>world).is_for_scripts():

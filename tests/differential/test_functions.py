@@ -172,6 +172,18 @@ def test_functions_in_a_transaction(empty: Pair) -> None:
     )  # fmt: skip
 
 
+def test_scripts_and_functions_share_a_random_sequence(empty: Pair) -> None:
+    draw = "return tostring(math.random())"
+    library = HEAD.format(name="random") + f"redis.register_function('draw', function() {draw} end)"
+    empty.run(
+        [
+            ("FUNCTION", "LOAD", library), ("EVAL", "math.randomseed(7)", "0"), ("FCALL", "draw", "0"), ("EVAL", draw, "0"),
+            ("FCALL", "draw", "0"), ("SCRIPT", "FLUSH"), ("EVAL", draw, "0"), ("FUNCTION", "FLUSH"), ("FUNCTION", "LOAD", library),
+            ("FCALL", "draw", "0"), ("EVAL", "math.randomseed(-2^31) return math.random(1000)", "0"),
+        ]
+    )  # fmt: skip
+
+
 def test_functions_without_memory(empty: Pair) -> None:
     calls = [("FCALL", name, "1", "k", "v") for name in ("count", "write", "read", "reads", "writes_not", "nope")]
     try:

@@ -38,8 +38,8 @@ end
 """
 
 WORLD = b"""
-local load, pcall, setfenv = ...
-local host = {null = newproxy(), closures = {}}
+local load, pcall, setfenv, draw, seed = ...
+local host = {null = newproxy(), closures = {}, draw = draw, seed = seed}
 host.arguments = load('arguments')(host)
 host.ieee = load('ieee')(host)
 local world = {}
@@ -70,7 +70,16 @@ class Libraries:
             code = folder.joinpath(f"{name.decode()}.lua").read_bytes()
             return lua.eval(b"function(...) return assert(loadstring(...)) end")(code, b"@" + name)
 
-        self._run = lua.execute(WORLD, load, lua.globals().pcall, lua.globals().setfenv)
+        self._random = 0x1234ABCD330E
+        self._run = lua.execute(WORLD, load, lua.globals().pcall, lua.globals().setfenv, self._draw, self._seed)
+
+    def _draw(self) -> int:
+        """The next 31 bits of drand48."""
+        self._random = (self._random * 0x5DEECE66D + 0xB) % 2**48
+        return self._random >> 17
+
+    def _seed(self, seed: float) -> None:
+        self._random = (int(seed) % 2**32 << 16) | 0x330E
 
     def run(self, body: bytes) -> bytes:
         result = self._run(body)
