@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.replication import Node, wait_in_sync, wait_until
-from support.servers import Server, eventually
+from support.servers import Server, eventually, find_oracle
 from support.wire import Reply
-
-pytestmark = pytest.mark.real
 
 ONE = (
     "#!lua name=one\nredis.register_function('f', function(keys, args) return redis.call('set', keys[1], args[1]) end)"
@@ -44,10 +43,14 @@ def call(server: Server, *args: str) -> Reply:
         return wire.call(*args)
 
 
-PAIRS = [("new_streamd", "new_redis"), ("new_redis", "new_streamd"), ("new_streamd", "new_streamd")]
+PAIRS = [
+    pytest.param(("new_streamd", "new_redis"), marks=pytest.mark.real, id="streamd to Redis"),
+    pytest.param(("new_redis", "new_streamd"), marks=pytest.mark.real, id="Redis to streamd"),
+    pytest.param(("new_streamd", "new_streamd"), id="streamd to streamd"),
+]
 
 
-@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0][4:]} to {pair[1][4:]}")
+@pytest.fixture(params=PAIRS)
 def starters(request: pytest.FixtureRequest) -> tuple[StartServer, StartServer]:
     """How the writer and the reader of files are started."""
     return tuple(request.getfixturevalue(name) for name in request.param)
@@ -103,6 +106,7 @@ def test_an_empty_dataset_with_functions(new_streamd: StartServer) -> None:
     assert libraries(server) == expected(TWO)
 
 
+@pytest.mark.real
 def test_a_library_that_cannot_be_loaded_stops_the_start(new_streamd: StartServer, new_redis: StartServer) -> None:
     writer = new_redis(rdbcompression="no")
     load(writer, ONE)
@@ -118,11 +122,8 @@ def test_a_library_that_cannot_be_loaded_stops_the_start(new_streamd: StartServe
     server.restart()
 
 
+@pytest.mark.real
 def test_redis_cli_fetches_the_functions(new_streamd: StartServer, new_redis: StartServer, tmp_path: Path) -> None:
-    import subprocess
-
-    from support.servers import find_oracle
-
     oracle = find_oracle()
     assert oracle is not None
     server = new_streamd()
@@ -139,7 +140,11 @@ def test_redis_cli_fetches_the_functions(new_streamd: StartServer, new_redis: St
 
 # --- Replication ----------------------------------------------------------------------------------------------------
 
-KINDS = [("streamd", "redis"), ("redis", "streamd"), ("streamd", "streamd")]
+KINDS = [
+    pytest.param("streamd", "redis", marks=pytest.mark.real),
+    pytest.param("redis", "streamd", marks=pytest.mark.real),
+    ("streamd", "streamd"),
+]
 
 
 @pytest.mark.parametrize(("primary_kind", "replica_kind"), KINDS)

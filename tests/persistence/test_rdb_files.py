@@ -29,8 +29,8 @@ from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.engine.stream import Stream
 from streamd.errors import CorruptFileError, UnsupportedValueError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions
-from streamd.persistence.rdb.read import RdbReader, restore_value
-from streamd.persistence.rdb.write import RdbWriter, dump_value
+from streamd.persistence.rdb.read import PayloadError, RdbReader, restore_libraries, restore_value
+from streamd.persistence.rdb.write import RdbWriter, dump_libraries, dump_value
 
 AT_NOW = LoadOptions(now_ms=NOW_MS)
 
@@ -339,7 +339,7 @@ def test_module_values_of_old_cannot_be_skipped() -> None:
         load(make_file(b"\x06" + text(b"k") + bytes(9)), LoadOptions(skip_unsupported=True))
 
 
-def test_functions_module_data_and_cluster_hints_are_skipped() -> None:
+def test_libraries_are_collected_and_module_data_and_cluster_hints_are_skipped() -> None:
     said: list[str] = []
     body = (
         b"\xf5" + text(b"#!lua name=x")
@@ -349,11 +349,32 @@ def test_functions_module_data_and_cluster_hints_are_skipped() -> None:
         + b"\xf3\x01" + bytes(4) + b"\x02\x09\x00"
         + b"\xf8\x05\xf9\x07\x00" + text(b"k") + text(b"v")
     )  # fmt: skip
-    loaded = load(make_file(body), LoadOptions(now_ms=NOW_MS, log=said.append))
-    assert loaded[0].peek(b"k") == b"v"
-    assert len(said) == 2
-    assert "functions" in said[0]
-    assert "module" in said[1]
+    databases = [Database(0)]
+    reader = RdbReader(make_file(body), databases, options=LoadOptions(now_ms=NOW_MS, log=said.append))
+    reader.load()
+    assert databases[0].peek(b"k") == b"v"
+    assert reader.libraries == [b"#!lua name=x"]
+    assert len(said) == 1
+    assert "module" in said[0]
+
+
+@pytest.mark.parametrize("compression", [True, False])
+def test_libraries_in_a_payload(compression: bool) -> None:
+    codes = [b"#!lua name=x", b"12", b"", b"#!lua name=long\n" + b"long " * 10_000]
+    payload = dump_libraries(codes, WriteOptions(compression=compression))
+    assert restore_libraries(payload) == codes
+    assert restore_libraries(dump_libraries([])) == []
+    for damaged in (
+        payload[:5],
+        payload[1:],
+        payload[:-1] + bytes([payload[-1] ^ 1]),
+        payload[:-10] + b"\x63\x00" + payload[-8:],
+    ):
+        with pytest.raises(PayloadError):
+            restore_libraries(damaged)
+    for kind in (b"\x00", b"\xf6", b"\xff"):
+        with pytest.raises(CorruptFileError, match="expected a library of functions"):
+            restore_libraries(kind + payload[1:-8] + bytes(8))
 
 
 def test_expiries_of_old_are_seconds() -> None:
