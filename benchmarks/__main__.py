@@ -29,6 +29,7 @@ SCRIPTS = (
     "groups",
     "waiting",
     "pubsub",
+    "scripts",
     "latency",
     "memory",
     "persistence",

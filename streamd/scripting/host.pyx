@@ -16,7 +16,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.route cimport DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ_ONLY, STALE, WRITE, Route
 from streamd.errors import CommandError
 from streamd.memory.eviction import Eviction
-from streamd.replication.refusals import ReplicaRefusals
+from streamd.replication.refusals import STALE_TEXT, ReplicaRefusals
 from streamd.users.acl import Acl
 
 __all__ = ["ScriptHost"]
@@ -59,8 +59,11 @@ cdef class ScriptHost:
         name     its SHA1, or the name of the function
         flags    set of ScriptFlag
         is_read_only  it was called by a command that does not write
+        Raises CommandError if it may not run on a replica that has lost its primary.
         """
         cdef Dispatcher dispatcher = self.dispatcher
+        if dispatcher.state & FOLLOWING and not flags & ALLOW_STALE and self.refusals.is_stale:
+            raise CommandError(STALE_TEXT)
         if self.actor is None:
             self.actor = Client(dispatcher)
             self.actor._address = "lua"

@@ -57,11 +57,14 @@ local libraries = {
     ]]),
     os = only(os, "clock"),
     redis = host.redis,
-    string = only(string, "byte char dump find format gfind gmatch gsub len lower match rep reverse sub upper"),
+    string = only(string, "byte char dump format len lower rep reverse sub upper"),
     table = only(table, "concat getn remove setn sort"),
 }
 for _, name in ipairs({ "foreach", "foreachi", "maxn" }) do
     libraries.table[name] = host.reading(table[name])
+end
+for _, name in ipairs({ "find", "gfind", "gmatch", "gsub", "match" }) do
+    libraries.string[name] = host.matching(string[name])
 end
 libraries.table.insert = host.changing(table.insert)
 for name, value in pairs(load_library("random")) do

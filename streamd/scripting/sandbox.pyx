@@ -21,6 +21,9 @@ from streamd.scripting.lua cimport (
     lua_CFunction, lua_State, pop, upvalue,
 )
 
+cdef enum:
+    MOST_REPETITIONS = 5000     # in a pattern; Lua 5.1 itself has no limit, and ends the process
+
 cdef char MARK = 0      # its address is the key of the real table in the metatable of the one that stands for it
 
 cdef const char *READ_ONLY_TEXT = "Attempt to modify a readonly table"
@@ -130,6 +133,19 @@ cdef int guard(lua_State *L) noexcept:
     return lua.tocfunction(L, upvalue(1))(L)
 
 
+cdef int match_pattern(lua_State *L) noexcept:
+    """A function that matches a pattern, argument 2. Upvalue 1: Lua's own, which recurses for each repetition."""
+    cdef size_t length, at, repetitions = 0
+    cdef const char *pattern
+    if lua.type(L, 2) == LUA_TSTRING and lua.objlen(L, 2) > MOST_REPETITIONS:
+        pattern = lua.tolstring(L, 2, &length)
+        for at in range(length):
+            repetitions += pattern[at] == c'?' or pattern[at] == c'*' or pattern[at] == c'+' or pattern[at] == c'-'
+        if repetitions > MOST_REPETITIONS and not lua.toboolean(L, 4):
+            return raise_text(L, "pattern too complex", True)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
 cdef int wrap(lua_State *L, lua_CFunction function) noexcept:
     """wrap(function) -> a C function with Lua's own one as its upvalue."""
     lua.settop(L, 1)
@@ -155,6 +171,10 @@ cdef int call_closed(lua_State *L) noexcept:
 
 cdef int closure(lua_State *L) noexcept:
     return wrap(L, call_closed)
+
+
+cdef int matching(lua_State *L) noexcept:
+    return wrap(L, match_pattern)
 
 
 cdef int make_pairs(lua_State *L) noexcept:
@@ -260,6 +280,7 @@ cdef void open_sandbox(lua_State *L) noexcept:
     set_function(L, "reading", reading, NULL)
     set_function(L, "changing", changing, NULL)
     set_function(L, "closure", closure, NULL)
+    set_function(L, "matching", matching, NULL)
     set_function(L, "make_pairs", make_pairs, NULL)
     set_function(L, "getmetatable", get_metatable, NULL)
     set_function(L, "pcall", protected_call, NULL)

@@ -191,10 +191,10 @@ cdef class Scripts(Capability):
                 declared = read_first_line(<bytes>args[1])[0]
             except CommandError:
                 return flags
-        if not declared & ALLOW_STALE:
-            flags &= ~STALE
         if declared & UNDECLARED:
             return flags
+        if not declared & ALLOW_STALE:
+            flags &= ~STALE
         if declared & NO_WRITES:
             return flags & ~MAY_REPLICATE
         return flags | WRITE | (0 if declared & ALLOW_OOM else DENY_OOM)

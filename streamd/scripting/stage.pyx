@@ -111,6 +111,7 @@ cdef class Stage:
         """The server is stopping: an interrupted unit comes to its end, and what it has done is not propagated."""
         self.is_closed = True
         if self.is_interrupted:
+            self.client.close()
             self.enter()
 
 
