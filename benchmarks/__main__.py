@@ -29,7 +29,6 @@ SCRIPTS = (
     "groups",
     "waiting",
     "pubsub",
-    "scripts",
     "latency",
     "memory",
     "persistence",

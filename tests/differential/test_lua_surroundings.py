@@ -30,20 +30,20 @@ DIALOGUES = {
         a: DBSIZE ; SELECT 2 ; DBSIZE ; SELECT 0 ; DBSIZE
         a: EVAL "redis.call('select',5) error('x')" 0
         a: EVAL "return redis.call('multi')" 0 ; EVAL "return redis.call('exec')" 0
-        a: MULTI ; EVAL
-        a: EXEC
+        a: MULTI ; EVAL ; EXEC
         a: EVAL "return 1" 0 0 ; EVALSHA "" 0 ; EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0 ; EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0
         a: SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db E0E1F9FABFC9D4800C877A703B823AC0578FF8DB x ; SCRIPT FLUSH ; EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
         a: SCRIPT LOAD "return 1" ; EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0 ; SCRIPT LOAD "x=" ; SCRIPT LOAD "#!lua x" ; SCRIPT LOAD "#!lua\\nreturn 3"
-        a: SCRIPT FLUSH ASYNC ; SCRIPT FLUSH SYNC ; SCRIPT FLUSH NOW ; SCRIPT FLUSH SYNC ASYNC ; SCRIPT DEBUG x ; SCRIPT DEBUG NO ; SCRIPT KILL ; SCRIPT ; SCRIPT LOAD ; SCRIPT FOO
+        a: SCRIPT FLUSH ASYNC ; SCRIPT FLUSH SYNC ; SCRIPT FLUSH NOW ; SCRIPT FLUSH SYNC ASYNC ; SCRIPT KILL ; SCRIPT ; SCRIPT LOAD ; SCRIPT FOO
         a: EVAL "math.randomseed(1) return {cjson.encode_max_depth(5),tostring(math.random())}" 0 ; EVAL "return {cjson.encode_max_depth(),tostring(math.random())}" 0
         a: SCRIPT FLUSH ; EVAL "return {cjson.encode_max_depth(),tostring(math.random())}" 0
+        a: SCRIPT DEBUG x
+        a: SCRIPT DEBUG NO
         a: EVAL "" 0 ; EVAL " " 0 ; EVAL "return ARGV" 0 "" "x"
         a: EVAL_RO "return redis.call('get','k')" 0 ; EVAL_RO "return redis.call('set','k',1)" 0 ; EVAL_RO "return redis.call('publish','k',1)" 0
         a: EVAL_RO "#!lua\\nreturn 1" 0 ; EVAL_RO "#!lua flags=no-writes\\nreturn 1" 0 ; EVALSHA_RO nope 0 ; EVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
-        a: COMMAND GETKEYS EVAL x 2 a b c ; COMMAND GETKEYS EVALSHA_RO x 1 a ; COMMAND GETKEYS EVAL x 0 ; COMMAND GETKEYS EVAL x 5 a
-        b2: SUBSCRIBE c ; EVAL "return 1" 0 ; UNSUBSCRIBE ; EVAL "return 1" 0
         a: CLIENT REPLY SKIP ; EVAL "return 1" 0 ; EVAL "return 2" 0
+        a: COMMAND GETKEYS EVAL x 2 a b c ; COMMAND GETKEYS EVALSHA_RO x 1 a ; COMMAND GETKEYS EVAL x 0 ; COMMAND GETKEYS EVAL x 5 a
     """,
     "waiting readers": """
         a: XADD s 0-1 f v ; XGROUP CREATE s g $
@@ -288,3 +288,5 @@ def test_a_failed_save_refuses_scripts(new_streamd: StartServer, new_redis: Star
         (server.folder / "no.rdb").mkdir()
         (server.folder / "no.rdb" / "x").touch()
     same_story(story, *servers)
+    for server in servers:
+        server.kill()  # a shutdown would be refused
