@@ -47,6 +47,20 @@ GENERIC_STORIES = {
         XADD s 1-1 f v
         MSETEX 1 s v EX 100
     """,
+    "scripts": """
+        EVAL "return redis.call('get',KEYS[1])" 1 a
+        EVAL "return redis.call('sEt',KEYS[1],1)" 1 a
+        EVAL "redis.call('SET','a',1,'ex',100) redis.call('incr','a')" 0
+        EVAL "redis.call('select',2) redis.call('set','a',1) redis.call('select',0) redis.call('set','b',1)" 0
+        EVAL "redis.call('xadd','x','1-1','f','v') redis.call('xgroup','create','x','g','0') redis.call('xreadgroup','group','g','c','streams','x','>')" 0
+        EVAL "redis.call('set','half',1) error('x')" 0
+        EVAL "redis.set_repl(redis.REPL_NONE) redis.call('set','c',1) redis.set_repl(redis.REPL_ALL) redis.call('set','d',1)" 0
+        EVAL "redis.set_repl(redis.REPL_AOF) redis.call('set','e',1)" 0
+        MULTI
+        SET m 1
+        EVAL "redis.call('set','n',1) redis.call('set','o',1)" 0
+        EXEC
+    """,
     "changing": """
         INCR a
         DECR a
