@@ -54,8 +54,6 @@ GENERIC_STORIES = {
         EVAL "redis.call('select',2) redis.call('set','a',1) redis.call('select',0) redis.call('set','b',1)" 0
         EVAL "redis.call('xadd','x','1-1','f','v') redis.call('xgroup','create','x','g','0') redis.call('xreadgroup','group','g','c','streams','x','>')" 0
         EVAL "redis.call('set','half',1) error('x')" 0
-        EVAL "redis.set_repl(redis.REPL_NONE) redis.call('set','c',1) redis.set_repl(redis.REPL_ALL) redis.call('set','d',1)" 0
-        EVAL "redis.set_repl(redis.REPL_AOF) redis.call('set','e',1)" 0
         MULTI
         SET m 1
         EVAL "redis.call('set','n',1) redis.call('set','o',1)" 0
