@@ -106,7 +106,7 @@ def _until_the_end(server: Server, config: pytest.Config) -> Iterator[Server]:
         assert server.is_running, f"{server.name} has exited with {server.process.returncode}:\n{server.log()[-5000:]}"
     finally:
         config.stash[_running].remove(server)
-        server.stop()
+        server.end()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def _factory(start: Callable[..., Server], folder: Path, config: pytest.Config) 
 
     yield start_one
     for server in started:
-        server.stop()
+        server.end()
         config.stash[_running].remove(server)
     for server in started:
         assert_no_traceback(server, 0)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .wire import ConnectionClosed, Reply, Wire
@@ -113,6 +114,7 @@ class Server:
         self.log_path = folder / "output.log"
         self._argv = list(argv)
         self._env = dict(env)
+        self._groups: list[int] = []
         self._start()
 
     def _start(self) -> None:
@@ -124,7 +126,9 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                process_group=0,
             )
+        self._groups.append(self.process.pid)
 
     def restart(self) -> None:
         """Stop it, and start it again on the same port."""
@@ -182,6 +186,13 @@ class Server:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    def end(self) -> None:
+        """Stop it, and what a killed server has left: the child that wrote its snapshot may run for long."""
+        self.stop()
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def stop(self) -> int:
         """Send SIGTERM, then SIGKILL if necessary; return the exit status."""
