@@ -146,7 +146,7 @@ cdef class Capability:
         """Called in a forked child process."""
 
     def pause_ended(self):
-        """CLIENT PAUSE is over."""
+        """CLIENT PAUSE is over, or a script that took too long: what was held back may go on."""
 
     def data_dropped(self):
         """All data was deleted on request: anything saved, or being saved now, must not come back."""

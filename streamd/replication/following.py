@@ -228,7 +228,7 @@ class Following(Capability):
                 self._acknowledge(self._replication.offset)
 
     def pause_ended(self) -> None:
-        """The stream waits during CLIENT PAUSE, as in Redis."""
+        """The stream waits during CLIENT PAUSE, and while a script takes too long, as in Redis."""
         if self.client is not None:
             self._server.loop.call_soon(self.client.resume)
 

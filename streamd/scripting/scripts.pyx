@@ -56,7 +56,7 @@ cdef class Scripts(Capability):
         self.config = host.config
         self.host = ScriptHost(host)
         self.world = World(self.host, "script")
-        self.stage = Stage(self.dispatcher)
+        self.stage = Stage(host)
         self.host.pause = self.stage.interrupt
         self.dispatcher.script_runner = self
         self.server_bits = BUSY

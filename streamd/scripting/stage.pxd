@@ -7,6 +7,7 @@ from streamd.core.route cimport Route
 
 
 cdef class Stage:
+    cdef object host
     cdef Dispatcher dispatcher
     cdef object loop
     cdef object audience                # the greenlet of the event loop

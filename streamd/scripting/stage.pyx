@@ -21,7 +21,7 @@ nothing of the loop is ever copied: libraries keep pointers into their frames.
 from libc.string cimport memchr, memset
 
 from streamd.core.client cimport Client
-from streamd.core.dispatch cimport Dispatcher, UnitState
+from streamd.core.dispatch cimport UnitState
 from streamd.core.route cimport Route
 
 cdef enum:
@@ -31,9 +31,10 @@ cdef enum:
 cdef class Stage:
     """Runs units of one dispatcher."""
 
-    def __init__(self, Dispatcher dispatcher not None):
-        self.dispatcher = dispatcher
-        self.loop = dispatcher.loop
+    def __init__(self, host not None):
+        self.host = host
+        self.dispatcher = host.dispatcher
+        self.loop = self.dispatcher.loop
 
     cdef int run(self, Client client, Route route, list args) except -1:
         """Run a checked request. It may return before the end: then the client's `postponed` is set."""
@@ -103,6 +104,8 @@ cdef class Stage:
         self.enter()
         if not self.is_interrupted:
             client.postponed = None
+            for capability in self.host.capabilities:
+                capability.pause_ended()
             self.dispatcher.serve_held_back()
             self.dispatcher.look_at_clocks()
             self.dispatcher.process(client)

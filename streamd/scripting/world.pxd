@@ -19,6 +19,7 @@ cdef struct Heap:
 cdef class World:
     cdef lua_State *L                   # owned; NULL before the first script
     cdef Heap heap
+    cdef size_t collect_above           # bytes in use after a script that make Lua collect its garbage
     cdef readonly ScriptHost host
     cdef readonly str kind              # "script" or "function"
     cdef int globals                    # reference of the table of globals
@@ -57,6 +58,7 @@ cdef class World:
     cdef int note_failure(self, lua_State *L, str what) noexcept
     cdef bint is_late(self) noexcept
     cdef int run(self, int function, list args, Py_ssize_t first, Py_ssize_t keys, ReplyWriter reply) except -1
+    cdef int collect(self) except -1
     cdef int fail(self, str text, bint is_counted) except -1
     cdef int note(self, str text) noexcept
     cdef int reply_error(self, ReplyWriter reply) except -1

@@ -50,6 +50,7 @@ log = logging.getLogger("streamd")
 
 cdef enum:
     HOOK_EVERY = 100000     # instructions between two looks at the clock
+    COLLECT_FROM = 1 << 25  # bytes below which garbage may wait for the next script
 
 LEVELS = (logging.DEBUG, VERBOSE, logging.INFO, logging.WARNING)
 """redis.LOG_DEBUG ... LOG_WARNING."""
@@ -95,6 +96,7 @@ cdef class World:
         self.kind = kind
         self.chunk = b"@user_" + kind.encode()
         self.heap.limit = <size_t>-1
+        self.collect_above = COLLECT_FROM
         self.errors = []
         self.words = [b""] * WORDS
 
@@ -196,12 +198,21 @@ cdef class World:
         if self.has_failed:
             reply.truncate(mark)
             self.reply_error(reply)
-        if self.heap.used > self.heap.limit // 2:
-            lua.gc(self.L, LUA_GCCOLLECT, 0)    # Lua does not collect when memory runs out
+        if self.heap.used > self.collect_above or self.heap.used > self.heap.limit // 2:
+            self.collect()
         if self.bug is not None:
             bug = self.bug
             self.bug = None
             raise bug
+        return 0
+
+    cdef int collect(self) except -1:
+        """Collect garbage: Lua does not do so when memory runs out, nor between scripts."""
+        cdef size_t before = <size_t>-1
+        while self.heap.used < before - before // 4:    # each time, Lua's own buffer becomes half as large
+            before = self.heap.used
+            lua.gc(self.L, LUA_GCCOLLECT, 0)
+        self.collect_above = max(2 * self.heap.used, <size_t>COLLECT_FROM)
         return 0
 
     cdef int reply_error(self, ReplyWriter reply) except -1:

@@ -727,3 +727,18 @@ def test_info_while_the_link_is_down(new_node: NewNode) -> None:
     assert list(ours) == list(found[1])
     assert ours["master_link_down_since_seconds"] == found[1]["master_link_down_since_seconds"] == "-1"
     assert ours["master_last_io_seconds_ago"] == "-1"
+
+
+def test_the_stream_goes_on_after_a_script_that_took_too_long(pair: tuple[Node, Node]) -> None:
+    primary, replica = pair
+    primary.must("CONFIG", "SET", "repl-ping-replica-period", "3600")  # nothing else comes that would wake it
+    replica.must("CONFIG", "SET", "busy-reply-threshold", "50")
+    with replica.connect() as caller:
+        caller.send("EVAL", "while true do end", "0")
+        wait_until(lambda: replica.call("PING").value.startswith(b"BUSY"), "the script is slow")
+        primary.line("SET during 1")
+        primary.line("XADD s 2-1 f v")
+        replica.must("SCRIPT", "KILL")
+        assert caller.read(60).value.startswith(b"ERR Script killed by user")
+    wait_in_sync(primary, replica)
+    assert_same_state(primary, replica)

@@ -110,6 +110,12 @@ def test_a_script_that_allocates_without_end_gets_an_error(client: redis.Redis) 
     assert int(client.info("memory")["used_memory_vm_eval"]) < before + (4 << 20)
 
 
+def test_the_garbage_of_a_script_is_collected() -> None:
+    with streamd.embedded.start() as server, server.client() as client:
+        assert client.eval("return #('x'):rep(2^27)", 0) == 1 << 27
+        assert int(client.info("memory")["used_memory_vm_eval"]) < 16 << 20
+
+
 @pytest.mark.parametrize(
     ("attack", "error"),
     [
