@@ -12,11 +12,13 @@ raise one is called while a reference to a Python object is held.
 
 from posix.dlfcn cimport RTLD_LAZY, dlopen, dlsym
 
+from importlib import import_module
+
 from streamd.errors import CommandError
 
 __all__ = ["load_lua"]
 
-ABSENT = "ERR Scripts need the Python package lupa (Lua 5.1), which this server does not have"
+ABSENT = "ERR Scripts need the Python packages lupa (Lua 5.1) and greenlet, which this server does not have"
 
 
 cdef int find(void *library, const char *name, void **function) except -1:
@@ -33,10 +35,11 @@ cpdef int load_lua() except -1:
     if lua.newstate is not NULL:
         return 0
     try:
-        import lupa.lua51
+        import_module("greenlet")   # for the stage on which they run
+        library_file = import_module("lupa.lua51").__file__
     except ImportError as error:
         raise CommandError(ABSENT) from error
-    library = dlopen(lupa.lua51.__file__.encode(), RTLD_LAZY)
+    library = dlopen(library_file.encode(), RTLD_LAZY)
     if library is NULL:
         raise CommandError(ABSENT)
     find(library, b"lua_close", <void **>&lua.close)

@@ -109,10 +109,7 @@ cdef class Scripts(Capability):
             script.sha = sha
             script.body = body
             script.flags, code = read_first_line(body)
-            try:
-                script.function = self.world.compile(code)
-            except CommandError as error:
-                raise CommandError(f"ERR Error compiling script (new function): {error}") from None
+            script.function = self.world.compile(code)
             script.is_lasting = is_lasting
             self.scripts[sha] = script
             self.bodies += len(body)

@@ -46,6 +46,8 @@ cdef class Stage:
         self.args = args
         if self.player is None:
             self.audience, self.player = make_greenlets(self.play)
+            if self.player is None:
+                return self.dispatcher.run(client, route, args)     # which refuses to run a script
             memset(depth, 0, DEPTH)
             self.enter()
             return memchr(depth, 1, DEPTH) is not NULL      # the frame stays until here
@@ -119,6 +121,9 @@ cdef class Stage:
 
 
 cdef tuple make_greenlets(play):
-    """The running greenlet, and a new one that runs `play`."""
-    import greenlet
+    """The running greenlet, and a new one that runs `play`; None, if there is no package greenlet."""
+    try:
+        import greenlet
+    except ImportError:
+        return None, None
     return greenlet.getcurrent(), greenlet.greenlet(play)

@@ -55,6 +55,7 @@ cdef enum:
 LEVELS = (logging.DEBUG, VERBOSE, logging.INFO, logging.WARNING)
 """redis.LOG_DEBUG ... LOG_WARNING."""
 
+COMPILE_TEXT = "ERR Error compiling script (new function): "
 NO_ARGUMENT = "ERR Please specify at least one argument for this redis lib call"
 BAD_ARGUMENT = "ERR Lua redis lib command arguments must be strings or integers"
 
@@ -137,7 +138,7 @@ cdef class World:
             if lua.cpcall(self.L, compile_code, <void *>self):
                 text = get_text(self.L, -1)
                 pop(self.L, 1)
-                raise CommandError(text.decode("utf-8", "surrogateescape"))
+                raise CommandError(COMPILE_TEXT + text.decode("utf-8", "surrogateescape"))
         finally:
             self.code = None
         return self.function

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import redis
 import redis.asyncio
 from redis.exceptions import LockError, LockNotOwnedError, NoScriptError
-from support.servers import Server
+from support.servers import Server, python_environment
 
 
 @pytest.fixture
@@ -143,3 +146,36 @@ def test_a_rate_limiter(client: redis.Redis) -> None:
     answers = [allow(keys=["calls"], args=[2, 10_000]) for _ in range(3)]
     assert [allowed for allowed, _ in answers] == [1, 1, 0]
     assert all(0 < left <= 10_000 for _, left in answers)
+
+
+@pytest.mark.parametrize("absent", ["lupa", "greenlet"])
+def test_without_the_interpreter_there_is_one_clear_error(absent: str, tmp_path: Path) -> None:
+    program = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {absent!r}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Absent())
+import streamd.embedded
+
+with streamd.embedded.start() as server, server.client() as client:
+    for ask in (lambda: client.eval("return 1", 0), lambda: client.function_load("#!lua name=a\\nredis.register_function('f', print)")):
+        try:
+            ask()
+        except Exception as error:
+            print(error)
+    print(client.ping(), client.script_exists("a" * 40))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=python_environment(),
+        cwd=tmp_path,
+        check=False,
+    )
+    said = "Scripts need the Python packages lupa (Lua 5.1) and greenlet, which this server does not have"
+    assert (found.stdout.splitlines(), found.stderr) == ([said, said, "True [False]"], "")

@@ -1,0 +1,40 @@
+"""redis.set_repl: what a script has changed reaches the files, the replicas, both or neither, as with a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.replication import Node, wait_in_sync
+
+pytestmark = pytest.mark.real
+
+NewNode = Callable[..., Node]
+
+SCRIPT = """
+for _, name in ipairs({'ALL', 'AOF', 'REPLICA', 'NONE', 'SLAVE'}) do
+    redis.set_repl(redis['REPL_' .. name])
+    redis.call('SET', 'to ' .. name, 1)
+    redis.call('XADD', 'stream', '*', 'to', name)
+end
+return 'done'
+"""
+LOOK = "return {redis.call('MGET', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]), redis.call('XLEN', 'stream')}"
+KEYS = ("to ALL", "to AOF", "to REPLICA", "to NONE", "to SLAVE")
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_changes_go_where_a_script_sends_them(new_node: NewNode, kind: str) -> None:
+    primary, replica = new_node(kind, appendonly="yes", enable_debug_command="yes"), new_node("streamd")
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    assert primary.must("EVAL", SCRIPT, 0).value == b"done"
+    wait_in_sync(primary, replica)
+
+    def seen(node: Node) -> object:
+        return node.must("EVAL", LOOK, len(KEYS), *KEYS).plain()
+
+    assert seen(primary) == [[b"1"] * 5, 5]
+    assert seen(replica) == [[b"1", None, b"1", None, b"1"], 3]
+    primary.must("DEBUG", "LOADAOF")
+    assert seen(primary) == [[b"1", b"1", None, None, None], 2]
