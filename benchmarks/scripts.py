@@ -30,6 +30,8 @@ return 1
 """
 APPEND = "return redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'sensor-id', ARGV[1], 'temperature', ARGV[2])"
 LOOP = "local sum = 0 for i = 1, 100 do sum = sum + redis.call('INCR', KEYS[1]) end return sum"
+READ_LOOP = "local value for i = 1, 100 do value = redis.call('GET', KEYS[1]) end return value"
+APPEND_LOOP = "for i = 1, 100 do redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'sensor-id', ARGV[1]) end"
 JSON = "local order = cjson.decode(ARGV[1]) order.total = order.price * order.count return cjson.encode(order)"
 ORDER = (
     '{"id":12345,"name":"a thing","price":9.99,"count":3,"tags":["new","blue"],"to":{"street":"Road 1","city":"Town"}}'
@@ -98,6 +100,8 @@ CASES = [
     Case("SET and EVALSHA, release of a lock", release_locks(400_000), 0.5),
     Case("EVALSHA, XADD MAXLEN ~ 10000", run_script(APPEND, 300_000, "1234", "19.8"), 0.5),
     Case("EVALSHA, 100 x INCR", run_script(LOOP, 20_000), 0.67),
+    Case("EVALSHA, 100 x GET", run_script(READ_LOOP, 20_000, keeps="value"), 0.67),
+    Case("EVALSHA, 100 x XADD", run_script(APPEND_LOOP, 10_000, "1234"), 0.67),
     Case("EVALSHA, cjson of 110 bytes, both ways", run_script(JSON, 60_000, ORDER)),
     Case("FCALL, GET", call_function(400_000), 0.5),
     Case("resident, no script yet", resident(), by="bytes", is_alone=True, rounds=1),
