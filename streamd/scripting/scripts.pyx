@@ -71,6 +71,9 @@ cdef class Scripts(Capability):
         self.host.is_killed = True
         self.stage.close()
 
+    def reset_statistics(self):
+        self.evicted = 0
+
     def __len__(self):
         return len(self.scripts)
 

@@ -255,15 +255,6 @@ def test_a_lock_given_back_without_a_script(client: redis.Redis) -> None:
     assert not client.exists("lock")
 
 
-def test_there_are_no_scripts(streamd_server: Server) -> None:
-    with redis.Redis(**connection_arguments(streamd_server.port, None)) as client:
-        lock = client.lock("lock", timeout=100)
-        assert lock.acquire(blocking=False)
-        with pytest.raises(redis.ResponseError, match="unknown command 'EVALSHA'"):
-            lock.release()
-        client.delete("lock")
-
-
 # --- Client-side caching ------------------------------------------------------------------------------------------------
 
 
