@@ -58,7 +58,11 @@ TOUCHES_NOTHING = {"MEMORY USAGE"}
 FAST, LONG = 4, 200
 """Requests for each command; of those whose keys are not always in the same place, more."""
 MOVABLE = 30
-COMMANDS = [each for each in table.walk() if each.handler is not None and each.name not in NOT_RUN | WHOLE_DATABASE]
+SCRIPTS = frozenset({"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO"})
+"""What their keys are used for, or whether they are used, is up to the script."""
+COMMANDS = [
+    each for each in table.walk() if each.handler is not None and each.name not in NOT_RUN | WHOLE_DATABASE | SCRIPTS
+]
 
 
 NOW_MS = 1_700_000_000_000
