@@ -302,7 +302,7 @@ def test_the_command_says_what_is_wrong_in_one_line(store: redis.Redis, server: 
     port = ("-p", str(server.port))
     fill(store, "s", ["1-0"])
     missing = run("missing", *port)
-    assert (missing.exit_code, missing.output) == (1, "Error: ERR no such key\n")
+    assert (missing.exit_code, missing.output) == (1, "Error: there is no stream 'missing'\n")
     nowhere = run("s", *port, "--out", str(tmp_path / "no" / "folder.html"))
     assert nowhere.exit_code == 1
     assert "No such file" in nowhere.output

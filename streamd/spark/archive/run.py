@@ -252,7 +252,8 @@ class Archiver:
 
     def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
         settings = self.settings
-        need_state(connection, stream)  # before a key for its lock is made
+        if find_state(connection, stream) is None and ManifestLog.read(self.layout, stream).last is None:
+            need_state(connection, stream)  # before a key for its lock is made
         lock = ArchiveLock.acquire(
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
