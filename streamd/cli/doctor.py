@@ -130,9 +130,9 @@ def command(
 ) -> None:
     """Find what is wrong with a server (streamd, Redis 7.0 or newer, Valkey): one page of findings, worst first.
 
-    Each finding has its figure, the reason why it matters and the command that fixes it. Nothing is changed. The password may be in the URL, or in
-    REDISCLI_AUTH. Exit status: 0 nothing but notices, 1 warnings, 2 a wrong command line, 3 something critical, 4 no answer.
-    docs/watching.md describes the findings.
+    Each finding has its figure, the reason why it matters and the command that fixes it. Nothing is changed. The password
+    may be in the URL, or in REDISCLI_AUTH. Exit status: 0 nothing but notices, 1 warnings, 2 a wrong command line,
+    3 something critical, 4 no answer. docs/watching.md describes the findings.
     """
     try:
         found = diagnose(

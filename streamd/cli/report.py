@@ -15,6 +15,7 @@ from streamd.cli.archive import errors_in_one_line, parse_range
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.disk import replace_file
+from streamd.spark.archive.errors import absent
 from streamd.spark.errors import ServerError
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
 from streamd.spark.report.profile import Profile, frame_profile
@@ -119,7 +120,7 @@ def make_report(request: ReportRequest, *, spark: SparkSession | None = None) ->
                 connection.command("XINFO", "STREAM", stream_key(request.stream))
             except ServerError as error:
                 if error.is_missing_key:
-                    raise click.ClickException(f"there is no stream {request.stream!r}") from None
+                    raise absent(request.stream) from None
                 raise
             _write(request, connection, _collect(request, connection, spark))
     except OSError as error:

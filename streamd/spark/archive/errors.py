@@ -22,11 +22,17 @@ __all__ = [
     "LockedError",
     "MissingFileError",
     "VerifyError",
+    "absent",
 ]
 
 
 class ArchiveError(StreamdError):
     """The archive, or the request, is not valid."""
+
+
+def absent(stream: str) -> ArchiveError:
+    """The error of whoever needs a stream that the server does not have."""
+    return ArchiveError(f"there is no stream {stream!r}")
 
 
 class LockedError(ArchiveError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamd.spark.archive.boundary import GroupState, StreamState
-from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.errors import absent
 from streamd.spark.arrow.decode import EntryDecoder
 from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.errors import ServerError
@@ -40,7 +40,7 @@ def need_state(connection: Connection, stream: str) -> StreamState:
     """As `find_state`. Raises ArchiveError when there is no such stream."""
     state = find_state(connection, stream)
     if state is None:
-        raise ArchiveError(f"there is no stream {stream!r}")
+        raise absent(stream)
     return state
 
 

@@ -45,10 +45,10 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
-from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.errors import absent
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
-from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state, need_state
+from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
@@ -189,7 +189,7 @@ def check_streams(options: Mapping[str, str]) -> None:
     with connect(ConnectionOptions.parse(engine_options(options))) as connection:
         streams = chosen_streams(connection, options)
         if streams and not any(find_state(connection, stream) for stream in streams):
-            need_state(connection, streams[0])
+            raise absent(streams[0])
 
 
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
@@ -253,7 +253,7 @@ class Archiver:
     def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
         settings = self.settings
         if find_state(connection, stream) is None and ManifestLog.read(self.layout, stream).last is None:
-            need_state(connection, stream)  # before a key for its lock is made
+            raise absent(stream)  # before a key for its lock is made
         lock = ArchiveLock.acquire(
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
@@ -303,7 +303,7 @@ class StreamRun(StreamWork):
         """The state of the stream. Raises unless it is the one of the manifests."""
         state, next_is_there = find_own_stream(self.connection, self.log, allow_gaps=self.settings.allow_gaps)
         if state is None:
-            raise ArchiveError(f"there is no stream {self.stream!r}")
+            raise absent(self.stream)
         last = self.log.last
         if last is not None and not next_is_there and last.next_id is not None:
             self.report.warnings.append(
