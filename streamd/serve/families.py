@@ -12,17 +12,17 @@ from streamd.settings.config import Config, directive
 __all__ = ["FAMILIES", "load_all", "renamed_table"]
 
 FAMILIES = (
-    "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info", "data.keys",
-    "data.dump", "data.migrate", "data.strings.strings", "data.strings.increx", "data.strings.lcs_command",
-    "data.streams.entries", "data.streams.xdel", "data.streams.xrange", "data.streams.xread", "data.streams.xgroup",
-    "data.streams.xack", "data.streams.xpending", "data.streams.xclaim", "data.streams.splitting", "data.streams.xinfo",
-    "clients.transaction_commands", "caching.tracking_commands", "pubsub.subscribe", "pubsub.publish",
-    "observe.slowlog_commands", "observe.hotkeys_commands", "observe.latency_commands", "observe.monitor_commands",
-    "observe.lolwut", "memory.memory_commands", "users.acl_commands", "persistence.save_commands",
-    "persistence.backup_commands", "absent.cluster", "absent.module",
-    "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands", "scripting.function_commands",
-    "replication.primary_commands",
-    "replication.failover_commands", "replication.replica_commands",
+    "clients.connection_commands", "serve.server_commands", "debug.debug_commands", "observe.command_info",
+    "data.keys", "data.dump", "data.migrate", "data.strings.frequent", "data.strings.strings", "data.strings.increx",
+    "data.strings.lcs_command", "data.streams.entries", "data.streams.xdel", "data.streams.xrange",
+    "data.streams.xread", "data.streams.xgroup", "data.streams.xack", "data.streams.xpending", "data.streams.xclaim",
+    "data.streams.splitting", "data.streams.xinfo", "clients.transaction_commands", "caching.tracking_commands",
+    "pubsub.subscribe", "pubsub.publish", "observe.slowlog_commands", "observe.hotkeys_commands",
+    "observe.latency_commands", "observe.monitor_commands", "observe.lolwut", "memory.memory_commands",
+    "users.acl_commands", "persistence.save_commands", "persistence.backup_commands", "absent.cluster",
+    "absent.module", "scripting.eval_commands", "scripting.script_commands", "scripting.fcall_commands",
+    "scripting.function_commands", "replication.primary_commands", "replication.failover_commands",
+    "replication.replica_commands",
 )  # fmt: skip
 """The modules that declare commands, relative to the package."""
 

@@ -12,12 +12,13 @@ import pytest
 from support.handler import START_MS, HandlerContext, make_context, run, set_time
 
 from streamd.core.spec import table
-from streamd.data import keys as generic
 from streamd.data.keys import ExpireOptions, ScanOptions, parse_cursor
-from streamd.data.strings import strings
 from streamd.data.strings.long_double import LongDouble
-from streamd.data.strings.strings import SetOptions, expiry_at_ms
+from streamd.data.strings.set_options import SetOptions, expiry_at_ms
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
+from streamd.serve.families import load_all
+
+load_all()
 
 SYNTAX = "ERR syntax error"
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -490,8 +491,3 @@ def test_the_greatest_numbers() -> None:
     assert not (infinite + greatest).is_finite
     assert LongDouble.parse(b"0e99999") is not None
     assert LongDouble.parse(b"0." + b"0" * 5000 + b"1e5001") is not None
-
-
-def test_every_handler_of_the_two_modules_is_declared() -> None:
-    declared = {found.handler.__module__ for found in table.walk() if found.handler is not None}
-    assert {generic.__name__, strings.__name__} <= declared

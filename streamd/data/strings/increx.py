@@ -12,13 +12,16 @@ from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
 from streamd.data.strings.long_double import GREATEST, LongDouble
-from streamd.data.strings.strings import INT64_MAX, INT64_MIN, UNITS, expiry_at_ms, find_string_for_write
+from streamd.data.strings.set_options import INT64_MAX, UNITS, expiry_at_ms
+from streamd.data.strings.strings import find_string_for_write
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
 
 __all__ = ["IncrexOptions", "Range"]
 
 Number = int | Fraction
+
+INT64_MIN = -(2**63)
 
 
 # --- The request -----------------------------------------------------------------------------------------------------

@@ -1,15 +1,10 @@
-"""Strings: SET, GET and related commands. A string is a Python `bytes` object in the database.
+"""Strings: the commands related to SET and GET, which are in frequent.pyx. A string is a Python `bytes` object in the database.
 
 streamd is not a store of strings; these commands exist because every client library, tool and test of Redis uses some
 of them, and because streams need keys of another type beside them. Behaviour: Redis 8.6, as seen on a running server.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import NamedTuple
-
-import xxhash
 
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
@@ -29,15 +24,22 @@ from streamd.core.spec import (
     unix_time,
 )
 from streamd.data.strings.long_double import LongDouble
+from streamd.data.strings.set_options import (
+    COMPARISONS,
+    UNITS,
+    SetOptions,
+    digest_of,
+    expiry_at_ms,
+    is_met,
+    operand_of,
+)
 from streamd.engine.listener import EVENTS
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError, invalid_expire_time
+from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
 
-__all__ = ["SetOptions", "expiry_at_ms"]
+__all__ = ["find_string_for_write", "set_with_options"]
 
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-INT64_MIN = -(2**63)
 
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------
@@ -59,19 +61,6 @@ def find_string_for_write(ctx: Context, name: bytes) -> bytes | None:
     raise WrongTypeError
 
 
-def expiry_at_ms(text: bytes, unit: str, now_ms: int, command_name: str) -> int:
-    """The Unix time in ms that an option EX, PX, EXAT or PXAT means; it may have passed already.
-
-    Raises NotIntegerError, or CommandError when the time is not positive or does not fit in 63 bits.
-    """
-    time = read_integer(text)
-    scale = 1000 if unit in ("EX", "EXAT") else 1
-    base = now_ms if unit in ("EX", "PX") else 0
-    if time <= 0 or time > INT64_MAX // scale or time * scale > INT64_MAX - base:
-        raise CommandError(invalid_expire_time(command_name))
-    return time * scale + base
-
-
 def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int) -> None:
     """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is replayed."""
     ctx.db.set_string(name, value)
@@ -87,140 +76,11 @@ def check_length(ctx: Context, length: int) -> None:
         raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
 
 
-# --- SET -------------------------------------------------------------------------------------------------------------
-
-UNITS = ("EX", "PX", "EXAT", "PXAT")
-COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
+# --- SET and its variants --------------------------------------------------------------------------------------------
 
 
-class SetOptions(NamedTuple):
-    """The options after the value of a SET.
-
-    only_missing   NX: the key must be missing
-    only_existing  XX: the key must exist
-    comparison     IFEQ, IFNE, IFDEQ or IFDNE, or None
-    operand        what the current value, or its digest, is compared with
-    returns_old    GET: reply with the old value
-    unit           EX, PX, EXAT or PXAT, or None
-    time           the argument of that option, unparsed
-    keeps_expiry   KEEPTTL
-    """
-
-    only_missing: bool = False
-    only_existing: bool = False
-    comparison: str | None = None
-    operand: bytes = b""
-    returns_old: bool = False
-    unit: str | None = None
-    time: bytes = b""
-    keeps_expiry: bool = False
-
-    @classmethod
-    def parse(cls, words: list[bytes]) -> SetOptions:
-        """Read the options; OptionSyntaxError when they are unknown, incomplete or conflicting.
-
-        An option may be repeated, and the last one counts; a comparison may not, nor may it be used with NX or XX.
-        """
-        only_missing = only_existing = returns_old = keeps_expiry = False
-        comparison = unit = None
-        operand = time = b""
-        rest = iter(words)
-        for text in rest:
-            word = text.decode("latin-1").upper()
-            if word == "NX" and not only_existing and comparison is None:
-                only_missing = True
-            elif word == "XX" and not only_missing and comparison is None:
-                only_existing = True
-            elif word == "GET":
-                returns_old = True
-            elif word == "KEEPTTL" and unit is None:
-                keeps_expiry = True
-            elif word in UNITS and unit in (None, word) and not keeps_expiry:
-                unit, time = word, _operand(rest)
-            elif word in COMPARISONS and comparison is None and not only_missing and not only_existing:
-                comparison, operand = word, _operand(rest)
-            else:
-                raise OptionSyntaxError
-        return cls(only_missing, only_existing, comparison, operand, returns_old, unit, time, keeps_expiry)
-
-    @staticmethod
-    def key_flags(args: list[bytes]) -> str:
-        """What this SET does with its key, for COMMAND GETKEYSANDFLAGS."""
-        words = {word.decode("latin-1").upper() for word in args[3:]}
-        if "GET" in words:
-            return "RW access update"
-        return "OW update" if words.isdisjoint(COMPARISONS) else "RW update"
-
-    def is_met(self, present: bytes | None) -> bool:
-        """Whether the comparison, if there is one, allows replacing the value `present` (None: the key is missing)."""
-        if self.comparison is None:
-            return True
-        if present is None:
-            return self.comparison in ("IFNE", "IFDNE")
-        return is_met(self.comparison, self.operand, present)
-
-
-def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
-    """Whether a string, or its digest, satisfies IFEQ, IFNE, IFDEQ or IFDNE; CommandError for a malformed digest."""
-    wants_equal = comparison in ("IFEQ", "IFDEQ")
-    if comparison in ("IFEQ", "IFNE"):
-        return (present == operand) is wants_equal
-    if len(operand) != 16:
-        raise CommandError("ERR must be exactly 16 hexadecimal characters")
-    return (digest_of(present) == operand.lower()) is wants_equal
-
-
-def digest_of(text: bytes) -> bytes:
-    """The digest of a string by which clients compare without sending it: 64-bit XXH3 in hexadecimal."""
-    return xxhash.xxh3_64_hexdigest(text).encode()
-
-
-def _operand(rest: object) -> bytes:
-    """The argument of an option."""
-    operand: bytes | None = next(rest, None)  # type: ignore[call-overload]
-    if operand is None:
-        raise OptionSyntaxError
-    return operand
-
-
-EXPIRATIONS = (
-    integer("seconds", "EX", since="2.6.12"),
-    integer("milliseconds", "PX", since="2.6.12"),
-    unix_time("unix-time-seconds", "EXAT", since="6.2.0"),
-    unix_time("unix-time-milliseconds", "PXAT", since="6.2.0"),
-)
-
-
-@command(
-    "SET", arity=-3, group="string", flags="write denyoom", since="1.0.0",
-    keys=KeysAt(1, flags="RW access update variable_flags", notes="GET reads the key, comparisons too; otherwise OW"),
-    key_flags=SetOptions.key_flags,
-    summary="Stores a string under a key, whatever the key held before.",
-    history=(
-        ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
-        ("6.0.0", "`KEEPTTL`."),
-        ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
-        ("7.0.0", "`NX` and `GET` may stand together."),
-        ("8.4.0", "`IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
-    ),
-    args=(
-        key(), string("value"),
-        optional(oneof(
-            "condition", token("NX"), token("XX"),
-            string("ifeq-value", "IFEQ", since="8.4.0"), string("ifne-value", "IFNE", since="8.4.0"),
-            integer("ifdeq-digest", "IFDEQ", since="8.4.0"), integer("ifdne-digest", "IFDNE", since="8.4.0"),
-            since="2.6.12",
-        )),
-        optional(token("GET"), since="6.2.0"),
-        optional(oneof("expiration", *EXPIRATIONS, token("KEEPTTL", since="6.0.0"))),
-    ),
-)  # fmt: skip
-def set_(ctx: Context, args: list[bytes]) -> None:
-    if len(args) == 3:
-        ctx.db.set_string(args[1], args[2])
-        ctx.dirty += 1
-        ctx.reply.ok()
-        return
+def set_with_options(ctx: Context, args: list[bytes]) -> None:
+    """A SET with options; the command is declared in frequent.pyx."""
     name, value = args[1], args[2]
     options = SetOptions.parse(args[3:])
     at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "set")
@@ -285,18 +145,7 @@ def psetex(ctx: Context, args: list[bytes]) -> None:
     _set_expiring(ctx, args, "PX", "psetex")
 
 
-# --- GET and its variants --------------------------------------------------------------------------------------------
-
-
-@command(
-    "GET", arity=2, group="string", flags="readonly fast", keys=KeysAt(1), since="1.0.0",
-    summary="Returns the string that a key holds.", args=(key(),),
-)  # fmt: skip
-def get(ctx: Context, args: list[bytes]) -> None:
-    value = ctx.db.find(args[1])
-    if value is not None and not isinstance(value, bytes):
-        raise WrongTypeError
-    ctx.reply.bulk(value)
+# --- The variants of GET -----------------------------------------------------------------------------------------------
 
 
 @command(
@@ -388,7 +237,7 @@ def _parse_getex(words: list[bytes]) -> tuple[str | None, bytes]:
             raise OptionSyntaxError
         option = word
         if word != "PERSIST":
-            time = _operand(rest)
+            time = operand_of(rest)
     return option, time
 
 
@@ -571,56 +420,10 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
 # --- Numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _increase(ctx: Context, name: bytes, increment: int) -> None:
-    present = find_string_for_write(ctx, name)
-    number = (0 if present is None else read_integer(present)) + increment
-    if not INT64_MIN <= number <= INT64_MAX:
-        raise CommandError("ERR increment or decrement would overflow")
-    ctx.db.change_string(name, b"%d" % number, b"incrby")
-    ctx.dirty += 1
-    ctx.reply.integer(number)
-
-
-def _counter(
-    name: str, since: str, summary: str, *more: object, arity: int = 2
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return command(
-        name, arity=arity, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"),
-        since=since, summary=summary, args=(key(), *more),  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-@_counter("INCR", "1.0.0", "Adds one to the number that a key holds; a missing key counts as 0.")
-def incr(ctx: Context, args: list[bytes]) -> None:
-    _increase(ctx, args[1], 1)
-
-
-@_counter("DECR", "1.0.0", "Takes one from the number that a key holds; a missing key counts as 0.")
-def decr(ctx: Context, args: list[bytes]) -> None:
-    _increase(ctx, args[1], -1)
-
-
-@_counter(
-    "INCRBY", "1.0.0", "Adds to the number that a key holds; a missing key counts as 0.", integer("increment"), arity=3
-)
-def incrby(ctx: Context, args: list[bytes]) -> None:
-    _increase(ctx, args[1], read_integer(args[2]))
-
-
-@_counter(
-    "DECRBY", "1.0.0", "Takes from the number that a key holds; a missing key counts as 0.", integer("decrement"),
-    arity=3,
-)  # fmt: skip
-def decrby(ctx: Context, args: list[bytes]) -> None:
-    decrement = read_integer(args[2])
-    if decrement == INT64_MIN:
-        raise CommandError("ERR decrement would overflow")
-    _increase(ctx, args[1], -decrement)
-
-
-@_counter(
-    "INCRBYFLOAT", "2.6.0", "Adds to the floating-point number that a key holds; a missing key counts as 0.",
-    double("increment"), arity=3,
+@command(
+    "INCRBYFLOAT", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="RW access update"),
+    since="2.6.0", summary="Adds to the floating-point number that a key holds; a missing key counts as 0.",
+    args=(key(), double("increment")),
 )  # fmt: skip
 def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
     present = find_string_for_write(ctx, args[1])
