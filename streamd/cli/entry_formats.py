@@ -1,40 +1,88 @@
-"""Entries as text or in a file: a table, JSON Lines, CSV, Parquet.
+"""Entries as text or in a file: a table, JSON Lines, CSV, Parquet, Arrow IPC.
 
-Whole entries, which is what is read without Spark, become JSON and CSV in compiled code (`arrow/text.pyx`); the columns of a
+Whole entries, which is what is read without Spark, become text in compiled code (`arrow/text.pyx`); the columns of a
 schema, whatever their types, go through Python objects.
+
+A file appears when it is complete: it is written under a hidden name. Pipes, and what else is no regular file, are written as
+they are.
 """
 
 from __future__ import annotations
 
 import base64
 import csv
+import io
 import itertools
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from streamd.disk import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["write"]
+__all__ = ["FORMATS", "SUFFIXES", "check_output", "format_of", "is_file", "write"]
+
+FORMATS = ("csv", "json", "parquet", "arrow")
+"""What programs read; `table` is for people."""
+
+SUFFIXES = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
+"""What the names of files end in."""
 
 WIDTHS_FROM = 1000
 """The number of rows from which the widths of a table's columns are taken."""
 
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 64 * 1024 * 1024
+"""Rows, and bytes in memory, of one row group of a Parquet file, whichever comes first."""
+
+
+def format_of(path: str) -> str | None:
+    """The format that the name of a file says; None when it says none."""
+    known = {
+        **{suffix: form for form, suffix in SUFFIXES.items()},
+        ".json": "json",
+        ".ndjson": "json",
+        ".feather": "arrow",
+    }
+    return known.get(os.path.splitext(path)[1].lower())
+
+
+def is_file(out: str | None) -> bool:
+    """Whether what is written to `out`, or to the standard output, ends in a regular file."""
+    try:
+        return stat.S_ISREG((os.fstat(sys.stdout.fileno()) if out is None else os.stat(out)).st_mode)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):  # a standard output without a descriptor
+        return False
+
+
+def check_output(form: str, out: str | None) -> None:
+    """Raise ValueError for bytes that would go to a terminal."""
+    if out is None and form in ("parquet", "arrow") and sys.stdout.isatty():
+        raise ValueError(f"{form} is not for a terminal: name a file with --out, or a pipe")
+
 
 def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:
-    if form == "parquet":
-        write_parquet(batches, Path(out or ""))
-        return
+    """Write entries.
+
+    form  one of FORMATS, or `table`
+    out   a file; None: the standard output
+    Raises OSError.
+    """
     with opened(out) as file:
-        if form == "json":
+        if form == "parquet":
+            write_parquet(batches, file)
+        elif form == "arrow":
+            write_arrow(batches, file, is_seekable=is_file(out))
+        elif form == "json":
             write_json(batches, file)
         elif form == "csv":
             write_csv(batches, file)
@@ -43,32 +91,62 @@ def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None
 
 
 @contextmanager
-def opened(out: str | None) -> Iterator[TextIO]:
+def opened(out: str | None) -> Iterator[BinaryIO]:
     if out is None:
-        yield sys.stdout
         sys.stdout.flush()
-        return
-    with Path(out).open("w", encoding="utf-8", newline="") as file:
-        yield file
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif is_file(out):
+        with replacing(out, mode=0o666) as fd, os.fdopen(fd, "wb", closefd=False) as file:
+            yield file
+    else:
+        with open(out, "wb") as file:
+            yield file
 
 
-def write_parquet(batches: Iterator[pa.RecordBatch], path: Path) -> None:
-    """One file, which appears when it is complete."""
+def write_parquet(batches: Iterator[pa.RecordBatch], file: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
+    first, batches = looked_ahead(batches)
+    with pq.ParquetWriter(file, first, compression="zstd") as writer:
+        for group in grouped(batches):
+            writer.write_table(group)
+
+
+def write_arrow(batches: Iterator[pa.RecordBatch], file: BinaryIO, *, is_seekable: bool) -> None:
+    """The IPC file format, for whoever can seek; else the stream format."""
+    import pyarrow as pa
+
+    first, batches = looked_ahead(batches)
+    new = pa.ipc.new_file if is_seekable else pa.ipc.new_stream
+    with new(file, first, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def looked_ahead(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of the batches, and all of them."""
     from streamd.spark.arrow.entry_table import default_schema
 
     first = next(batches, None)
-    schema = default_schema() if first is None else first.schema
-    with (
-        replacing(path, mode=0o666) as fd,
-        os.fdopen(fd, "wb", closefd=False) as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
-    ):
-        if first is not None:
-            writer.write_batch(first)
-        for batch in batches:
-            writer.write_batch(batch)
+    return (default_schema(), iter(())) if first is None else (first.schema, itertools.chain([first], batches))
+
+
+def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as tables that are large enough for a row group."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -98,12 +176,12 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def write_json(batches: Iterable[pa.RecordBatch], file: TextIO) -> None:
+def write_json(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
     for batch in batches:
         if is_default(batch):
             write_texts(json_lines(batch), file)
         else:
-            file.writelines(json_text(row) + "\n" for row in rows_of([batch]))
+            file.writelines(json_text(row).encode() + b"\n" for row in rows_of([batch]))
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.StringArray:
@@ -127,10 +205,10 @@ def shown_fields(fields: pa.ListArray) -> pa.StringArray:
     return field_texts(fields, lambda row: json_text(plain(fields[row].as_py())))
 
 
-def write_texts(texts: pa.StringArray, file: TextIO) -> None:
-    """Write all texts, one behind the other: as they lie in memory."""
-    file.flush()
-    file.buffer.write(texts.buffers()[2])
+def write_texts(texts: pa.StringArray, file: BinaryIO) -> None:
+    """Write all texts of a new array, one behind the other: as they lie in memory."""
+    if len(texts):
+        file.write(texts.buffers()[2])
 
 
 def is_default(batch: pa.RecordBatch) -> bool:
@@ -144,7 +222,7 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def write_csv(batches: Iterable[pa.RecordBatch], file: TextIO) -> None:
+def write_csv(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
     """A line for each entry, below one with the names of the columns. Fields are a JSON object in one cell."""
     import pyarrow as pa
     import pyarrow.csv as pc
@@ -161,28 +239,51 @@ def write_csv(batches: Iterable[pa.RecordBatch], file: TextIO) -> None:
             columns = [pa.array([row[name] for row in rows]) for name in batch.schema.names]
         table = pa.Table.from_arrays(columns, batch.schema.names)
         if is_first:
-            csv.writer(file, lineterminator="\n").writerow(batch.schema.names)
-            file.flush()
+            header = io.StringIO()
+            csv.writer(header, lineterminator="\n").writerow(batch.schema.names)
+            file.write(header.getvalue().encode())
             is_first = False
-        pc.write_csv(table, file.buffer, pc.WriteOptions(include_header=False))
+        pc.write_csv(table, file, pc.WriteOptions(include_header=False))
 
 
 def cell(value: Any) -> Any:
     return json_text(value) if isinstance(value, dict | list) else value
 
 
-def print_table(batches: Iterator[pa.RecordBatch], file: TextIO) -> None:
+def print_table(batches: Iterator[pa.RecordBatch], file: BinaryIO) -> None:
     """One line for each entry; ms and seq are in the ID. The first lines decide how wide the columns are."""
-    rows = map(shown_cells, rows_of(batches))
-    first = list(itertools.islice(rows, WIDTHS_FROM))
-    if not first:
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
         return
-    names, *_ = first
-    widths = [max(len(name), *(len(row[name]) for row in first)) for name in names]
-    widths[-1] = 0  # the last column ends where its text does
-    for row in itertools.chain([{name: name for name in names}, {}], first, rows):
-        cells = (row.get(name, "\u2500" * max(width, len(name))) for name, width in zip(names, widths, strict=True))
-        file.write("  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip() + "\n")
+    rows = [*map(shown_cells, rows_of([first.slice(0, WIDTHS_FROM)]))]
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    last = next(reversed(widths))
+    lines = [{name: name for name in widths}, {name: "\u2500" * width for name, width in widths.items()}]
+    widths[last] = 0  # the last column ends where its text does
+    file.write(text_lines(lines, widths))
+    for batch in itertools.chain([first], batches):
+        if is_default(batch):
+            write_texts(table_lines(batch, widths), file)
+        else:
+            file.write(text_lines(map(shown_cells, rows_of([batch])), widths))
+
+
+def text_lines(rows: Iterable[dict[str, str]], widths: dict[str, int]) -> bytes:
+    lines = ("  ".join(f"{row[name]:<{width}}" for name, width in widths.items()).rstrip() + "\n" for row in rows)
+    return "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def table_lines(batch: pa.RecordBatch, widths: dict[str, int]) -> pa.StringArray:
+    """The lines of a batch of the default table."""
+    import pyarrow.compute as pc
+
+    from streamd.spark.arrow.text import pair_texts, time_texts
+
+    ids, _, _, times, _, fields = batch.columns
+    shown = pair_texts(fields, lambda row: on_a_line(str(table_cell(plain(fields[row].as_py())))))
+    padded = [pc.utf8_rpad(ids, widths["id"]), pc.utf8_rpad(time_texts(times).fill_null(""), widths["time"])]
+    lines = pc.binary_join_element_wise(*padded, shown, "  ")
+    return pc.binary_join_element_wise(pc.utf8_rtrim_whitespace(lines), "\n", "")
 
 
 def shown_cells(row: dict[str, Any]) -> dict[str, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
-from streamd.cli.entry_formats import write
+from streamd.cli.entry_formats import FORMATS, check_output, is_file, write
+from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ __all__ = ["history"]
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="Columns, such as 'id string, celsius double': fields by their names.")
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+    "--format", "form", type=click.Choice(["table", *FORMATS]), default="table", show_default=True,
+    help="json: a line for each entry; arrow: IPC, its file format in a file, its stream format in a pipe.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(), help="File to write to, which appears when it is complete.  [default: standard output]"
 )
-@click.option("--out", type=click.Path(), help="File to write to.  [default: standard output; parquet needs one]")
 @click.option("--limit", type=click.IntRange(0), help="Maximum number of entries.")
 @with_spark_options
 @with_server_options
@@ -60,8 +64,10 @@ def history(
 
     Spark, and so Java, is needed for --where and --schema only.
     """
-    if form == "parquet" and out is None:
-        raise click.UsageError("--format parquet needs --out FILE")
+    try:
+        check_output(form, out)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.spark.wire.ids import format_entry_id
@@ -71,11 +77,11 @@ def history(
         options |= {"stream": stream} | ({} if path is None else {"archive": path})
         options |= {"startingId": format_entry_id(low), "endingId": format_entry_id(max(high, 0))}
         if where is None and schema is None:
-            batches = read_here(options) if low <= high else iter(())
+            batches = read_here(options, limit) if low <= high else iter(())
         else:
             batches = read_by_spark(options, where, schema, master, confs, limit)
-        with suppress(BrokenPipeError):
-            write(limited(batches, limit), form, out)
+        with suppress(BrokenPipeError), bar(stream, limit, unit="entries", is_wanted=is_file(out)) as progress:
+            write(counted(limited(batches, limit), progress), form, out)
 
 
 def check_stream(options: dict[str, str], stream: str, path: str | None) -> None:
@@ -95,8 +101,17 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> None
             ManifestLog.read_archived(layout, stream)
 
 
-def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    """The entries, read in this process, without Spark."""
+def counted(batches: Iterable[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    """The batches; `progress` is told how many rows there were."""
+    rows = 0
+    for batch in batches:
+        yield batch
+        rows += batch.num_rows
+        progress(rows)
+
+
+def read_here(options: dict[str, str], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The entries, read in this process, without Spark; from an archive it may be more than `limit`."""
     from streamd.spark.archive.full_history import end_read, plan_history, read_part
     from streamd.spark.arrow.entry_table import default_table
     from streamd.spark.source.read_options import SourceOptions
@@ -108,7 +123,7 @@ def read_here(options: dict[str, str]) -> Iterator[pa.RecordBatch]:
         from streamd.spark.archive.live_stream import read_entries
 
         low, high = parse_entry_id(options["startingId"]), parse_entry_id(options["endingId"])
-        yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table)
+        yield from read_entries(source.connection, options["stream"], low, min(high, MAX_ID), table, limit=limit)
         return
     reader = uuid.uuid4().hex
     try:

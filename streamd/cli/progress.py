@@ -1,18 +1,26 @@
-"""How far the reading of a file, or of entries, is, on a terminal, where rich is installed (of the extra `archive`); else nothing is shown."""
+"""How far the reading of a file, or of entries, is, on a terminal, where rich is installed (of the extra `archive`).
+
+Elsewhere nothing is shown, nor for what takes less than a second.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["bar"]
 
+SHOWN_AFTER_S = 1.0
+
 
 @contextmanager
-def bar(name: str, total: int, *, unit: str = "bytes") -> Iterator[Callable[[int], None]]:
-    """A callback for the number of bytes, or whatever `unit` says, read so far."""
-    if not sys.stderr.isatty():
+def bar(
+    name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """A callback for the number of bytes, or whatever `unit` says, read so far; a total of None is not known."""
+    if not is_wanted or not sys.stderr.isatty():
         yield lambda done: None
         return
     try:
@@ -30,9 +38,22 @@ def bar(name: str, total: int, *, unit: str = "bytes") -> Iterator[Callable[[int
         yield lambda done: None
         return
     sizes = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(), TextColumn(unit))
-    with Progress(
+    progress = Progress(
         TextColumn("{task.description}"), BarColumn(), *sizes, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task(name, total=total)
-        yield lambda done: progress.update(task, completed=done)
+    )  # fmt: skip
+    task = progress.add_task(name, total=total)
+    shown_at = time.monotonic() + SHOWN_AFTER_S
+    is_shown = False
+
+    def update(done: int) -> None:
+        nonlocal is_shown
+        if not is_shown and time.monotonic() >= shown_at:
+            progress.start()
+            is_shown = True
+        progress.update(task, completed=done)
+
+    try:
+        yield update
+    finally:
+        progress.stop()

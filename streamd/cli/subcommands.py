@@ -12,6 +12,9 @@ from streamd import REDIS_VERSION, __version__
 
 __all__ = ["program"]
 
+STOPPED = 130
+"""The exit status after Ctrl-C: 128 and the number of SIGINT."""
+
 
 class RawCommand(click.Command):
     """A command that gets its arguments unparsed: `--name` belongs to another grammar."""
@@ -21,7 +24,18 @@ class RawCommand(click.Command):
         return []
 
 
-@click.group()
+class Program(click.Group):
+    """The program: Ctrl-C ends it with the exit status that shells give, once the subcommand has tidied up."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(STOPPED)
+
+
+@click.group(cls=Program)
 @click.version_option(__version__, prog_name="streamd", message=f"%(prog)s %(version)s (speaks Redis {REDIS_VERSION})")
 def program() -> None:
     """A Redis-protocol server for streams and publish/subscribe."""

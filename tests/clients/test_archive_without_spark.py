@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -82,6 +83,39 @@ def test_archives_need_pyarrow_alone(run: Run, entries: list[str], tmp_path: Pat
     deleted = json.loads(run("archive", "delete", folder, "readings", "--id", entries[5], "--yes", "--json"))
     assert (deleted["archived"], deleted["on_server"]) == (1, 0)
     assert ids_of(run(*history, "--until", entries[9])) == [*entries[:5], *entries[6:10]]
+
+
+def test_history_in_each_format(run: Run, entries: list[str], tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = tmp_path / "out"
+    command = ("history", "readings", "--out", str(out), "--format")
+    run(*command, "parquet")
+    assert pq.read_table(out).column("id").to_pylist() == entries
+    run(*command, "arrow", "--limit", "7")
+    assert pa.ipc.open_file(out).read_all().column("id").to_pylist() == entries[:7]
+    run(*command, "csv")
+    assert [line.split(",")[0].strip('"') for line in out.read_text().splitlines()] == ["id", *entries]
+    run(*command, "table")
+    header, rule, *lines = out.read_text().splitlines()
+    assert (header.split(), set(rule)) == (["id", "time", "fields"], {"\u2500", " "})
+    assert lines[1] == "1700000040000-1  2023-11-14T22:14:00.000000+00:00  sensor=a value=1"
+    assert [line.split()[0] for line in lines] == entries
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_binary_formats_go_through_pipes(streamd_server: Server, entries: list[str]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for form in ("arrow", "parquet"):
+        made = subprocess.run(
+            [sys.executable, "-c", WITHOUT_SPARK, "history", "readings", "--format", form, "-p", str(streamd_server.port)],
+            capture_output=True, timeout=100, env=python_environment(), check=True,
+        ).stdout  # fmt: skip
+        table = pa.ipc.open_stream(made).read_all() if form == "arrow" else pq.read_table(pa.BufferReader(made))
+        assert table.column("id").to_pylist() == entries
 
 
 def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -> None:

@@ -309,7 +309,6 @@ def test_history_says_what_is_wrong(source_options: Options, tmp_path: Path) -> 
     runner = CliRunner()
     where = ["-p", source_options["port"]]
     for words, said in [
-        (["--format", "parquet"], "needs --out"),
         (["--since", "yesterday"], "neither an ID nor a time"),
         (["--archive", str(tmp_path)], "is not an archive"),
     ]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from streamd.spark.arrow.entry_table import default_schema  # noqa: E402
-from streamd.spark.arrow.text import field_texts, time_texts  # noqa: E402
+from streamd.spark.arrow.text import field_texts, pair_texts, time_texts  # noqa: E402
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_US = 253_402_300_799_999_999
@@ -50,6 +50,15 @@ def test_fields(rows: list[list[tuple[bytes, bytes]]], skipped: int) -> None:
     expected = [text_of(row) for row in rows]
     assert texts == expected
     assert asked == [at for at, text in enumerate(expected) if text == ODD]
+
+
+@given(entries, st.integers(0, 3))
+def test_fields_for_people(rows: list[list[tuple[bytes, bytes]]], skipped: int) -> None:
+    before = [[(b"skipped", b"x")]] * skipped
+    texts = pair_texts(array_of([*before, *rows])[skipped:], lambda row: ODD).to_pylist()
+    for row, text in zip(rows, texts, strict=True):
+        is_plain = text_of(row) != ODD and all(0x20 <= byte < 0x7F for pair in row for word in pair for byte in word)
+        assert text == (" ".join(f"{name.decode()}={value.decode()}" for name, value in row) if is_plain else ODD)
 
 
 def test_an_entry_with_many_fields_is_left_to_others() -> None:

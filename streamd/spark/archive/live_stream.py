@@ -85,7 +85,10 @@ def read_entries(
     *,
     fetch_size: int = FETCH,
     batch_rows: int = BATCH,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The entries with IDs in [low, high] as record batches, in order, over a connection of its own."""
+    """The entries with IDs in [low, high] as record batches, in order, over a connection of its own; `limit` of them at most."""
     key = stream_key(stream)
-    return read_range(options, EntryDecoder(table, key), key, low, high, fetch_size=fetch_size, batch_rows=batch_rows)
+    return read_range(
+        options, EntryDecoder(table, key), key, low, high, fetch_size=fetch_size, batch_rows=batch_rows, limit=limit
+    )

@@ -3,9 +3,10 @@
 
     time_texts(array)         timestamp[us] -> string: 2023-11-14T22:13:20.001000+00:00
     field_texts(array, odd)   list<struct<binary, binary>> -> string: {"sensor": "a", "celsius": "19.8"}
+    pair_texts(array, odd)    the same for people: sensor=a celsius=19.8
 
 Fields that no JSON object can show, because a name comes twice or bytes are not UTF-8, are left to `odd`, which is
-called with the number of the row and returns its text.
+called with the number of the row and returns its text; `pair_texts` leaves to it what is not printable ASCII, too.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -17,7 +18,7 @@ import pyarrow
 from streamd.heap cimport free
 from streamd.spark.arrow.memory cimport Bytes, add_bytes, add_int32, hand_over, reserve
 
-__all__ = ["field_texts", "time_texts"]
+__all__ = ["field_texts", "pair_texts", "time_texts"]
 
 cdef enum:
     TIME_SIZE = 48          # of the longest time
@@ -222,8 +223,53 @@ cdef int add_object(
     return 1 if add_bytes(out, "}", 1) else -1
 
 
+cdef int add_word(Bytes *out, const char *p, Py_ssize_t n) noexcept nogil:
+    """Append printable ASCII: 1; 0 if it is something else, -1 without memory."""
+    cdef Py_ssize_t at
+    for at in range(n):
+        if not 0x20 <= <uint8_t>p[at] < 0x7F:
+            return 0
+    return 1 if add_bytes(out, p, n) else -1
+
+
+cdef int add_pairs(
+    Bytes *out, const Strings *names, const Strings *values, Py_ssize_t first, Py_ssize_t stop,
+) noexcept nogil:
+    """Append the pairs [first, stop) as `name=value`: 1; 0 if that cannot show them, -1 without memory."""
+    cdef Py_ssize_t i
+    cdef int done
+    if stop - first > MANY_NAMES or has_twice(names, first, stop):
+        return 0
+    for i in range(first, stop):
+        if i > first and not add_bytes(out, " ", 1):
+            return -1
+        done = add_word(out, names.data + names.offsets[i], names.offsets[i + 1] - names.offsets[i])
+        if done <= 0:
+            return done
+        if not add_bytes(out, "=", 1):
+            return -1
+        done = add_word(out, values.data + values.offsets[i], values.offsets[i + 1] - values.offsets[i])
+        if done <= 0:
+            return done
+    return 1
+
+
+ctypedef int (*Adder)(
+    Bytes *out, const Strings *names, const Strings *values, Py_ssize_t first, Py_ssize_t stop,
+) noexcept nogil
+
+
 def field_texts(fields, odd):
     """Fields as JSON objects; `odd(row)` returns the text of a row whose fields make none. No row is null."""
+    return texts_of(fields, odd, add_object)
+
+
+def pair_texts(fields, odd):
+    """Fields as `name=value`; `odd(row)` returns the text of a row that this cannot show. No row is null."""
+    return texts_of(fields, odd, add_pairs)
+
+
+cdef object texts_of(object fields, object odd, Adder add):
     cdef Py_ssize_t rows = len(fields), at
     cdef const int32_t *starts = <const int32_t *><uintptr_t>fields.buffers()[1].address + <int64_t>fields.offset
     cdef object pairs = fields.values
@@ -238,7 +284,7 @@ def field_texts(fields, odd):
             raise MemoryError
         for at in range(rows):
             mark = texts.data.length
-            done = add_object(&texts.data, &names, &values, starts[at], starts[at + 1])
+            done = add(&texts.data, &names, &values, starts[at], starts[at + 1])
             if done == 0:
                 texts.data.length = mark
                 text = odd(at).encode()
