@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,15 +71,27 @@ def collect_options(given: dict[str, Any]) -> dict[str, str]:
         value = given.pop(name, None)
         if value is not None:
             options[option] = str(value)
-    return options | named(given.pop("extra", ()), "--option")
+    options |= named(given.pop("extra", ()), "--option")
+    check_names(options)
+    return options
+
+
+def check_names(options: dict[str, str]) -> None:
+    """Raise click.UsageError for an option that format("streamd") does not have."""
+    from streamd.spark.errors import OptionError
+    from streamd.spark.source.read_options import SourceOptions
+    from streamd.spark.wire.options import ConnectionOptions, lowered, refuse_unknown
+
+    try:
+        refuse_unknown(lowered(options), SourceOptions, ConnectionOptions)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def make_session(application: str, master: str | None, confs: tuple[str, ...]) -> SparkSession:
     """A Spark session that knows format("streamd"). Raises click.ClickException when there is no PySpark or no Java."""
     # The terminal shows the output of the command, not the warnings of Spark.
     settings = {"spark.log.level": "ERROR", **named(confs, "--conf")}
-    if master is None or master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         from streamd.spark import session
 

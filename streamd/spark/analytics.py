@@ -19,6 +19,8 @@ What consumer groups do is in streamd.spark.groups, which needs no Spark; `table
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -31,6 +33,9 @@ FIGURES = ("count", "min", "max", "avg", "sum", "stddev")
 """What `aggregates` can compute for a column, besides percentiles written `p50`, `p99`, `p99.9` (approximate)."""
 
 TIME = "time"
+
+SPANS = 1_000
+"""Parts of the time between the first entry and the last that `gaps` looks at one by one."""
 
 
 def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame:
@@ -54,10 +59,10 @@ def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame
 def number(field: str, fields: str = "fields") -> Column:
     """The value of a field of lossless entries as a double: the last of several with this name; null if it is not a number.
 
-    fields  the column, array<struct<field:binary,value:binary>>
+    fields  the column, array<struct<field, value>>, of binary or text
     """
     wanted = F.lit(bytearray(field.encode(errors="surrogateescape")))
-    found = F.filter(F.col(fields), lambda pair: pair["field"] == wanted)
+    found = F.filter(F.col(fields), lambda pair: pair["field"].cast("binary") == wanted)
     value = F.try_element_at(found, F.lit(-1))["value"].cast("string")
     read = value.try_cast("double")
     # `\\z`, since `$` would let a line end pass, which casting trims away.
@@ -149,13 +154,37 @@ def gaps(frame: DataFrame, *, by: Sequence[str] = ("stream",)) -> DataFrame:
     """The frame with `gap_ms`: milliseconds since the entry before, null for the first. Batch frames only.
 
     by  columns that distinguish streams; those that the frame does not have are ignored
-    One task sorts all entries of a stream. Raises ValueError for a streaming frame or one without `ms`.
+    The time from the first entry to the last is cut into SPANS parts, so that no task sorts all entries of a stream. This
+    reads the frame three times: it must be the same each time.
+    Raises ValueError for a streaming frame or one without `ms`.
     """
     if frame.isStreaming:
         raise ValueError("gaps need neighbouring entries, which a streaming frame does not have; use a batch frame")
     missing = {"ms", "seq"} - set(frame.columns)
     if missing:
         raise ValueError(f"gaps need the columns ms and seq; there is no {' and no '.join(sorted(missing))}")
-    keys = [each for each in by if each in frame.columns]
-    order = Window.partitionBy(*(_quoted(each) for each in keys)).orderBy("ms", "seq")
-    return frame.withColumn("gap_ms", F.col("ms") - F.lag("ms").over(order))
+    keys = [_quoted(each) for each in by if each in frame.columns]
+    extent = frame.agg(F.min("ms").alias("streamd_low"), F.max("ms").alias("streamd_high"))
+    span = F.expr(f"(ms - streamd_low) div ((streamd_high - streamd_low) div {SPANS} + 1)")
+    cut = frame.crossJoin(F.broadcast(extent)).withColumn("streamd_span", span).drop("streamd_low", "streamd_high")
+    inside = F.lag("ms").over(Window.partitionBy(*keys, "streamd_span").orderBy("ms", "seq"))
+    before = _ends_before(cut.where("ms is not null"), keys)
+    is_same = [key.eqNullSafe(before[f"streamd_key{at}"]) for at, key in enumerate(keys)]
+    joined = cut.withColumn("streamd_inside", inside).join(
+        before, reduce(and_, is_same, F.col("streamd_span") == before["streamd_after"]), "left"
+    )
+    gap = F.col("ms") - F.coalesce("streamd_inside", "streamd_last")
+    return joined.select(*(_quoted(each) for each in frame.columns), gap.alias("gap_ms"))
+
+
+def _ends_before(cut: DataFrame, keys: Sequence[Column]) -> DataFrame:
+    """For each span of each stream but the first one: `streamd_last`, the last `ms` of the span with entries before it."""
+    ends = cut.groupBy(*keys, "streamd_span").agg(F.max("ms").alias("streamd_last"))
+    # As many rows for a stream as there are spans, so they are sorted in an array.
+    spans = F.array_sort(F.collect_list(F.struct("streamd_span", "streamd_last"))).alias("streamd_spans")
+    pairs = F.expr(
+        "explode(transform(slice(streamd_spans, 2, size(streamd_spans)), (each, at) -> "
+        "struct(each.streamd_span AS streamd_after, streamd_spans[at].streamd_last AS streamd_last)))"
+    )
+    names = [key.alias(f"streamd_key{at}") for at, key in enumerate(keys)]
+    return ends.groupBy(*keys).agg(spans).select(*names, pairs.alias("streamd_pair")).select("*", "streamd_pair.*")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from streamd.spark.errors import told_in_one_line
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
 from streamd.spark.source.read_options import SourceOptions
@@ -36,11 +37,14 @@ class StreamdDataSource(DataSource):
     def name(cls) -> str:
         return "streamd"
 
+    @told_in_one_line()
     def schema(self) -> StructType:
         from streamd.spark.source.schema import default_schema
 
-        return default_schema(SourceOptions.parse(self.options).metadata_prefix)
+        options = SourceOptions.parse(self.options)
+        return default_schema(options.metadata_prefix, options.fields)
 
+    @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.parse(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
@@ -50,16 +54,19 @@ class StreamdDataSource(DataSource):
             return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
         return (PushingRangesReader if pushes else RangesReader)(schema, options)
 
+    @told_in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from streamd.spark.source.streaming import StreamdStreamReader
 
         return StreamdStreamReader(schema, SourceOptions.parse(self.options))
 
+    @told_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from streamd.spark.sink.writer import StreamdWriter
 
         return StreamdWriter(schema, SinkOptions.parse(self.options), overwrite)
 
+    @told_in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from streamd.spark.sink.writer import StreamdStreamWriter
 

@@ -4,6 +4,7 @@
      +- OptionError       an option that is not valid; names it
      +- ServerError       an error reply of the server; `code` is its first word
      +- UnreachableError  no server, or the connection is lost, after all attempts
+     +- MissingStreamError   a stream that was named is not there
      +- DataLossError     entries that were to be read are gone, or belong to another stream
      +- DeliveryError     rows that cannot be written exactly once: they, or the marker, have changed
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
@@ -18,6 +19,11 @@ All of them can be pickled, since Spark moves them between processes, and none c
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from streamd.errors import StreamdError
 
 __all__ = [
@@ -25,9 +31,11 @@ __all__ = [
     "DeliveryError",
     "JavaMissingError",
     "MalformedError",
+    "MissingStreamError",
     "OptionError",
     "ServerError",
     "UnreachableError",
+    "told_in_one_line",
 ]
 
 
@@ -69,6 +77,21 @@ class UnreachableError(StreamdError, ConnectionError):
     """No server answers at the given address, or the connection broke, after all attempts."""
 
 
+class MissingStreamError(StreamdError):
+    """A stream that was named is not there.
+
+    place  the server that was asked
+    """
+
+    def __init__(self, stream: str, place: str) -> None:
+        super().__init__(stream, place)
+        self.stream = stream
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"there is no stream {self.stream!r} at {self.place}"
+
+
 class DataLossError(StreamdError):
     """Entries that were to be read have been trimmed, or the stream has been replaced by another."""
 
@@ -83,3 +106,19 @@ class MalformedError(StreamdError, ValueError):
 
 class JavaMissingError(StreamdError):
     """There is no Java that Spark can use."""
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Around what Spark calls in processes of its own: a StreamdError reaches the user without the stack of that process.
+
+    These errors are about options, servers and data, not about code, and Spark puts the stack before the message. The
+    process ends after any exception, so the variable, which Spark reads when it reports one, concerns nothing else.
+    """
+    try:
+        yield
+    except StreamdError:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

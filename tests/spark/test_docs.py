@@ -1,4 +1,4 @@
-"""The Python of docs/spark.md runs as it stands there, on one server after the other block."""
+"""The Python of docs/spark.md, and what README shows of Spark, run as they stand there, one block after the other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 
+README = Path(__file__).parents[2] / "README.md"
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
@@ -34,3 +35,14 @@ def test_the_snippets_run_one_after_the_other(
     assert store.xlen("copy") == 6
     assert store.xlen("audit") == 6
     assert pytest.approx(float(store.xrevrange("copy", count=1)[0][1][b"celsius"])) == 24.5
+
+
+def test_the_first_example_shows_what_is_in_the_stream(
+    spark: SparkSession, store: redis.Redis, source_options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.xadd("readings", {"sensor": "a", "celsius": "19.8"}, id="1795255200000-0")
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (block,) = [each for each in blocks if "streamd.spark" in each]
+    port = f'.option("port", {source_options["port"]})'
+    exec(compile(block.replace('format("streamd")', f'format("streamd"){port}'), str(README), "exec"), {})
+    assert "|1795255200000-0|2026-11-21 10:00:00|[{sensor, a}, {celsius, 19.8}]|" in capsys.readouterr().out

@@ -23,7 +23,7 @@ pytest.importorskip("pyspark", reason="needs pip install 'streamd-server[spark]'
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from streamd.spark import DataLossError, OptionError, ServerError
+from streamd.spark import DataLossError, MissingStreamError, OptionError, ServerError
 from streamd.spark.source.offsets import Part
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import DEFAULT_SCHEMA
@@ -143,6 +143,19 @@ def test_a_stream_that_comes_later_is_read_from_its_first_entry(store: redis.Red
     assert query.ids() == []
     fill(store, "s", 1, 2)
     assert query.ids() == ["1-0", "2-0"]
+
+
+def test_a_query_waits_for_a_stream_that_is_not_there_unless_told_to_fail(
+    store: redis.Redis, source_options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(source_options, stream="s")
+    assert caplog.messages == ["there is no stream s yet: the query waits for it"]
+    assert query.ids() == []
+    with pytest.raises(MissingStreamError, match="there is no stream 's' at"):
+        Query(source_options, stream="s", failOnMissing="true")
+    store.xadd("s", {"a": "b"}, id="1-1")
+    assert query.ids() == ["1-1"]
+    Query(source_options, stream="s", failOnMissing="true")
 
 
 @pytest.mark.parametrize("start", ["latest", "earliest", "-1h", "2-0"])

@@ -10,7 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
+from streamd.cli.report import report
 from streamd.spark.groups import (
     Ack,
     DeadLetter,
@@ -383,3 +385,11 @@ def test_a_record_becomes_fields_without_what_is_null() -> None:
     assert pairs[b"record"] == b"GroupLag"
     assert b"lag" not in pairs
     assert (pairs[b"is_lag_counted"], pairs[b"lag_s"]) == (b"0", b"1.5")
+
+
+@pytest.mark.parametrize("option", ["fetchSze=3", "nothing=1"])
+def test_an_option_that_is_not_there_is_refused(option: str) -> None:
+    ran = CliRunner().invoke(report, ["readings", "--option", option])
+    assert ran.exit_code == 2
+    assert "unknown option" in ran.output
+    assert ("did you mean fetchSize?" in ran.output) == (option == "fetchSze=3")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="needs streamd-server[spark]")
 
 from streamd.spark.errors import JavaMissingError
-from streamd.spark.session import find_java, java_version, write_shim
+from streamd.spark.session import find_java, java_version, register, write_shim
 
 
 def program(path: Path, text: str) -> Path:
@@ -80,3 +81,37 @@ def test_the_shim_leaves_one_argument_out(tmp_path: Path) -> None:
     said = subprocess.run([shim, *words], capture_output=True, text=True, check=True).stdout
     assert said == "<-Xmx1g><--add-modules=other><-cp><a b><>"
     assert [path.name for path in shim.parent.iterdir()] == ["java"]
+
+
+class FakeSession:
+    """What `register` needs of a session."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.registered: list[str] = []
+        self.conf = self.dataSource = self
+
+    def get(self, name: str, default: str) -> str:
+        return self.settings.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+    def register(self, source: type) -> None:
+        self.registered.append(source.__name__)
+
+
+def test_a_data_source_is_registered_only_when_spark_does_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark: Any = FakeSession()
+    register(spark)
+    assert spark.registered == [], "Spark finds the package pyspark_streamd by itself"
+    register(spark, pushdown=True)
+    register(spark, pushdown=True)
+    register(spark)
+    register(spark)
+    assert spark.registered == ["PushingStreamdDataSource", "StreamdDataSource"]
+    monkeypatch.setattr("sys.path", [])
+    other: Any = FakeSession()
+    register(other)
+    register(other)
+    assert other.registered == ["StreamdDataSource"]

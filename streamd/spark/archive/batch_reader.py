@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from streamd.spark.archive.full_history import plan_history, read_part
+from streamd.spark.errors import told_in_one_line
 from streamd.spark.source.filters import Narrowed, narrow_by_filters
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.source.schema import table_layout
@@ -29,13 +30,15 @@ class HistoryReader(DataSourceReader):
         self.reader = uuid.uuid4().hex
         self.narrowed: Narrowed | None = None
 
+    @told_in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         parts = plan_history(self.options, reader=self.reader, narrowed=self.narrowed)
         return [*map(InputPartition, parts)] or [InputPartition(None)]  # Spark wants at least one
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
-            yield from read_part(self.options, self.table, partition.value)
+            with told_in_one_line():
+                yield from read_part(self.options, self.table, partition.value)
 
 
 class PushingHistoryReader(HistoryReader):

@@ -49,7 +49,7 @@ from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.collector import made_paused
 from streamd.spark.errors import DataLossError, OptionError, ServerError
-from streamd.spark.source.partitions import find_streams, plan_partitions
+from streamd.spark.source.partitions import find_streams, plan_partitions, refuse_missing
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
@@ -121,6 +121,9 @@ def plan_history(
     layout = Layout(options.archive)
     layout.check()
     with connect(options.connection) as connection:
+        if options.fail_on_missing is not False:
+            archived = set(archived_streams(layout)) if options.named_streams else ()
+            refuse_missing(connection, [each for each in options.named_streams if each not in archived])
         parts: list[Part] = []
         for stream in streams_of(options, layout, connection):
             if narrowed is None or narrowed.wants(stream):

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from streamd.spark.collector import collector_paused
-from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.errors import DeliveryError, OptionError, told_in_one_line
 from streamd.spark.sink.chunks import Delivery, Task
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.keyed import Keyed, key_capacity
@@ -96,7 +96,7 @@ class _Writer:
         self.plan = RowPlan.of(schema, self.options)
 
     def _write(self, task: Task, batches: Iterator[pyarrow.RecordBatch], marker_ttl_ms: int | None = None) -> Written:
-        with collector_paused():
+        with told_in_one_line(), collector_paused():
             return Written(write_rows(self.plan, task, batches, marker_ttl_ms=marker_ttl_ms))
 
     def _check_capacity(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from streamd.spark.errors import DataLossError
+from streamd.spark.errors import DataLossError, told_in_one_line
 from streamd.spark.source.filters import Narrowed, narrow_by_filters
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
@@ -45,6 +45,7 @@ class RangesReader(DataSourceReader):
         self.layout = table_layout(schema, options)
         self.narrowed = Narrowed()
 
+    @told_in_one_line()
     def partitions(self) -> list[InputPartition]:
         from streamd.spark.wire.connection import run
 
@@ -53,7 +54,7 @@ class RangesReader(DataSourceReader):
         return [*map(InputPartition, ranges)] or [InputPartition(None)]  # Spark wants at least one
 
     def _plan(self, connection: Connection, now_ms: int) -> list[StreamRange]:
-        from streamd.spark.source.partitions import find_extents, find_streams, plan_partitions
+        from streamd.spark.source.partitions import find_extents, find_streams, plan_partitions, refuse_missing
 
         wanted = []
         for stream in find_streams(connection, self.options):
@@ -64,7 +65,11 @@ class RangesReader(DataSourceReader):
         if self.narrowed.id_texts:
             extents = find_extents(connection, [each for each in wanted if each[1] <= each[2]])
             wanted = [(each.stream, *self.narrowed.of_id_texts(each.first, each.last)) for each in extents]
-        return plan_partitions(connection, self.options, wanted, parallelism=os.cpu_count() or 1)
+        found = plan_partitions(connection, self.options, wanted, parallelism=os.cpu_count() or 1)
+        if self.options.fail_on_missing is not False:
+            have_entries = {each.stream for each in found}
+            refuse_missing(connection, [each for each in self.options.named_streams if each not in have_entries])
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         from streamd.spark.arrow.decode import EntryDecoder
@@ -73,20 +78,21 @@ class RangesReader(DataSourceReader):
         part: StreamRange | None = partition.value
         if part is None:
             return
-        key = stream_key(part.stream)
-        decoder = EntryDecoder(self.layout, key)
-        yield from read_range(
-            self.options.connection,
-            decoder,
-            key,
-            part.start,
-            part.end,
-            fetch_size=self.options.fetch_size,
-            batch_rows=self.options.batch_size,
-        )
-        # When all counted entries have come, no check is needed.
-        if self.options.fail_on_data_loss and decoder.total_entries != part.count:
-            self._check_for_loss(part)
+        with told_in_one_line():
+            key = stream_key(part.stream)
+            decoder = EntryDecoder(self.layout, key)
+            yield from read_range(
+                self.options.connection,
+                decoder,
+                key,
+                part.start,
+                part.end,
+                fetch_size=self.options.fetch_size,
+                batch_rows=self.options.batch_size,
+            )
+            # When all counted entries have come, no check is needed.
+            if self.options.fail_on_data_loss and decoder.total_entries != part.count:
+                self._check_for_loss(part)
 
     def _check_for_loss(self, part: StreamRange) -> None:
         """Raise DataLossError when the stream starts later than it did when the partition was planned.

@@ -1,6 +1,7 @@
 """Cutting streams into partitions: which streams there are, where their ranges start and end, and how they are divided.
 
     find_streams     the streams that options name, or that match their pattern
+    refuse_missing   an error for one that is not there
     find_extents     first and last entry of ranges, and lengths of streams: one round trip for all
     plan_partitions  the partitions of a batch read
     ask_slices       parts of ranges, by a server that can cut them, for a user who has permission
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamd.spark.errors import ServerError
+from streamd.spark.errors import MissingStreamError, ServerError
 from streamd.spark.source.density import Density, id_text
 from streamd.spark.source.ranges import scan_range
 from streamd.spark.source.read_options import SourceOptions
@@ -39,6 +40,7 @@ __all__ = [
     "find_streams",
     "plan_partitions",
     "ranges_between",
+    "refuse_missing",
 ]
 
 ENTRIES_PER_PARTITION = 20_000
@@ -98,6 +100,15 @@ def find_streams(connection: Connection, options: SourceOptions) -> list[str]:
         found.update(keys)
         if cursor == b"0":
             return sorted(map(stream_name, found))
+
+
+def refuse_missing(connection: Connection, streams: Sequence[str]) -> None:
+    """Raise MissingStreamError for the first of these keys that is not there; one that the user may not ask about counts as
+    there."""
+    replies = connection.pipeline([("EXISTS", stream_key(stream)) for stream in streams], raise_errors=False)
+    for stream, reply in zip(streams, replies, strict=True):
+        if reply == 0:
+            raise MissingStreamError(stream, connection.place)
 
 
 def find_extents(connection: Connection, wanted: Sequence[tuple[str, int, int]]) -> list[Extent]:

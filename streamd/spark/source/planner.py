@@ -45,7 +45,7 @@ from typing import Any
 
 from streamd.spark.errors import DataLossError, ServerError, UnreachableError
 from streamd.spark.source.offsets import Offset, Position, StreamInfo, end_of_stream, find_loss, inside_stream
-from streamd.spark.source.partitions import SplitForbiddenError, ask_slices
+from streamd.spark.source.partitions import SplitForbiddenError, ask_slices, refuse_missing
 from streamd.spark.source.ranges import RangeScan, scan_range
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, Link, server_features
@@ -246,6 +246,8 @@ class Planner:
     def _find_initial(self, connection: Connection) -> Offset:
         self._found = None
         names = self._watched(connection, Offset())
+        if self._options.fail_on_missing:
+            refuse_missing(connection, self._options.named_streams)
         offset = Offset(self._find_starts(connection, names, is_new_query=True))
         if self._options.group is not None:
             self._create_mirror(connection, offset)
@@ -266,6 +268,10 @@ class Planner:
         requests += [("XRANGE", stream_key(name), format_entry_id(starts[name]), "+", "COUNT", 1) for name in inside]
         replies = connection.pipeline(requests, raise_errors=False)
         infos = {name: self._parse_info(name, reply) for name, reply in zip(names, replies, strict=False)}
+        if is_new_query:
+            for name in names:
+                if infos[name] is None:
+                    log.warning("there is no stream %s yet: the query waits for it", name)
         entries = dict(zip(inside, replies[len(names) :], strict=True))
         return {name: _start(starts[name], infos[name], entries.get(name)) for name in names}
 

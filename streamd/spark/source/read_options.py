@@ -148,6 +148,12 @@ class SourceOptions:
         "",
         "prefix of the columns id, ms, seq, time, stream and fields, for entries that have fields of these names",
     )
+    fields: str = option(
+        "fields",
+        choice("binary", "text"),
+        "binary",
+        "type of the names and values in the column `fields`, unless a schema says it: `text` is readable, `binary` takes any bytes",
+    )
     mode: str = option(
         "mode",
         choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
@@ -160,6 +166,12 @@ class SourceOptions:
         None,
         "string column of the schema that receives the whole entry as JSON when a value does not fit. Default: "
         "`_corrupt_record` if the schema has it",
+    )
+    fail_on_missing: bool | None = option(
+        "failOnMissing",
+        boolean,
+        None,
+        "fail when a stream that `stream` or `streams` names is not there. Default: true for a batch; a query waits for it",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",

@@ -40,26 +40,28 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_SCHEMA", "arrow_schema", "default_schema", "table_layout"]
 
-FIELD_STRUCT = StructType([StructField("field", BinaryType()), StructField("value", BinaryType())])
-FIELDS_TYPE = ArrayType(FIELD_STRUCT)
-
-DEFAULT_SCHEMA = StructType(
-    [
-        StructField("id", StringType()),
-        StructField("ms", LongType()),
-        StructField("seq", LongType()),
-        StructField("time", TimestampType()),
-        StructField("stream", StringType()),
-        StructField("fields", FIELDS_TYPE),
-    ]
-)
-
 DEFAULT_CORRUPT_COLUMN = "_corrupt_record"
 
 
-def default_schema(prefix: str = "") -> StructType:
-    """DEFAULT_SCHEMA, with `metadataPrefix` before its names."""
-    return StructType([StructField(prefix + each.name, each.dataType) for each in DEFAULT_SCHEMA.fields])
+def default_schema(prefix: str = "", fields: str = "binary") -> StructType:
+    """The schema of a read without one.
+
+    prefix  before all names (`metadataPrefix`)
+    fields  what names and values of fields are: `binary`, `text`
+    """
+    kind = StringType() if fields == "text" else BinaryType()
+    types = {
+        "id": StringType(),
+        "ms": LongType(),
+        "seq": LongType(),
+        "time": TimestampType(),
+        "stream": StringType(),
+        "fields": ArrayType(StructType([StructField("field", kind), StructField("value", kind)])),
+    }
+    return StructType([StructField(prefix + name, each) for name, each in types.items()])
+
+
+DEFAULT_SCHEMA = default_schema()
 
 
 def _is_binary_or_string(kind: DataType) -> bool:

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamd.spark.errors import DataLossError, OptionError, ServerError
+from streamd.spark.errors import DataLossError, OptionError, ServerError, told_in_one_line
 from streamd.spark.source.offsets import VERSION, Offset, Part, StreamInfo
 from streamd.spark.source.planner import ADVICE, Planner
 from streamd.spark.source.ranges import read_range
@@ -69,6 +69,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = Planner(self.options)
         return self._planner
 
+    @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:
         return self.planner.initial().to_json()
 
@@ -83,6 +84,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_entries_per_trigger)
         return ReadAllAvailable()
 
+    @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself when there is nothing to read."""
         # Trigger.Once asks for everything, whatever the limits.
@@ -100,9 +102,11 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._newest = (dict(ends), {"streams": streams, "version": VERSION})
         return self._newest[1]
 
+    @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
         self.planner.freeze()
 
+    @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What the batch reads: derived from `end` alone (offsets.py), unless there is no batch at all.
 
@@ -112,6 +116,7 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         return [InputPartition(part) for part in Offset.from_json(end).parts()]
 
+    @told_in_one_line()
     def commit(self, end: dict[str, Any]) -> None:
         """A batch has been processed: the mirror group follows, if `latestOffset` has not moved it already."""
         if self.options.group is not None:
@@ -132,9 +137,12 @@ class StreamdStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task --------------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        with told_in_one_line():
+            yield from self._read(partition.value)
+
+    def _read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
         from streamd.spark.arrow.decode import EntryDecoder
 
-        part: Part = partition.value
         options = self.options
         key = stream_key(part.stream)
         decoder = EntryDecoder(self.layout, key)

@@ -266,7 +266,7 @@ class ConnectionOptions:
         "further attempts when a connection breaks, or the server is loading or failing over",
     )
     retry_backoff_ms: int = option(
-        "retryBackoff", parse_duration_ms, 100, "wait before the first of them; each further wait is twice as long"
+        "retryBackoff", parse_duration_ms, 80, "wait before the first of them; each further wait is twice as long"
     )
     retry_max_backoff_ms: int = option("retryMaxBackoff", parse_duration_ms, 5_000, "longest such wait")
     failover_timeout_ms: int = option(
