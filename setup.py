@@ -19,22 +19,36 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-COMPILE_ARGS = ["-O3", "-g0"]
+COMPILE_ARGS = ["-g0"]
 # Pages of code and of constants are not kept apart: in so many small modules that would be mostly padding.
 LINK_ARGS = ["-Wl,-s", "-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
 
 DIRECTIVES = {"auto_pickle": False, "binding": False}
 """For the Cython compiler: nothing compiled is pickled, or looked into by inspect; a third of the modules' size."""
 
-SELDOM = [
-    "core.args", "core.capability", "core.histogram", "core.transaction", "data.streams.arguments",
-    "data.streams.splitting", "data.streams.xdel", "data.streams.xgroup", "data.streams.xinfo", "debug.crash",
-    "engine.flushed", "engine.lcs", "engine.listener", "engine.pel_check", "engine.pel_probe", "engine.split",
-    "engine.stream_remains", "observe.monitor", "observe.rates", "persistence.aof.command_writer",
-    "persistence.rdb.codes", "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write",
-    "replication.durability", "replication.refusals", "spark.arrow.casts", "spark.arrow.recast",
-]  # fmt: skip
-"""Modules, below streamd, in which hardly any time is spent: compiled for size, which takes the compiler a third less."""
+OPTIMIZATION = {
+    "-O3": (
+        "core.client", "core.dispatch", "core.output", "core.turn", "data.streams.entries",
+        "data.streams.entry_replies", "data.streams.xack", "data.streams.xclaim", "data.streams.xpending",
+        "data.streams.xrange", "data.streams.xread", "engine.delivery", "engine.group", "engine.listpack",
+        "engine.node_check", "engine.pel", "engine.rax", "engine.stream",
+        "persistence.aof.buffer", "persistence.rdb.load_stream", "persistence.rdb.lzf", "persistence.rdb.window",
+        "protocol.reply", "protocol.request", "protocol.request_bytes", "spark.arrow.decode", "spark.arrow.encode",
+        "spark.arrow.text",
+    ),
+    "-Os": (
+        "core.args", "core.capability", "core.histogram", "core.keyspace", "core.transaction",
+        "data.streams.arguments", "data.streams.splitting", "data.streams.xdel", "data.streams.xgroup",
+        "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.glob", "engine.lcs", "engine.listener",
+        "engine.pel_check", "engine.pel_probe", "engine.split", "engine.stream_remains", "memory.eviction",
+        "observe.monitor", "observe.rates", "persistence.aof.command_writer", "persistence.rdb.codes",
+        "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write", "pubsub.events",
+        "replication.durability", "replication.refusals", "scripting.functions", "scripting.lua", "scripting.sandbox",
+        "scripting.scripts", "scripting.stage", "spark.arrow.casts", "spark.arrow.recast",
+    ),
+}  # fmt: skip
+"""Modules, below streamd, that are not compiled with -O2: those in which most of the time of a request is spent, where what more
+-O3 does is worth its size, and those in which hardly any is."""
 
 OBJECTS_KEPT = 3_000_000
 """How many objects of the Cython compiler may wait for Python's garbage collector, which would take a third of its time."""
@@ -79,7 +93,7 @@ def conditions() -> str:
         COMPILE_ARGS,
         LINK_ARGS,
         DIRECTIVES,
-        SELDOM,
+        OPTIMIZATION,
     ]
     text = repr([*parts, *map(os.environ.get, names)])
     return f"{sys.implementation.cache_tag}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -88,8 +102,8 @@ def conditions() -> str:
 def extension(path: Path) -> Extension:
     """The module of a `.pyx`, named from ROOT."""
     name = ".".join(path.with_suffix("").parts)
-    size = ["-Os"] if name.removeprefix("streamd.") in SELDOM else []
-    return Extension(name, [str(path)], extra_compile_args=COMPILE_ARGS + size, extra_link_args=LINK_ARGS)
+    levels = [level for level, modules in OPTIMIZATION.items() if name.removeprefix("streamd.") in modules] or ["-O2"]
+    return Extension(name, [str(path)], extra_compile_args=COMPILE_ARGS + levels, extra_link_args=LINK_ARGS)
 
 
 setup(
