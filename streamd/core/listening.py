@@ -1,6 +1,6 @@
 """Listening: the sockets of a port on every address of a setting such as `bind`; opens, closes and moves them.
 
-A server has a port for plain connections, one for TLS, and one for its metrics. A `PortListener` keeps one of them as configured.
+A server has a port for plain connections, one for TLS, one for its metrics and one for its console. A `PortListener` keeps one of them as configured.
 Sockets listen as soon as they are bound; the event loop starts to accept a moment later, and until then connections
 wait in the kernel.
 

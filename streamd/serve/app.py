@@ -16,6 +16,7 @@ from streamd.absent.absent_fields import AbsentFields
 from streamd.caching.tracking import Tracking
 from streamd.clients.connections import Connections
 from streamd.clients.pause import Pause
+from streamd.console.endpoint import Console
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.listening import ListenError
@@ -72,7 +73,7 @@ CAPABILITIES: list[Callable[[Any], Capability]] = [
     Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
-    Metrics,
+    Metrics, Console,
 ]  # fmt: skip
 """All capabilities, in the order in which they are called: to apply settings, before replies, in each cron step."""
 
@@ -103,6 +104,7 @@ class Server(Host):
         self.apply_settings()
         await self.get(Listeners).open(any_port=self._any_port)
         await self.get(Metrics).open()
+        await self.get(Console).open()
         if self.is_stopped:
             return
         log.info("Running mode=standalone, port=%d.", self.port)

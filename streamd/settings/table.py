@@ -368,6 +368,27 @@ METRICS = (
     ),
 )  # fmt: skip
 
+CONSOLE = (
+    integer(
+        "http-port", 0, hi=65535, apply="listen-http",
+        doc="HTTP port of the console, a page that shows the server to a browser; 0: none. Needs the extra `console`.",
+    ),
+    setting(
+        "http-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-http",
+        doc="Addresses of that port. Passwords are sent over it in clear text.",
+    ),
+    text(
+        "http-hosts", "",
+        doc="Names by which browsers may call the console, separated by blanks; `localhost` and addresses they always may.",
+    ),
+    boolean(
+        "http-allow-writes", False,
+        doc="Let users of the console acknowledge, claim, trim and remove consumers, as far as their permissions go.",
+    ),
+    integer("http-session-timeout", 1800, unit="s", lo=1, doc="Users of the console log in again after doing nothing for so long."),
+    integer("http-max-streams", 5000, doc="How many streams the console lists at most."),
+)  # fmt: skip
+
 PERSISTENCE = (
     setting(
         "save", SavePoints(), (SavePoint(3600, 1), SavePoint(300, 100), SavePoint(60, 10000)), apply="save-points",
@@ -661,6 +682,7 @@ declare("Streams", *STREAMS)
 declare("Memory", *MEMORY)
 declare("Events and slow requests", *EVENTS)
 declare("Metrics", *METRICS)
+declare("Console", *CONSOLE)
 declare("Persistence", *PERSISTENCE)
 declare("Replication", *REPLICATION)
 declare("TLS", *TLS)

@@ -29,7 +29,8 @@ ADDED = {
     b"rdb-form", b"rdb-skip-unsupported", b"slowlog-entry-max-argc", b"slowlog-entry-max-string-len", b"backupdirname",
     b"backup-sealed-ttl", b"preload-file", b"min-replicas-durable", b"min-replicas-durable-timeout",
     b"min-replicas-durable-sentinel-timeout", b"metrics-port", b"metrics-bind", b"metrics-streams", b"metrics-max-streams",
-    b"metrics-max-consumers", b"metrics-max-deliveries", b"lua-memory-limit",
+    b"metrics-max-consumers", b"metrics-max-deliveries", b"lua-memory-limit", b"http-port", b"http-bind",
+    b"http-hosts", b"http-allow-writes", b"http-session-timeout", b"http-max-streams",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Programs that some tests need beside a Redis: tmux, Prometheus.
+"""Programs that some tests need beside a Redis: tmux, Prometheus, Chromium.
 
 STREAMD_REQUIRE_TOOLS=1 turns the skips for a missing one into failures, as CI does.
 """

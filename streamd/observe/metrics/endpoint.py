@@ -7,25 +7,21 @@ made by scrape.py, in slices. Nothing is counted for it that is not counted anyw
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.listening import ListenError, PortListener
-from streamd.errors import ConfigError
+from streamd.core.http_port import HttpPort
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 __all__ = ["Metrics"]
 
-log = logging.getLogger("streamd")
-
 PATH = "/metrics"
 SEND_S = 30.0
 """After which a client that does not read is given up."""
-MISSING = "needs aiohttp and prometheus_client, of the extra `metrics`: ./install '.[metrics]'"
 
 
 class Metrics(Capability):
@@ -33,52 +29,29 @@ class Metrics(Capability):
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._port = PortListener(
-            host.loop, host.config, "metrics-port", self._make_connection, addresses="metrics-bind"
+        self._http = HttpPort(
+            host,
+            "metrics-port",
+            addresses="metrics-bind",
+            apply="listen-metrics",
+            what="metrics",
+            missing="needs aiohttp and prometheus_client, of the extra `metrics`: ./install '.[metrics]'",
+            make_answer=self._make_answer,
         )
-        self._server: web.Server | None = None
-        host.config.callbacks["listen-metrics"] = self._follow_settings
 
     @property
     def port(self) -> int:
         """The port that it listens on; 0 if there is none."""
-        return self._port.port
+        return self._http.port
 
     async def open(self) -> None:
         """Listen, if a port is configured; raises ListenError."""
-        port = self._host.config.metrics_port
-        if port:
-            try:
-                self._prepare()
-            except ImportError as error:
-                log.warning("metrics-port %s (%s)", MISSING, error)
-                raise ListenError(f"metrics-port {MISSING}", f"port {port} (metrics)") from error
-            await self._port.start()
+        await self._http.open()
 
     def close(self) -> None:
-        self._port.close()
-        if self._server is not None:
-            # At once: the event loop may not have many more turns.
-            for connection in self._server.connections:
-                connection.force_close()
+        self._http.close()
 
-    def _follow_settings(self) -> None:
-        """CONFIG SET metrics-port or metrics-bind; raises ConfigError."""
-        if self._host.config.metrics_port:
-            try:
-                self._prepare()
-            except ImportError as error:
-                raise ConfigError("metrics-port", f"metrics-port {MISSING}") from error
-        self._port.follow_settings()
-        if not self.port and self._server is not None:
-            self._server.pre_shutdown()
-
-    # --- HTTP --------------------------------------------------------------------------------------------------------
-
-    def _prepare(self) -> None:
-        """Make what answers; raises ImportError."""
-        if self._server is not None:
-            return
+    def _make_answer(self) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
         from aiohttp import web
 
         from streamd.observe.metrics.exposition import Exposition
@@ -105,8 +78,4 @@ class Metrics(Capability):
                     request.transport.abort()
             return response
 
-        self._server = web.Server(answer, loop=self._host.loop, access_log=None)
-
-    def _make_connection(self) -> asyncio.Protocol:
-        assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
-        return self._server()
+        return answer

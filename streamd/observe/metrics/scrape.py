@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from streamd.core.histogram import BOUNDS_US, Histogram
 from streamd.core.host import Host
+from streamd.core.slices import Slices
 from streamd.engine.database import Database
 from streamd.engine.delivery import lag, next_unread
 from streamd.engine.glob import match
@@ -38,8 +39,6 @@ from streamd.stream_state import EARLIEST_MS, ConsumerState, GroupState, StreamS
 
 __all__ = ["Scraper"]
 
-SLICE_S = 0.0005
-"""How long a scrape works before clients have their turn."""
 KEYS_PER_SCRAPE = 100_000
 """Keys that are looked at to find streams; where there are more, the next scrape goes on."""
 KEYS_PER_STEP = 500
@@ -49,28 +48,6 @@ LINES_AT_ONCE = 500
 
 WORDS = {"ok": 1, "up": 1, "err": 0, "down": 0}
 """What INFO says instead of a number."""
-
-
-class Slices:
-    """Work in slices. `cpu_s` is the processor time of all so far."""
-
-    def __init__(self) -> None:
-        self.cpu_s = 0.0
-        self._began = time.perf_counter()
-        self._cpu_began = time.thread_time()
-
-    async def breathe(self) -> None:
-        """Let clients be served if the slice has been long enough."""
-        if time.perf_counter() - self._began >= SLICE_S:
-            self.pause()
-            await asyncio.sleep(0)
-            self.go_on()
-
-    def pause(self) -> None:
-        self.cpu_s += time.thread_time() - self._cpu_began
-
-    def go_on(self) -> None:
-        self._began, self._cpu_began = time.perf_counter(), time.thread_time()
 
 
 @dataclass

@@ -1,0 +1,63 @@
+"""Console: the port of the console, `http-port`, and the end of its sessions.
+
+The HTTP side is aiohttp's, replies are read by hiredis; both are imported when there is a port (the extra `console`). Without one
+nothing is done for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from streamd.core.capability import Capability
+from streamd.core.host import Host
+from streamd.core.http_port import HttpPort
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from streamd.console.sessions import Sessions
+
+__all__ = ["Console"]
+
+
+class Console(Capability):
+    """The port and what answers there."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._sessions: Sessions | None = None
+        self._http = HttpPort(
+            host,
+            "http-port",
+            addresses="http-bind",
+            apply="listen-http",
+            what="console",
+            missing="needs aiohttp and hiredis, of the extra `console`: ./install '.[console]'",
+            make_answer=self._make_answer,
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; 0 if there is none."""
+        return self._http.port
+
+    async def open(self) -> None:
+        """Listen, if a port is configured; raises ListenError."""
+        await self._http.open()
+
+    def each_second(self, now_ms: int) -> None:
+        if self._sessions is not None:
+            self._sessions.end_old()
+
+    def close(self) -> None:
+        if self._sessions is not None:
+            self._sessions.close()
+        self._http.close()
+
+    def _make_answer(self) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        from streamd.console.answers import Answers
+        from streamd.console.sessions import Sessions
+
+        self._sessions = Sessions(self._host)
+        return Answers(self._host, self._sessions, lambda: self.port).answer

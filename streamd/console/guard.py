@@ -1,0 +1,89 @@
+"""Guard: which requests the console answers at all, and the headers of all answers.
+
+A page of somebody else, open in the same browser, can send requests to the console, too. Against that:
+
+    the Host header      is an address, `localhost` or one of `http-hosts`: a foreign name that resolves to this machine
+                         (DNS rebinding) is not the console's origin
+    Sec-Fetch-Site       of a browser that sends it: `same-origin`, or `none` for what the user has typed
+    Origin               of what changes something: that of the console
+    the cookie           SameSite=Strict, HttpOnly
+    X-Console-Proof      of what changes something: a secret of the session that only its own page can read
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from streamd.errors import StreamdError
+
+__all__ = ["HEADERS", "RefusedError", "check"]
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'none'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
+
+
+class RefusedError(StreamdError):
+    """A request that is not answered; str() says why.
+
+    status  of the answer
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def check(method: str, headers: Mapping[str, str], names: str) -> None:
+    """Refuse what did not come from the console's own page, or from a user; raises RefusedError.
+
+    names  the setting `http-hosts`
+    """
+    host = headers.get("Host", "")
+    if not is_own_name(host, names):
+        raise RefusedError(421, "The console is not known by this name: see the setting http-hosts.")
+    if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+        raise RefusedError(403, "Another site may not ask this console.")
+    if method not in ("GET", "HEAD"):
+        origin = headers.get("Origin", "")
+        if urlsplit(origin).netloc.lower() != host.lower():
+            raise RefusedError(403, "Another site may not ask this console.")
+        if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RefusedError(415, "Requests are JSON.")
+
+
+def is_own_name(host: str, names: str) -> bool:
+    """Whether a Host header names this console."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost" or name in names.lower().split()
+    return True

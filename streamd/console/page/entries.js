@@ -1,0 +1,121 @@
+// Entries: a page of them, followed live or looked at one by one.
+
+import {Refused, get} from "./api.js";
+import {bytes, clock, count, h, notify, timeOf} from "./dom.js";
+import {encode, text} from "./names.js";
+import {Table} from "./table.js";
+
+const FOLLOWED = 500;   // entries that are kept while a stream is followed
+
+const isCut = (value) => value.size !== undefined;
+
+export function fieldsText(entry) {
+    const shown = entry.fields.map(([name, value]) => `${text(name)}: ${text(value)}`).join("  ");
+    return entry.more_fields ? `${shown}  … ${count(entry.more_fields)} more` : shown;
+}
+
+export function entryTable(place, open, most = 12) {
+    return new Table({
+        label: "Entries", id: (row) => row.id, most, empty: "There are no entries here.", open,
+        columns: [
+            {id: "id", title: "ID", isText: true, width: 165, weight: 9,
+                cell: (row) => h("span", {class: "mono"}, row.id)},
+            {id: "time", title: "Time", isText: true, width: 150, weight: 1, cell: (row) => clock(timeOf(row.id))},
+            {id: "fields", title: "Fields", isText: true, width: 120, weight: 8, grows: 1,
+                cell: (row) => h("span", {class: "mono"}, fieldsText(row))},
+        ],
+    });
+}
+
+// All fields of an entry, in a dialog.
+export async function showEntry(db, key, id) {
+    let entry;
+    try {
+        entry = await get(`entry?db=${db}&key=${encode(key)}&id=${encodeURIComponent(id)}`);
+    } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        notify(error.message, true);
+        return;
+    }
+    const whole = (at) => `/api/value?db=${db}&key=${encode(key)}&id=${encodeURIComponent(id)}&field=${at}`;
+    const fields = entry.fields.map(([name, value], at) => h("div", {class: "field"},
+        h("dt", {class: "mono"}, text(name)),
+        h("dd", {}, h("pre", {tabindex: "0", "aria-label": `Value of ${text(name)}`}, text(value, {lines: true})),
+            isCut(value) ? h("p", {class: "hint"}, `The first part of ${bytes(value.size)}. `) : null,
+            h("a", {href: whole(at), download: "value", class: "whole"}, isCut(value) ? "Save the whole value" : "Save"))));
+    const dialog = h("dialog", {class: "entry", "aria-labelledby": "entry-title"},
+        h("form", {method: "dialog", class: "title"},
+            h("h2", {id: "entry-title", class: "mono"}, entry.id), h("button", {type: "submit", "aria-label": "Close"}, "Close")),
+        h("p", {class: "hint"}, timeOf(id) ? timeOf(id).toLocaleString() : "The ID is not a time.", ` ${count(entry.fields.length + entry.more_fields)} fields.`),
+        h("dl", {class: "fields"}, ...fields),
+        entry.more_fields ? h("p", {class: "hint"}, `${count(entry.more_fields)} more fields are not shown.`) : null);
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+}
+
+// The entries of a stream: pages, from the newest, or from an ID or a time; or followed live.
+export function entryPages(place, db, key) {
+    const table = place.keep(entryTable(place, (row) => showEntry(db, key, row.id)));
+    const from = h("input", {placeholder: "ID, or 2026-01-31 12:00", "aria-label": "Show entries up to this ID or time", size: "22"});
+    const note = h("span", {class: "hint", role: "status"});
+    const newest = h("button", {type: "button", onclick: () => load("")}, "Newest");
+    const older = h("button", {type: "button", disabled: true, onclick: () => load(next)}, "Older");
+    const follow = h("button", {type: "button", "aria-pressed": "false", onclick: () => source ? stop() : start()}, "Follow");
+    const tools = h("form", {class: "tools", onsubmit: (event) => { event.preventDefault(); load(startOf(from.value)); }},
+        note, follow, newest, older, from, h("button", {type: "submit"}, "Go"));
+    let next = null, source = null;
+
+    function startOf(written) {
+        const time = /^\d+(-\d+)?$/.test(written.trim()) ? NaN : Date.parse(written.trim().replace(" ", "T"));
+        return Number.isNaN(time) ? written.trim() : String(time);
+    }
+
+    async function load(start) {
+        stop();
+        try {
+            const found = await place.get(`entries?db=${db}&key=${encode(key)}&start=${encodeURIComponent(start)}`);
+            table.set(found.entries);
+            table.body.scrollTop = 0;
+            next = found.next;
+            older.disabled = next === null;
+        } catch (error) {
+            if (error instanceof Refused) notify(error.message, true);
+            else if (error.name !== "AbortError") throw error;
+        }
+    }
+
+    function start() {
+        let shown = [], skipped = 0;
+        source = new EventSource(`/api/tail?db=${db}&key=${encode(key)}`);
+        source.addEventListener("entries", (event) => {
+            const found = JSON.parse(event.data);
+            skipped += found.skipped;
+            shown = [...found.entries.reverse(), ...shown].slice(0, FOLLOWED);
+            table.set(shown);
+            note.textContent = skipped ? "Following; more come than are shown." : "Following.";
+        });
+        source.addEventListener("refused", (event) => { stop(); notify(JSON.parse(event.data).error, true); });
+        source.addEventListener("error", () => { if (source?.readyState === EventSource.CLOSED) { stop(); notify("It cannot be followed now.", true); } });
+        table.set([]);
+        table.emptyText = "Entries will be shown here as they come.";
+        table.draw();
+        note.textContent = "Following.";
+        follow.setAttribute("aria-pressed", "true");
+        follow.textContent = "Stop";
+        older.disabled = true;
+    }
+
+    function stop() {
+        source?.close();
+        source = null;
+        note.textContent = "";
+        table.emptyText = "There are no entries here.";
+        follow.setAttribute("aria-pressed", "false");
+        follow.textContent = "Follow";
+    }
+
+    place.keep({close: stop});
+    load("");
+    return h("section", {"aria-label": "Entries"}, h("div", {class: "title"}, h("h2", {}, "Entries"), tools), table.element);
+}

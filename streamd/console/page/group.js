@@ -1,0 +1,124 @@
+// One consumer group: its consumers, and what is pending.
+
+import {Refused, post} from "./api.js";
+import {ask, count, duration, facts, h, notify} from "./dom.js";
+import {showEntry} from "./entries.js";
+import {decode, encode, text} from "./names.js";
+import {Table} from "./table.js";
+
+export function group(place, main) {
+    const {db} = place, rawKey = place.parameters.get("key") ?? "", rawGroup = place.parameters.get("group") ?? "";
+    const key = decode(rawKey), name = decode(rawGroup);
+    const path = `db=${db}&key=${rawKey}&group=${rawGroup}`;
+    const streamPath = `#/stream?db=${db}&key=${rawKey}`;
+    let may = {}, consumers = [], next = null;
+
+    const people = place.keep(new Table({
+        label: "Consumers", id: (row) => encode(row.name), sort: "pending", most: 8, empty: "There are no consumers.",
+        open: (row) => { owner.value = encode(row.name); load(""); },
+        columns: [
+            {id: "name", title: "Consumer", isText: true, width: 130, weight: 10, grows: 2, value: (row) => text(row.name), cell: (row) => text(row.name)},
+            {id: "pending", title: "Pending", value: (row) => row.pending, cell: (row) => count(row.pending), width: 90, weight: 9},
+            {id: "idle", title: "Seen", hint: "How long ago it asked last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 90, weight: 8},
+            {id: "inactive", title: "Got", hint: "How long ago it got something", value: (row) => row.inactive_ms,
+                cell: (row) => row.inactive_ms === null ? "never" : duration(row.inactive_ms / 1000), width: 90, weight: 5},
+            {id: "remove", title: "", width: 96, weight: 7, cell: (row) => may.delete_consumer
+                ? h("button", {type: "button", class: "small", "aria-label": `Remove the consumer ${text(row.name)}`, onclick: () => askRemove(row)}, "Remove…") : ""},
+        ],
+    }));
+    const waiting = place.keep(new Table({
+        label: "Pending entries", id: (row) => row.id, most: 12, empty: "Nothing is pending here.", selects: true,
+        open: (row) => showEntry(db, key, row.id),
+        columns: [
+            {id: "id", title: "ID", isText: true, width: 165, weight: 10, cell: (row) => h("span", {class: "mono"}, row.id)},
+            {id: "consumer", title: "Consumer", isText: true, width: 100, weight: 6, grows: 2, cell: (row) => text(row.consumer)},
+            {id: "idle", title: "Idle", hint: "Since it was delivered last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 84, weight: 9},
+            {id: "deliveries", title: "Deliveries", value: (row) => row.deliveries, cell: (row) => count(row.deliveries), width: 104, weight: 7},
+        ],
+    }));
+    const figures = h("div", {});
+    const owner = h("select", {"aria-label": "Pending entries of", onchange: () => load("")}, h("option", {value: ""}, "All consumers"));
+    const idle = h("input", {type: "number", min: "0", value: "0", "aria-label": "Idle for at least so many seconds", onchange: () => load("")});
+    const acknowledge = h("button", {type: "button", hidden: true, onclick: () => askAck()}, "Acknowledge…");
+    const claim = h("button", {type: "button", hidden: true, onclick: () => askClaim()}, "Claim…");
+    const first = h("button", {type: "button", onclick: () => load("")}, "First");
+    const further = h("button", {type: "button", disabled: true, onclick: () => load(next)}, "Next");
+    waiting.chosenChanged = () => { acknowledge.disabled = claim.disabled = !waiting.chosen.size; };
+
+    main.append(
+        h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ",
+            h("a", {href: streamPath}, text(key)), " › ", h("span", {"aria-current": "page"}, text(name))),
+        h("div", {class: "title"}, h("h1", {}, text(name))), figures,
+        h("section", {"aria-label": "Consumers"}, h("h2", {}, "Consumers"), people.element),
+        h("section", {"aria-label": "Pending entries"}, h("div", {class: "title"}, h("h2", {}, "Pending"),
+            h("div", {class: "tools"}, acknowledge, claim, owner, h("label", {class: "inline"}, "idle ≥", idle, "s"), first, further)), waiting.element));
+
+    async function look() {
+        const found = await place.get(`group?${path}`);
+        may = found.may;
+        consumers = found.consumer_list;
+        figures.replaceChildren(facts([
+            ["Lag", count(found.lag)], ["Waits", duration(found.lag_s)], ["Pending", count(found.pending)],
+            ["Oldest pending", found.pending ? duration(found.oldest_s) : "–", found.oldest_pending], ["Read", count(found.read)],
+            ["Last delivered", h("span", {class: "mono"}, found.last_delivered)],
+        ], "Of this group"));
+        acknowledge.hidden = !may.ack;
+        claim.hidden = !may.claim;
+        people.set(consumers);
+        const chosen = owner.value;
+        owner.replaceChildren(h("option", {value: ""}, "All consumers"),
+            ...consumers.map((each) => h("option", {value: encode(each.name)}, text(each.name))));
+        owner.value = consumers.some((each) => encode(each.name) === chosen) ? chosen : "";
+    }
+
+    async function load(start) {
+        const of = owner.value ? `&consumer=${owner.value}` : "";
+        try {
+            const found = await place.get(`pending?${path}${of}&idle_ms=${Math.round(Number(idle.value) * 1000)}&start=${encodeURIComponent(start)}`);
+            waiting.chosen.clear();
+            waiting.set(found.pending);
+            waiting.body.scrollTop = 0;
+            next = found.next;
+            further.disabled = next === null;
+        } catch (error) {
+            if (error instanceof Refused) notify(error.message, true);
+            else if (error.name !== "AbortError") throw error;
+        }
+    }
+
+    async function change(what, body, said) {
+        try {
+            const {done} = await post(what, {db: Number(db), key, group: name, ...body});
+            notify(said(done));
+        } catch (error) { notify(error.message, true); }
+        await Promise.all([look(), load("")]);
+    }
+
+    async function askAck() {
+        const ids = [...waiting.chosen];
+        const note = h("p", {}, `${count(ids.length)} entries count as done; no consumer will get them again.`);
+        if (await ask("Acknowledge", [note], "Acknowledge", {isDanger: true})) await change("ack", {ids}, (done) => `${count(done)} entries were acknowledged.`);
+    }
+
+    async function askClaim() {
+        const ids = [...waiting.chosen];
+        const to = h("input", {required: true, list: "consumers", value: consumers.length === 1 ? "" : text(consumers.find((each) => encode(each.name) !== owner.value)?.name ?? "")});
+        const known = h("datalist", {id: "consumers"}, ...consumers.map((each) => h("option", {value: text(each.name)})));
+        const note = h("p", {class: "hint"}, `${count(ids.length)} entries become pending there. They do not count as delivered once more.`);
+        if (!await ask("Claim", [h("label", {}, "Consumer", to), known, note], "Claim")) return;
+        const consumer = consumers.find((each) => text(each.name) === to.value)?.name ?? to.value;
+        await change("claim", {ids, consumer}, (done) => `${count(done)} entries were claimed.`);
+    }
+
+    async function askRemove(row) {
+        const note = row.pending ? `Its ${count(row.pending)} pending entries are forgotten with it: claim them first, unless they are done.`
+            : "Nothing is pending there.";
+        if (await ask(`Remove ${text(row.name)}`, [h("p", {}, note)], "Remove", {isDanger: true})) {
+            await change("delete-consumer", {consumer: row.name}, () => `${text(row.name)} was removed.`);
+        }
+    }
+
+    waiting.chosenChanged();
+    place.every(3000, look);
+    load("");
+}

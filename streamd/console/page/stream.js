@@ -1,0 +1,79 @@
+// One stream: figures, charts, groups, entries.
+
+import {post} from "./api.js";
+import {Chart, History} from "./chart.js";
+import {ask, bytes, clock, count, duration, facts, h, notify, rate, short, timeOf} from "./dom.js";
+import {entryPages} from "./entries.js";
+import {decode, encode, text} from "./names.js";
+import {Table} from "./table.js";
+
+const LINES = 6;
+
+export function stream(place, main) {
+    const {db} = place, raw = place.parameters.get("key") ?? "", key = decode(raw);
+    const history = History.of(`stream ${db} ${raw}`);
+    const groupPath = (name) => `#/group?db=${db}&key=${raw}&group=${encode(name)}`;
+    const table = place.keep(new Table({
+        label: "Consumer groups", id: (row) => encode(row.name), sort: "lag", most: 8, empty: "No group reads this stream.",
+        open: (row) => { location.hash = groupPath(row.name); },
+        columns: [
+            {id: "name", title: "Group", isText: true, width: 140, weight: 10, grows: 2, value: (row) => text(row.name),
+                cell: (row) => h("a", {href: groupPath(row.name), tabindex: "-1", class: "name"}, text(row.name))},
+            {id: "lag", title: "Lag", hint: "Entries that it has not read", value: (row) => row.lag, cell: (row) => count(row.lag), width: 90, weight: 9},
+            {id: "lag_s", title: "Waits", hint: "How long the first of them has been waiting", value: (row) => row.lag_s, cell: (row) => duration(row.lag_s), width: 84, weight: 8},
+            {id: "out", title: "Out/s", hint: "Entries read per second", value: (row) => row.rate, cell: (row) => rate(row.rate), width: 80, weight: 6},
+            {id: "pending", title: "Pending", hint: "Delivered and not acknowledged", value: (row) => row.pending, cell: (row) => count(row.pending), width: 90, weight: 7},
+            {id: "oldest", title: "Oldest", hint: "Age of the oldest pending entry", value: (row) => row.oldest_s, cell: (row) => row.pending ? duration(row.oldest_s) : "–", width: 84, weight: 4},
+            {id: "consumers", title: "Consumers", value: (row) => row.consumers, cell: (row) => count(row.consumers), width: 100, weight: 5},
+            {id: "last", title: "Last delivered", isText: true, width: 175, weight: 1, cell: (row) => h("span", {class: "mono"}, row.last_delivered)},
+        ],
+    }));
+    const figures = h("div", {});
+    const trim = h("button", {type: "button", hidden: true, onclick: () => askTrim()}, "Trim…");
+    const rates = place.keep(new Chart("Entries added per second", history, ["in"], rate));
+    const lags = place.keep(new Chart("Lag of groups", history, () => [...history.values.keys()].filter((name) => name.startsWith("lag "))
+        .sort((a, b) => (history.values.get(b).at(-1) ?? 0) - (history.values.get(a).at(-1) ?? 0)).slice(0, LINES).sort(), short));
+    let length = 0;
+
+    main.append(
+        h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, text(key))),
+        h("div", {class: "title"}, h("h1", {}, text(key)), h("div", {class: "tools"}, trim)),
+        figures, h("div", {class: "charts"}, rates.element, lags.element),
+        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element),
+        entryPages(place, db, key));
+
+    async function look() {
+        const found = await place.get(`stream?db=${db}&key=${raw}`);
+        const time = found.now_ms / 1000;
+        const values = {in: history.rate("added", found.added, time)};
+        for (const group of found.groups) {
+            group.rate = history.rate(`read ${encode(group.name)}`, group.read, time);
+            values[`lag ${text(group.name)}`] = group.lag;
+        }
+        history.add(time, values);
+        length = found.length;
+        trim.hidden = !found.may.trim;
+        figures.replaceChildren(facts([
+            ["Entries", count(found.length)], ["Memory", bytes(found.bytes)], ["In/s", rate(values.in)],
+            ["Added in all", count(found.added)],
+            ["First", found.first ? clock(timeOf(found.first)) : "–", found.first], ["Last", found.last ? clock(timeOf(found.last)) : "–", found.last],
+            ["Expires in", found.ttl_ms === null ? "never" : duration(found.ttl_ms / 1000)],
+        ], "Of this stream"));
+        table.set(found.groups);
+        rates.draw();
+        lags.draw();
+    }
+
+    async function askTrim() {
+        const least = h("input", {type: "number", min: "0", max: String(length), value: String(length), required: true});
+        const note = h("p", {class: "hint"}, "Groups will not get what they have not read of it.");
+        if (!await ask("Trim the stream", [h("label", {}, "Newest entries that are kept", least), note], "Trim", {isDanger: true})) return;
+        try {
+            const {done} = await post("trim", {db: Number(db), key, max_length: Number(least.value)});
+            notify(`${count(done)} entries were removed.`);
+            await look();
+        } catch (error) { notify(error.message, true); }
+    }
+
+    place.every(2000, look);
+}

@@ -1,0 +1,177 @@
+"""Sessions: who is logged in to the console.
+
+A session is a token in a cookie and a connection to the server, authenticated as a user. It ends when its user logs out or does
+nothing for `http-session-timeout`, and when the server closes the connection (CLIENT KILL, ACL DELUSER, `timeout`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from streamd.console.connection import Connection, GoneError, Peer
+from streamd.console.guard import RefusedError
+from streamd.core.host import Host
+from streamd.errors import StreamdError
+from streamd.shell.caller import ReplyError
+from streamd.shell.replies import as_text
+from streamd.users.acl import Acl
+
+__all__ = ["FoundKeys", "LoginError", "Session", "Sessions"]
+
+SESSIONS = 64
+"""At most; the one that has been idle for longest makes room."""
+TAILS = 4
+"""Streams that a session follows live at the same time, at most."""
+FAILED_S = 0.5
+"""How long a wrong password takes. Logins take turns."""
+LOGINS_WAITING = 20
+NAMING = ("CLIENT", "SETNAME", "console")
+
+
+class LoginError(StreamdError):
+    """The login is refused; str() says why.
+
+    needs_password  whether a user and password may help
+    """
+
+    def __init__(self, text: str, *, needs_password: bool = False) -> None:
+        super().__init__(text)
+        self.needs_password = needs_password
+
+
+@dataclass
+class FoundKeys:
+    """Keys of streams, in order, as they were found at a moment."""
+
+    at_s: float
+    keys: list[bytes]
+    is_whole: bool
+
+
+@dataclass(eq=False)
+class Session:
+    """Somebody who is logged in.
+
+    token   in the cookie
+    proof   sent with every request that changes something, against forged ones
+    tails   connections that follow streams
+    found   the keys of streams that were last found, by database, pattern and their limit
+    seen_s  when a request came last, monotonic
+    """
+
+    token: str
+    proof: str
+    connection: Connection
+    peer: Peer
+    local: Peer
+    tails: set[Connection] = field(default_factory=set)
+    found: dict[tuple[int, bytes, int], FoundKeys] = field(default_factory=dict)
+    seen_s: float = 0.0
+
+    @property
+    def user(self) -> str:
+        user = self.connection.client.user
+        return "default" if user is None else as_text(user.name)
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection.is_open
+
+    def close(self) -> None:
+        for each in (self.connection, *self.tails):
+            each.close()
+
+
+class Sessions:
+    """The sessions of a server."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._of: dict[str, Session] = {}
+        self._logging_in = asyncio.Lock()
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def find(self, token: str) -> Session | None:
+        """The session of a token, unless it has ended. A request has come."""
+        session = self._of.get(token)
+        if session is None:
+            return None
+        if not session.is_open or time.monotonic() - session.seen_s > self._host.config.http_session_timeout:
+            self.end(session)
+            return None
+        session.seen_s = time.monotonic()
+        return session
+
+    def end(self, session: Session) -> None:
+        self._of.pop(session.token, None)
+        session.close()
+
+    def end_old(self) -> None:
+        """End those whose time is over."""
+        limit = time.monotonic() - self._host.config.http_session_timeout
+        for session in list(self._of.values()):
+            if session.seen_s < limit or not session.is_open:
+                self.end(session)
+
+    def close(self) -> None:
+        for session in list(self._of.values()):
+            self.end(session)
+
+    async def log_in(self, name: bytes, password: bytes | None, peer: Peer, local: Peer) -> Session:
+        """Begin a session; without a password, as the default user that needs none. Raises LoginError."""
+        if password is None:
+            return await self._log_in(name, password, peer, local)
+        if self._waiting >= LOGINS_WAITING:
+            raise LoginError("Too many logins at the same time; try again.", needs_password=True)
+        self._waiting += 1
+        try:
+            async with self._logging_in:
+                try:
+                    return await self._log_in(name, password, peer, local)
+                except LoginError:
+                    await asyncio.sleep(FAILED_S)
+                    raise
+        finally:
+            self._waiting -= 1
+
+    async def _log_in(self, name: bytes, password: bytes | None, peer: Peer, local: Peer) -> Session:
+        if password is None and self._host.get(Acl).needs_password:
+            raise LoginError("A user and a password are needed.", needs_password=True)
+        try:
+            connection = Connection(self._host, peer, local)
+        except GoneError as error:
+            raise LoginError(str(error)) from None
+        try:
+            if password is not None:
+                await connection.call("AUTH", name, password)
+            if connection.denial(*NAMING) is None:
+                await connection.ask([NAMING])
+        except ReplyError as error:
+            connection.close()
+            raise LoginError(str(error), needs_password=True) from None
+        except GoneError as error:
+            raise LoginError(str(error)) from None
+        if len(self._of) >= SESSIONS:
+            self.end(min(self._of.values(), key=lambda each: each.seen_s))
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), connection, peer, local)
+        session.seen_s = time.monotonic()
+        self._of[session.token] = session
+        return session
+
+    def new_tail(self, session: Session) -> Connection:
+        """A further connection of a session's user, for what blocks. Raises RefusedError, GoneError."""
+        if len(session.tails) >= TAILS:
+            raise RefusedError(409, f"At most {TAILS} streams are followed at the same time.")
+        if not session.is_open:
+            raise GoneError("The session has ended.")
+        tail = Connection(self._host, session.peer, session.local)
+        of = session.connection.client
+        tail.client.set_authenticated(of.authenticated, of.user)
+        session.tails.add(tail)
+        return tail

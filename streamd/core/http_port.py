@@ -1,0 +1,117 @@
+"""HttpPort: a port of the server that speaks HTTP: opened, moved and closed as its settings say.
+
+The HTTP side is aiohttp's, which is imported when there is a port. What answers is made then, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from streamd.core.host import Host
+from streamd.core.listening import ListenError, PortListener
+from streamd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["HttpPort"]
+
+log = logging.getLogger("streamd")
+
+CONNECTIONS = 256
+"""At most; further ones are closed at once. A stranger needs no password to open one."""
+HEAD_S = 75.0
+"""After which a connection without a request is closed."""
+
+
+class TooMany(asyncio.Protocol):
+    """A connection that is not accepted."""
+
+    def connection_made(self, transport: Any) -> None:
+        transport.abort()
+
+
+class HttpPort:
+    """A port.
+
+    setting      the name of the setting with the port; 0 closes it
+    addresses    the name of the setting with the addresses
+    apply        the event of these settings after CONFIG SET
+    what         what the port is for, in the log
+    missing      what is said when a package is not installed
+    make_answer  makes what answers requests, before the port is opened; raises ImportError
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        setting: str,
+        *,
+        addresses: str,
+        apply: str,
+        what: str,
+        missing: str,
+        make_answer: Callable[[], Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]],
+    ) -> None:
+        self._host = host
+        self._setting = setting
+        self._what = what
+        self._missing = missing
+        self._make_answer = make_answer
+        self._port = PortListener(host.loop, host.config, setting, self._make_connection, addresses=addresses)
+        self._server: web.Server | None = None
+        host.config.callbacks[apply] = self._follow_settings
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; 0 if there is none."""
+        return self._port.port
+
+    @property
+    def _wanted(self) -> int:
+        return int(getattr(self._host.config, self._setting.replace("-", "_")))
+
+    async def open(self) -> None:
+        """Listen, if a port is configured; raises ListenError."""
+        if self._wanted:
+            try:
+                self._prepare()
+            except ImportError as error:
+                log.warning("%s %s (%s)", self._setting, self._missing, error)
+                place = f"port {self._wanted} ({self._what})"
+                raise ListenError(f"{self._setting} {self._missing}", place) from error
+            await self._port.start()
+
+    def close(self) -> None:
+        self._port.close()
+        if self._server is not None:
+            # At once: the event loop may not have many more turns.
+            for connection in self._server.connections:
+                connection.force_close()
+
+    def _follow_settings(self) -> None:
+        """CONFIG SET of the port or its addresses; raises ConfigError."""
+        if self._wanted:
+            try:
+                self._prepare()
+            except ImportError as error:
+                raise ConfigError(self._setting, f"{self._setting} {self._missing}") from error
+        self._port.follow_settings()
+        if not self.port and self._server is not None:
+            self._server.pre_shutdown()
+
+    def _prepare(self) -> None:
+        """Make what answers; raises ImportError."""
+        if self._server is None:
+            from aiohttp import web
+
+            self._server = web.Server(
+                self._make_answer(), loop=self._host.loop, access_log=None, keepalive_timeout=HEAD_S
+            )
+
+    def _make_connection(self) -> asyncio.Protocol:
+        assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
+        return self._server() if len(self._server.connections) < CONNECTIONS else TooMany()

@@ -1,0 +1,504 @@
+"""`http-port`: what the console answers, to whom, and what it does to the server; without a browser."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.console import Visitor
+from support.servers import Server, eventually, free_port, python_environment
+
+import streamd.embedded
+
+pytestmark = pytest.mark.long
+
+StartServer = Callable[..., Server]
+DEADLINE_S = 60
+FILES = ("/", "/app.js", "/console.css", "/uplot/uPlot.iife.min.js", "/uplot/LICENSE")
+READING = ("streams", "overview", "slowlog", "clients", "settings", "memory")
+
+
+@pytest.fixture
+def console(new_streamd: StartServer) -> Callable[..., tuple[redis.Redis, Visitor]]:
+    """Starts a server with a console: a client of it, which is closed at the end, and a visitor."""
+
+    def start(**settings: str) -> tuple[redis.Redis, Visitor]:
+        port = free_port()
+        server = new_streamd(http_port=str(port), **settings)
+        return redis.Redis(port=server.port, protocol=2, decode_responses=True), Visitor(port)
+
+    return start
+
+
+def with_group(client: redis.Redis, entries: int = 10, read: int = 3) -> list[str]:
+    """A stream with a group of which `alice` has read some; their IDs."""
+    for number in range(entries):
+        client.xadd("orders", {"number": number})
+    client.xgroup_create("orders", "billing", 0)
+    return [entry_id for entry_id, _ in client.xreadgroup("billing", "alice", {"orders": ">"}, count=read)[0][1]]
+
+
+# --- Who gets in ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_password_of_the_server_nobody_is_asked_for_one(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        assert visitor.log_in()["user"] == "default"
+        assert visitor.get("session")["user"] == "default"
+        cookie = visitor.cookie
+        assert [each["name"] for each in visitor.get("clients")["clients"]].count("console") == 1
+        visitor.ask("DELETE", "/api/session", {})
+        assert visitor.status == 200
+        visitor.cookie = cookie
+        assert (visitor.get("streams")["error"], visitor.status) == ("Nobody is logged in.", 401)
+        assert len(client.client_list()) == 1
+
+
+def test_a_stranger_without_the_password_gets_nothing(console: Any) -> None:
+    client, visitor = console(requirepass="secret")
+    client.connection_pool.connection_kwargs["password"] = "secret"
+    with client:
+        client.xadd("orders", {"a": "hidden-from-strangers"})
+        for name in (*READING, "stream", "group", "entries", "entry", "value", "pending", "tail", "session"):
+            data = visitor.ask("GET", f"/api/{name}?key=orders&id=-&field=0&group=g")
+            assert (visitor.status, b"hidden" in data, b"orders" in data) == (401, False, False)
+        for name in ("ack", "claim", "trim", "delete-consumer", "no-such-thing"):
+            visitor.ask("POST", f"/api/{name}", {})
+            assert visitor.status == 401
+        assert "error" in visitor.log_in()
+        assert visitor.status == 401
+        assert "WRONGPASS" in visitor.log_in("default", "guessed")["error"]
+        assert visitor.status == 401
+        assert "Set-Cookie" not in visitor.headers
+        assert len(client.client_list()) == 1
+        assert visitor.log_in("default", "secret")["user"] == "default"
+        assert visitor.get("streams")["streams"][0]["key"] == "orders"
+
+
+def test_the_cookie_is_kept_from_scripts_and_from_other_sites(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        visitor.log_in()
+        parts = {part.strip() for part in visitor.headers["Set-Cookie"].split(";")[1:]}
+        assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= parts
+
+
+def test_a_session_sees_what_its_user_may_and_no_more(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        with_group(client)
+        client.xadd("private", {"a": "b"})
+        client.execute_command(
+            "ACL", "SETUSER", "eve", "on", ">word", "~orders", "+@read", "+xinfo", "+scan", "+select", "-@dangerous"
+        )
+        assert visitor.log_in("eve", "word")["user"] == "eve"
+        assert [each["key"] for each in visitor.get("streams")["streams"]] == ["orders"]
+        assert visitor.get("stream", key="orders")["may"] == {"trim": False}
+        assert visitor.get("group", key="orders", group="billing")["may"] == {
+            "ack": False,
+            "claim": False,
+            "delete_consumer": False,
+        }
+        for name, parameters in (("stream", {"key": "private"}), ("entries", {"key": "private"}), ("clients", {})):
+            assert visitor.get(name, **parameters)["error"].startswith("NOPERM")
+            assert visitor.status == 403
+        assert visitor.get("settings")["error"].startswith("NOPERM")
+        assert visitor.post("trim", key="orders", max_length=0)["error"].startswith("NOPERM")
+        assert client.xlen("orders") == 10
+
+
+def test_a_session_ends_with_its_user_its_connection_and_its_time(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+@all")
+        visitor.log_in("eve", "word")
+        client.execute_command("ACL", "DELUSER", "eve")
+        visitor.get("streams")
+        assert visitor.status == 401
+        visitor.log_in()
+        client.client_kill_filter(_id=next(each["id"] for each in client.client_list() if each["name"] == "console"))
+        visitor.get("streams")
+        assert visitor.status == 401
+        client.config_set("http-session-timeout", 1)
+        visitor.log_in()
+        eventually(lambda: len(client.client_list()) == 1, DEADLINE_S, "the end of the session")
+        visitor.get("streams")
+        assert visitor.status == 401
+
+
+def test_protected_mode_and_maxclients_hold_for_the_console(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.config_set("maxclients", 1)
+        assert "max number of clients" in visitor.log_in()["error"]
+        assert visitor.status == 403
+
+
+# --- Requests of other sites ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example:80"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Sec_Fetch_Site": "same-origin"}, 200),
+        ({"Sec_Fetch_Site": "none"}, 200),
+    ],
+)
+def test_only_the_consoles_own_page_may_read(console: Any, headers: dict[str, str], status: int) -> None:
+    client, visitor = console()
+    with client:
+        visitor.log_in()
+        visitor.ask("GET", "/api/overview", **headers)
+        assert visitor.status == status
+        visitor.ask("GET", "/", **headers)
+        assert visitor.status == status
+
+
+def test_a_name_of_the_machine_can_be_allowed(console: Any) -> None:
+    client, visitor = console(http_hosts="Machine.example other.example")
+    with client:
+        visitor.ask("GET", "/", Host="machine.example:8080")
+        assert visitor.status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"X_Console_Proof": None}, 403),
+        ({"X_Console_Proof": "guessed"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({}, 200),
+    ],
+)
+def test_only_the_consoles_own_page_may_change_things(
+    console: Any, headers: dict[str, str | None], status: int
+) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        client.xadd("orders", {"a": 1})
+        visitor.log_in()
+        visitor.ask("POST", "/api/trim", {"key": "orders", "max_length": 0}, **headers)
+        assert (visitor.status, client.xlen("orders")) == (status, 0 if status == 200 else 1)
+
+
+def test_a_login_cannot_be_forged(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        visitor.ask("POST", "/api/session", {}, Origin="http://evil.example")
+        assert visitor.status == 403
+        assert len(client.client_list()) == 1
+
+
+def test_every_answer_has_a_policy_that_allows_no_foreign_content(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        for path in (*FILES, "/api/streams", "/nothing", "/../console/answers.py", "/%2e%2e/answers.py"):
+            visitor.ask("GET", path)
+            policy = visitor.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+            assert "unsafe" not in policy
+            assert visitor.headers["X-Content-Type-Options"] == "nosniff"
+            assert visitor.headers["X-Frame-Options"] == "DENY"
+            assert visitor.status == (200 if path in FILES else 401)
+
+
+def test_the_page_has_no_script_or_style_of_its_own_and_nothing_from_elsewhere(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        page = visitor.ask("GET", "/").decode()
+        assert page.count("<script") == page.count('<script src="/')
+        assert "<style" not in page
+        assert "style=" not in page
+        assert "//" not in page.replace("<!doctype", "")
+        tag = visitor.headers["ETag"]
+        visitor.ask("GET", "/", If_None_Match=tag)
+        assert visitor.status == 304
+
+
+# --- What is shown -------------------------------------------------------------------------------------------------------
+
+
+def test_streams_groups_consumers_and_what_is_pending(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        ids = with_group(client)
+        client.set("string", "x")
+        visitor.log_in()
+        told = visitor.get("streams")
+        (stream,) = told["streams"]
+        assert told["is_whole"]
+        assert (stream["key"], stream["length"], stream["lag"], stream["pending"], stream["groups"]) == (
+            "orders",
+            10,
+            7,
+            3,
+            1,
+        )
+        assert stream["bytes"] > 100
+        assert 0 <= stream["lag_s"] < DEADLINE_S
+        (group,) = visitor.get("stream", key="orders")["groups"]
+        assert (group["name"], group["lag"], group["pending"], group["consumers"]) == ("billing", 7, 3, 1)
+        (consumer,) = visitor.get("group", key="orders", group="billing")["consumer_list"]
+        assert (consumer["name"], consumer["pending"]) == ("alice", 3)
+        page = visitor.get("pending", key="orders", group="billing", count=2)
+        assert [(each["id"], each["consumer"], each["deliveries"]) for each in page["pending"]] == [
+            (each, "alice", 1) for each in ids[:2]
+        ]
+        rest = visitor.get("pending", key="orders", group="billing", count=2, start=page["next"])
+        assert ([each["id"] for each in rest["pending"]], rest["next"]) == (ids[2:], None)
+        assert visitor.get("group", key="orders", group="nobody")["error"] == "There is no such group."
+        assert visitor.get("stream", key="nothing")["error"].startswith("ERR no such key")
+        assert visitor.get("stream", key="string")["error"].startswith("WRONGTYPE")
+
+
+def test_entries_are_read_in_pages_both_ways(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        for number in range(1, 251):
+            client.xadd("orders", {"n": number}, id=f"{number}-0")
+        visitor.log_in()
+        for order, expected in (("down", range(250, 0, -1)), ("up", range(1, 251))):
+            seen: list[str] = []
+            start = ""
+            while start is not None:
+                page = visitor.get("entries", key="orders", order=order, start=start)
+                seen += [each["id"] for each in page["entries"]]
+                start = page["next"]
+            assert seen == [f"{number}-0" for number in expected]
+        assert visitor.get("entries", key="orders", start="7")["entries"][0]["fields"] == [["n", "7"]]
+
+
+def test_names_of_any_bytes_can_be_asked_for(console: Any) -> None:
+    client, visitor = console()
+    names = [b"\xff\x00", b'"quoted" <b>&amp;</b>\n', "Bücher/ä?=&#%".encode(), b"%41+ ", b""]
+    with client, redis.Redis(port=client.connection_pool.connection_kwargs["port"], protocol=2) as client:
+        for name in names:
+            client.xadd(name, {b"\xfe": b"\xff\x00"}, id="1-1")
+            client.xgroup_create(name, name, 0)
+            client.xreadgroup(name, name or b"x", {name: ">"})
+        visitor.log_in()
+        assert [each["key"] for each in visitor.get("streams")["streams"]] == [
+            {"base64": "/wA="} if each == b"\xff\x00" else each.decode() for each in sorted(names)
+        ]
+        for name in names:
+            assert visitor.get("stream", key=name)["length"] == 1
+            assert visitor.get("group", key=name, group=name)["pending"] == 1
+            assert visitor.get("pending", key=name, group=name, consumer=name or "x")["pending"][0]["id"] == "1-1"
+            assert visitor.get("entry", key=name, id="1-1")["fields"] == [[{"base64": "/g=="}, {"base64": "/wA="}]]
+
+
+def test_a_large_value_is_cut_and_can_be_had_whole(console: Any) -> None:
+    client, visitor = console()
+    large = ("ä" * 3_000_000).encode() + b"\xff"
+    with client:
+        client.xadd("orders", {"small": "x", "large": large}, id="1-1")
+        visitor.log_in()
+        small, shown = visitor.get("entries", key="orders")["entries"][0]["fields"]
+        assert small == ["small", "x"]
+        assert shown == ["large", {"start": "ä" * 128, "size": len(large)}]
+        shown = visitor.get("entry", key="orders", id="1-1")["fields"][1]
+        assert len(shown[1]["start"]) == 32 * 1024
+        assert visitor.ask("GET", "/api/value?key=orders&id=1-1&field=1") == large
+        assert visitor.headers["Content-Disposition"].startswith("attachment")
+        assert visitor.headers["Content-Type"] == "application/octet-stream"
+        visitor.ask("GET", "/api/value?key=orders&id=1-1&field=2")
+        assert visitor.status == 404
+
+
+def test_passwords_among_the_settings_are_hidden(console: Any) -> None:
+    client, visitor = console(masterauth="tell-nobody")
+    with client:
+        visitor.log_in()
+        shown = {each["name"]: each["value"] for each in visitor.get("settings")["settings"]}
+        assert (shown["masterauth"], shown["requirepass"], shown["maxmemory"]) == ("(hidden)", "", "0")
+        assert "tell-nobody" not in str(shown)
+
+
+def test_what_is_asked_wrongly_is_refused_with_a_reason(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        visitor.log_in()
+        for path in ("stream", "entries?key=a&count=1000", "entries?key=a&count=x", "streams?db=-1", "pending?key=a"):
+            visitor.ask("GET", f"/api/{path}")
+            assert visitor.status == 400, path
+        assert "out of range" in visitor.get("streams", db=16)["error"]
+        for body in (
+            b"no json",
+            b"[]",
+            b"\xff",
+            {"key": 1},
+            {"key": "a", "group": "b", "ids": ["x"]},
+            {"key": {"base64": "!"}},
+        ):
+            visitor.ask("POST", "/api/ack", body)
+            assert visitor.status == 400, body
+        visitor.ask("GET", "/api/nothing")
+        assert visitor.status == 404
+
+
+# --- What may be changed -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_changed_unless_it_is_allowed(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        ids = with_group(client)
+        assert visitor.log_in()["writes"] is False
+        for name, body in (
+            ("ack", {"ids": ids}),
+            ("claim", {"ids": ids, "consumer": "bob"}),
+            ("delete-consumer", {"consumer": "alice"}),
+            ("trim", {"max_length": 0}),
+        ):
+            assert "http-allow-writes" in visitor.post(name, key="orders", group="billing", **body)["error"]
+            assert visitor.status == 403
+        assert client.xlen("orders") == 10
+        assert client.xpending("orders", "billing")["pending"] == 3
+
+
+def test_entries_are_acknowledged_claimed_and_trimmed_and_consumers_removed(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        ids = with_group(client)
+        visitor.log_in()
+        of: dict[str, Any] = {"key": "orders", "group": "billing"}
+        assert visitor.post("ack", **of, ids=ids[:1]) == {"done": 1}
+        assert visitor.post("claim", **of, ids=ids, consumer="bob") == {"done": 2}
+        assert [(each["message_id"], each["consumer"], each["times_delivered"]) for each in client.xpending_range(
+            "orders", "billing", "-", "+", 10)] == [(each, "bob", 1) for each in ids[1:]]  # fmt: skip
+        assert visitor.post("delete-consumer", **of, consumer="alice") == {"done": 0}
+        assert [each["name"] for each in client.xinfo_consumers("orders", "billing")] == ["bob"]
+        assert visitor.post("trim", key="orders", max_length=6) == {"done": 4}
+        assert visitor.post("trim", key="orders", min_id=client.xrevrange("orders", count=1)[0][0]) == {"done": 5}
+        assert client.xlen("orders") == 1
+        shown = {" ".join(each["words"][:2]) for each in visitor.get("slowlog")["slow"]}
+        assert "XTRIM orders" not in shown
+        client.config_set("slowlog-log-slower-than", 0)
+        visitor.post("trim", key="orders", max_length=0)
+        line = next(each for each in visitor.get("slowlog")["slow"] if each["words"][0] == "XTRIM")
+        assert line["name"] == "console"
+
+
+# --- A stream followed live ----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_followed(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"n": 0}, id="1-0")
+        visitor.log_in()
+        connection, response = visitor.open("GET", "/api/tail?key=orders")
+        assert (visitor.status, visitor.headers["Content-Type"]) == (200, "text/event-stream")
+        assert response.readline().startswith(b":")
+        client.xadd("orders", {"n": 1}, id="2-0")
+        assert next(line for line in response if line.startswith(b"data")) == (
+            b'data: {"entries": [{"id": "2-0", "fields": [["n", "1"]], "more_fields": 0}], "skipped": false}\n'
+        )
+        with client.pipeline() as pipe:
+            for number in range(1, 501):
+                pipe.xadd("orders", {"n": number}, id=f"3-{number}")
+            pipe.execute()
+        line = next(line for line in response if line.startswith(b"data"))
+        assert (line.count(b'"id"'), b'"3-500"' in line, b'"skipped": true' in line) == (50, True, True)
+        response.close()
+        connection.close()
+        client.xadd("orders", {"n": 2})
+        visitor.ask("DELETE", "/api/session", {})
+        eventually(lambda: len(client.client_list()) == 1, DEADLINE_S, "the end of its connections")
+
+
+def test_no_more_streams_are_followed_than_a_session_may(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"n": 0})
+        visitor.log_in()
+        followed = [visitor.open("GET", "/api/tail?key=orders") for _ in range(4)]
+        visitor.ask("GET", "/api/tail?key=orders")
+        assert visitor.status == 409
+        client.execute_command("ACL", "SETUSER", "default", "-xread")
+        client.xadd("orders", {"n": 1})
+        for connection, response in followed:
+            assert any(b"NOPERM" in line for line in response)
+            response.close()
+            connection.close()
+
+
+# --- The port ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_port_is_opened_and_closed_while_the_server_runs(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        visitor.log_in()
+        client.config_set("http-port", 0)
+        with pytest.raises(OSError, match="refused"):
+            visitor.get("session")
+        client.config_set("http-port", visitor.port)
+        assert visitor.get("session")["user"] == "default"
+        assert client.config_get("http-bind") == {"http-bind": "127.0.0.1 -::1"}
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x00\xa5garbage\r\n\r\n", b"PING\r\n\r\n", b"GET / HTTP/1.1\r\nHost"])
+def test_what_is_not_http_is_no_reason_for_a_traceback(new_streamd: StartServer, sent: bytes) -> None:
+    port = free_port()
+    server = new_streamd(http_port=str(port))
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as sock:
+        sock.sendall(sent)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(1000):
+            pass
+    assert Visitor(port).log_in()["user"] == "default"
+    assert "aiohttp" not in server.log()
+
+
+def test_without_a_port_nothing_is_imported_and_without_the_extra_it_says_so() -> None:
+    program = (
+        "import sys, streamd.embedded\n"
+        "with streamd.embedded.start() as server:\n"
+        "    server.client().ping()\n"
+        "    print([name for name in ('aiohttp', 'streamd.console.answers') if name in sys.modules])\n"
+        "    sys.modules['aiohttp'] = None\n"
+        "    try: server.client().config_set('http-port', 1234)\n"
+        "    except Exception as error: print(error)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=python_environment(),
+        timeout=DEADLINE_S,
+        check=False,
+    ).stdout.splitlines()
+    assert said[0] == "[]"
+    assert "./install '.[console]'" in said[1]
+
+
+def test_an_embedded_server_has_a_console_and_closes_it() -> None:
+    port = free_port()
+    visitor = Visitor(port)
+    with streamd.embedded.start(http_port=port) as server:
+        server.client().xadd("orders", {"a": 1})
+        visitor.log_in()
+        assert visitor.get("streams")["streams"][0]["key"] == "orders"
+        connection, response = visitor.open("GET", "/api/tail?key=orders")
+    response.close()
+    connection.close()
+    with pytest.raises(OSError, match="refused"):
+        visitor.get("session")
