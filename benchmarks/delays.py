@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamd.spark.report.plots import STYLE, escape
+from streamd.spark.report.drawing import Drawing, series_colour
 
 __all__ = ["NS_PER_MS", "SHARES", "Delays", "draw", "histogram_lines", "show_ms"]
 
@@ -83,7 +83,6 @@ def _percent(share: float) -> str:
 WIDTH, PANEL, LEFT, RIGHT, TOP, BOTTOM = 760, 300, 64, 170, 44, 26
 MARKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 POINTS_PER_DECADE = 24
-PAGE = "svg { background: var(--page); } svg .name { fill: var(--ink); font-weight: 600; }"
 
 
 def draw(title: str, panels: Mapping[str, Mapping[str, Delays]], notes: Sequence[str] = ()) -> str:
@@ -91,16 +90,13 @@ def draw(title: str, panels: Mapping[str, Mapping[str, Delays]], notes: Sequence
 
     Tails matter most: the axis of percentiles gives 99% to 99.9% as much room as 90% to 99%. `notes` are printed below.
     """
-    height = TOP + len(panels) * PANEL + 18 * len(notes) + 12
-    parts = [f'<text class="name" x="12" y="20">{escape(title)}</text>']
+    picture = Drawing(WIDTH, TOP + len(panels) * PANEL + 18 * len(notes) + 12)
+    picture.text(12, 20, title, kind="title")
     for at, (name, curves) in enumerate(panels.items()):
-        parts += _panel(name, curves, top=TOP + at * PANEL)
+        _draw_panel(picture, name, curves, top=TOP + at * PANEL)
     for at, note in enumerate(notes):
-        parts.append(f'<text x="12" y="{TOP + len(panels) * PANEL + 18 * at + 8}">{escape(note)}</text>')
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-label="{escape(title)}"><style>{STYLE}{PAGE}</style>{"".join(parts)}</svg>\n'
-    )
+        picture.text(12, TOP + len(panels) * PANEL + 18 * at + 8, note)
+    return picture.file(title)
 
 
 def _decades(share: float) -> float:
@@ -108,7 +104,7 @@ def _decades(share: float) -> float:
     return -math.log10(1 - share)
 
 
-def _panel(name: str, curves: Mapping[str, Delays], *, top: int) -> list[str]:
+def _draw_panel(picture: Drawing, name: str, curves: Mapping[str, Delays], *, top: int) -> None:
     """One diagram, scaled to the longest delay and to the last percentile that the number of messages supports."""
     low = math.floor(math.log10(max(min(each.percentile(0) for each in curves.values()), 1)))
     high = max(math.ceil(math.log10(max(each.max for each in curves.values()))), low + 1)
@@ -121,35 +117,29 @@ def _panel(name: str, curves: Mapping[str, Delays], *, top: int) -> list[str]:
     def y(ns: float) -> float:
         return foot - (math.log10(max(ns, 1)) - low) / (high - low) * (foot - head)
 
-    parts = [f'<text class="name" x="{left}" y="{top + 10}">{escape(name)}</text>']
+    picture.text(left, top + 10, name, kind="title")
     for power in range(low, high + 1):
         level = y(10**power)
-        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{level:.1f}" y2="{level:.1f}"/>')
-        parts.append(f'<text x="{left - 6}" y="{level + 4:.1f}" text-anchor="end">{_power(power)}</text>')
+        picture.line(left, level, right, level)
+        picture.text(left - 6, level + 4, _power(power), anchor="end")
     for share in MARKS:
         if _decades(share) <= last:
             place = x(_decades(share))
-            parts.append(f'<line class="grid" x1="{place:.1f}" x2="{place:.1f}" y1="{head}" y2="{foot}"/>')
-            parts.append(f'<text x="{place:.1f}" y="{foot + 16}" text-anchor="middle">{share * 100:.6g}%</text>')
+            picture.line(place, head, place, foot)
+            picture.text(place, foot + 16, f"{share * 100:.6g}%", anchor="middle")
     for rank, (server, delays) in enumerate(curves.items()):
-        colour = f"var(--c{rank})"
+        colour = series_colour(rank)
         ends = _decades(1 - 1 / (len(delays.ordered) + 1))
         steps = [at / POINTS_PER_DECADE for at in range(math.ceil(ends * POINTS_PER_DECADE))]
         corners = [(x(each), y(delays.percentile(1 - 10**-each))) for each in steps] + [(x(ends), y(delays.max))]
-        points = " ".join(f"{across:.1f},{down:.1f}" for across, down in corners)
         values = [show_ms(ns) for ns in delays.figures()]
-        said = escape(f"{server}, ms: p50 {values[0]}, p99 {values[1]}, p99.9 {values[2]}, longest {values[3]}")
-        parts.append(
-            f'<polyline class="line" points="{points}" style="stroke:{colour}"><title>{said}</title></polyline>'
-        )
+        said = f"{server}, ms: p50 {values[0]}, p99 {values[1]}, p99.9 {values[2]}, longest {values[3]}"
+        picture.curve(corners, said, colour=colour)
         line = head + 8 + 54 * rank
-        parts.append(
-            f'<rect x="{right + 14}" y="{line - 9}" width="10" height="10" style="fill:{colour}"/>'
-            f'<text class="name" x="{right + 30}" y="{line}">{escape(server)}</text>'
-            f'<text x="{right + 30}" y="{line + 15}">p99 {values[1]} ms</text>'
-            f'<text x="{right + 30}" y="{line + 30}">p99.9 {values[2]} ms</text>'
-        )
-    return parts
+        picture.bar(right + 14, line - 9, 10, 10, colour=colour)
+        picture.text(right + 30, line, server, kind="title")
+        picture.text(right + 30, line + 15, f"p99 {values[1]} ms")
+        picture.text(right + 30, line + 30, f"p99.9 {values[2]} ms")
 
 
 def _power(power: int) -> str:

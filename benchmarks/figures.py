@@ -5,7 +5,6 @@ python -m benchmarks.figures        draws docs/figures.svg from benchmarks/resul
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 from benchmarks.cases import Row
 from benchmarks.report import RESULTS, rows_of
 from benchmarks.servers import BASE
+from streamd.spark.report.drawing import Drawing
 
 __all__ = ["SHOWN", "draw", "read_rows"]
 
@@ -33,12 +33,6 @@ SHOWN = {
 }
 """Names of rows, and their labels in the picture."""
 LABELS, PLOT, VALUES, LINE, TOP, BOTTOM = 350, 330, 140, 30, 44, 14
-STYLE = """
-svg { --ink: #24292f; --dim: #66707a; --ours: #2f7fc1; --theirs: #c3cad1; }
-@media (prefers-color-scheme: dark) { svg { --ink: #e4e8ec; --dim: #9aa4ae; --ours: #5aa9e6; --theirs: #4b545d; } }
-text { font: 13px system-ui, sans-serif; fill: var(--ink); }
-.dim { fill: var(--dim); } .title { font-weight: 600; } .ours { fill: var(--ours); } .theirs { fill: var(--theirs); }
-"""
 ABOUT = "Server CPU per operation, streamd (blue) beside Redis 8.6 (grey); shorter is better"
 
 
@@ -50,26 +44,18 @@ def draw(rows: Sequence[Row]) -> str:
     """An SVG with a pair of bars for each operation of SHOWN. Raises KeyError when a row is missing."""
     by_name = {row.name: row for row in rows}
     unit = PLOT / max(1, *(ratio for name in SHOWN if (ratio := 1 / (by_name[name].ratio(of="cpu_us") or 1))))
-    height = TOP + LINE * len(SHOWN) + BOTTOM
-    width = LABELS + PLOT + VALUES
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-        f"<title>{ABOUT}</title><style>{STYLE}</style>",
-        f'<text class="title" x="8" y="22">{ABOUT}</text>',
-    ]
+    picture = Drawing(LABELS + PLOT + VALUES, TOP + LINE * len(SHOWN) + BOTTOM)
+    picture.text(8, 22, ABOUT, kind="title")
     for at, (name, label) in enumerate(SHOWN.items()):
         cells = by_name[name].cells
         ours, theirs = cells["streamd"].cpu_us, cells[BASE].cpu_us
         y = TOP + LINE * at
-        words = html.escape(f"{label}: streamd {ours:.3g} us, Redis {theirs:.3g} us")
-        out += [
-            f"<g><title>{words}</title>",
-            f'<text x="{LABELS - 10}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>',
-            f'<rect class="theirs" x="{LABELS}" y="{y}" width="{unit:.1f}" height="22"/>',
-            f'<rect class="ours" x="{LABELS}" y="{y + 4}" width="{ours / theirs * unit:.1f}" height="14"/>',
-            f'<text class="dim" x="{LABELS + PLOT + 8}" y="{y + 15}">{ours:.3g} of {theirs:.3g} us</text></g>',
-        ]
-    return "\n".join([*out, "</svg>", ""])
+        said = f"{label}: streamd {ours:.3g} us, Redis {theirs:.3g} us"
+        picture.text(LABELS - 10, y + 15, label, kind="name", anchor="end")
+        picture.bar(LABELS, y, unit, 22, said, colour="quiet")
+        picture.bar(LABELS, y + 4, ours / theirs * unit, 14, said, colour="c0")
+        picture.text(LABELS + PLOT + 8, y + 15, f"{ours:.3g} of {theirs:.3g} us")
+    return picture.file(ABOUT)
 
 
 @click.command()

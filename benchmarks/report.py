@@ -9,7 +9,6 @@ nothing but themselves, and are readable on light and on dark pages.
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from benchmarks.cases import Cell, Row
 from benchmarks.servers import BASE, NAMES
+from streamd.spark.report.drawing import Drawing
 
 __all__ = ["markdown", "picture", "rows_of", "shortfalls", "show", "table_of", "write"]
 
@@ -169,17 +169,7 @@ def markdown(rows: Sequence[Row], about: str, pictures: Mapping[str, str], more:
 
 # --- Pictures ------------------------------------------------------------------------------------------------------------
 
-LETTER, PLOT, VALUES, LINE, TOP, BOTTOM = 6.2, 460, 70, 20, 46, 34
-STYLE = """
-svg { --ink: #3d464f; --dim: #66707a; --grid: #cfd5da; --good: #2f7fc1; --bad: #c9473f; --page: #fff; }
-@media (prefers-color-scheme: dark) {
-svg { --ink: #d5dbe0; --dim: #9aa4ae; --grid: #414a53; --good: #5aa9e6; --bad: #ff7b72; --page: #14181c; } }
-text { font: 11.5px system-ui, sans-serif; fill: var(--ink); }
-.dim { fill: var(--dim); } .title { font-weight: 600; font-size: 13px; }
-.grid { stroke: var(--grid); } .one { stroke: var(--ink); }
-.good { fill: var(--good); } .bad { fill: var(--bad); }
-.aim { stroke: var(--ink); stroke-width: 2; } .dot { fill: var(--page); fill-opacity: .8; stroke: var(--ink); }
-"""
+LETTER, PLOT, VALUES, LINE, TOP, BOTTOM = 6.7, 460, 70, 20, 46, 34
 
 
 def picture(title: str, rows: Sequence[Row]) -> str:
@@ -196,47 +186,38 @@ def picture(title: str, rows: Sequence[Row]) -> str:
 
     bottom = TOP + LINE * len(drawn)
     width, height = labels + PLOT + VALUES, bottom + BOTTOM
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style>",
-        f'<text class="title" x="8" y="20">{html.escape(title)}</text>',
-    ]
+    out = Drawing(width, height)
+    out.text(8, 20, title, kind="title")
     dots = " and ".join(f"{mark} {TITLES.get(name, name)}" for name, mark in zip(others, ("○", "□"), strict=False))
-    out.append(
-        f'<text class="dim" x="8" y="{height - 8}">bar: streamd; thick mark: the aim'
-        f"{'; ' + dots if dots else ''}; more than 1 is better than Redis 8.6; logarithmic scale</text>"
+    more = f"; {dots}" if dots else ""
+    out.text(
+        8,
+        height - 8,
+        f"bar: streamd; thick mark: the aim{more}; more than 1 is better than Redis 8.6; logarithmic scale",
     )
     for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000):
         if low <= tick <= high:
-            x, kind = x_of(tick), "one" if tick == 1 else "grid"
-            out.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{bottom}"/>')
-            out.append(f'<text class="dim" x="{x:.1f}" y="{TOP - 8}" text-anchor="middle">{tick:g}</text>')
+            out.line(x_of(tick), TOP - 4, x_of(tick), bottom, kind="axis" if tick == 1 else "grid")
+            out.text(x_of(tick), TOP - 8, f"{tick:g}", anchor="middle")
     for at, row in enumerate(drawn):
         ratio = row.ratio() or 1.0
         y, middle = TOP + LINE * at, TOP + LINE * at + LINE / 2
         left, right = sorted((x_of(1.0), x_of(ratio)))
-        words = f"{row.name}: {show_ratio(ratio)}" + (f", aim {row.aim:g}" if row.aim is not None else "")
-        out.append(f'<text x="{labels - 10}" y="{middle + 4}" text-anchor="end">{html.escape(row.name)}</text>')
-        out.append(
-            f'<rect class="{"bad" if row.is_short else "good"}" x="{left:.1f}" y="{y + 3}" '
-            f'width="{max(1.0, right - left):.1f}" height="{LINE - 6}"><title>{html.escape(words)}</title></rect>'
-        )
+        said = f"{row.name}: {show_ratio(ratio)}" + (f", aim {row.aim:g}" if row.aim is not None else "")
+        out.text(labels - 10, middle + 4, row.name, kind="name", anchor="end")
+        out.bar(left, y + 3, max(1.0, right - left), LINE - 6, said, colour="bad" if row.is_short else "c0")
         if row.aim is not None:
-            x = x_of(row.aim)
-            out.append(f'<line class="aim" x1="{x:.1f}" x2="{x:.1f}" y1="{y + 1}" y2="{y + LINE - 1}"/>')
+            out.line(x_of(row.aim), y + 1, x_of(row.aim), y + LINE - 1, kind="aim")
         for name, is_round in zip(others, (True, False), strict=False):
             other = row.ratio(name)
             if other is not None:
-                x = x_of(other)
-                shape = (
-                    f'<circle class="dot" cx="{x:.1f}" cy="{middle}" r="3.5"'
-                    if is_round
-                    else f'<rect class="dot" x="{x - 3.5:.1f}" y="{middle - 3.5}" width="7" height="7"'
-                )
-                said = html.escape(f"{row.name}: {TITLES.get(name, name)} {show_ratio(other)}")
-                out.append(f"{shape}><title>{said}</title></{'circle' if is_round else 'rect'}>")
-        out.append(f'<text x="{labels + PLOT + 8}" y="{middle + 4}">{show_ratio(ratio)}</text>')
-    return "\n".join([*out, "</svg>", ""])
+                x, told = x_of(other), f"{row.name}: {TITLES.get(name, name)} {show_ratio(other)}"
+                if is_round:
+                    out.dot(x, middle, 3.5, told, kind="ring")
+                else:
+                    out.bar(x - 3.5, middle - 3.5, 7, 7, told, kind="ring")
+        out.text(labels + PLOT + 8, middle + 4, show_ratio(ratio), kind="name")
+    return out.file(title)
 
 
 # --- Files ---------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from streamd.spark.groups import (
 from streamd.spark.numbers import find_number
 from streamd.spark.report import Report, plots, profile, render_html, render_json, write_tables
 from streamd.spark.report import page as page_module
+from streamd.spark.report.drawing import Drawing, escape, series_colour
 from streamd.spark.report.plots import Series
 from streamd.spark.report.profile import GAP_EDGES_MS, Gap, bin_width
 from streamd.spark.tables import record_fields, to_arrow
@@ -108,6 +109,20 @@ def test_a_moment_beyond_all_dates_is_reported_as_a_number() -> None:
     assert plots.when(1_714_564_800_123) == "12:00:00.123"
 
 
+def test_a_picture_may_be_a_file_of_its_own() -> None:
+    picture = Drawing(100, 50)
+    picture.text(1, 2, NASTY, kind="title")
+    picture.bar(0, 0, 10, 10, NASTY, colour="c0")
+    picture.dot(5, 5, 3, kind="ring")
+    picture.curve([(0, 0), (1, 1)], "a <curve>", colour=series_colour(7))
+    root = ElementTree.fromstring(picture.file(NASTY))
+    assert (root.get("width"), root.get("height"), root.get("viewBox")) == ("100", "50", "0 0 100 50")
+    tags = [each.tag.partition("}")[2] for each in root]
+    assert tags == ["style", "text", "rect", "circle", "polyline"]
+    assert root[4].get("style") == "stroke:var(--c1)"
+    assert "width" not in ElementTree.fromstring(picture.svg("t")).attrib, "on a page it is as wide as its place"
+
+
 def test_ticks_are_round_and_inside() -> None:
     assert plots.ticks(0, 10) == [0, 5, 10]
     assert plots.ticks(-1, 1) == [-1, -0.5, 0, 0.5, 1]
@@ -115,8 +130,8 @@ def test_ticks_are_round_and_inside() -> None:
 
 
 def test_what_no_page_may_hold_is_escaped() -> None:
-    assert plots.escape(NASTY) == "&lt;/text&gt;&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;&amp;□□□"
-    assert plots.escape("é中🙂") == "é中🙂"
+    assert escape(NASTY) == "&lt;/text&gt;&lt;script&gt;alert(&#x27;1&#x27;)&lt;/script&gt;&amp;□□□"
+    assert escape("é中🙂") == "é中🙂"
 
 
 # --- Profiles -------------------------------------------------------------------------------------------------------------

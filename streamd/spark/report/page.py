@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streamd.spark.groups import GroupLag
+from streamd.spark.report.drawing import escape
 from streamd.spark.report.model import Findings
 from streamd.spark.report.plots import (
     LAST_DATE_MS,
@@ -15,7 +16,6 @@ from streamd.spark.report.plots import (
     Series,
     bars,
     duration,
-    escape,
     figure,
     legend,
     rows,
@@ -46,9 +46,10 @@ figcaption { font-weight: 600; margin-bottom: .3rem; }
 svg { width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; margin: .6rem 0; display: block; overflow-x: auto; }
 th { text-align: left; color: var(--dim); font-weight: 500; }
-th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.long { overflow-wrap: anywhere; font-family: ui-monospace, monospace; }
+th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; white-space: nowrap; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; font-family: ui-monospace, monospace; }
 .bad { color: var(--bad); }
 dl { display: flex; flex-wrap: wrap; gap: .4rem 2rem; margin: .8rem 0; }
 dt { color: var(--dim); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; }
@@ -85,11 +86,15 @@ def _moment(ms: int) -> str:
     return f"{when(ms, DAY_MS)} {when(ms, 1000)}" if ms <= LAST_DATE_MS else when(ms)
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, text_columns: int = 1) -> str:
-    """A table; cells are escaped. The first columns are text, the others numbers."""
+def _table(
+    heads: Sequence[str], lines: Iterable[Sequence[str]], *, text_columns: int = 1, long_column: int | None = None
+) -> str:
+    """A table; cells are escaped. The first columns are text, one of them maybe a long one, the others numbers."""
 
     def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = ("" if at < text_columns else ' class="n"' for at in range(len(cells)))
+        kinds = ["" if at < text_columns else ' class="n"' for at in range(len(cells))]
+        if long_column is not None:
+            kinds[long_column] = ' class="long"'
         return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
     body = "".join(f"<tr>{row('td', line)}</tr>" for line in lines)
@@ -348,5 +353,5 @@ def _dead_letters(report: Findings) -> list[str]:
     return [
         f'<h2 class="bad">Dead letters: delivered more than {report.above} times</h2>',
         f"<p>{len(report.dead_letters):,} pending entries that no consumer finishes.{more}</p>",
-        _table(("group", "consumer", "entry", "holds", "deliveries", "idle"), lines, text_columns=4),
+        _table(("group", "consumer", "entry", "holds", "deliveries", "idle"), lines, text_columns=4, long_column=3),
     ]

@@ -1,23 +1,19 @@
-"""Plots as SVG text: lines and bands over time, vertical and horizontal bars.
-
-Colours are the page's (`STYLE` names them, for light and dark), so that a plot is a few kilobytes and needs nothing
-else: no library, no font, no script. Every mark has a `<title>`, which browsers show as a tooltip and screen readers
-read. Labels may be anything: they are escaped here, and nowhere else.
-"""
+"""The plots of a report: lines and bands over time, vertical and horizontal bars, made of what drawing.py draws."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["STYLE", "Series", "bars", "duration", "escape", "figure", "legend", "rows", "time_plot", "when"]
+from streamd.spark.report import drawing
+from streamd.spark.report.drawing import Drawing, escape, series_colour
+
+__all__ = ["STYLE", "Series", "bars", "duration", "figure", "legend", "rows", "time_plot", "when"]
 
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
-COLOURS = 6
 WIDEST_BAR = 90
 NUMBERED_BARS = 24
 """Up to this number of bars have their value written above them, since a bar may be too small to be seen."""
@@ -25,19 +21,14 @@ LABEL = 46
 """The room of a label."""
 WIDE_BAR = 60
 """From here on a bar has room for its value, however large the text is drawn."""
+CLEAR_OF_UNIT = TOP + 15
+"""From here downwards a label of the axis does not touch its unit, however large the text is drawn."""
 LONGEST_NAME = 42
 LAST_DATE_MS = 253_402_300_799_999
 
-STYLE = """
-:root { --ink: #1d2329; --dim: #66707a; --grid: #dfe3e7; --page: #ffffff; --card: #f7f8f9; --bad: #c62f3d;
-        --c0: #1f6fb2; --c1: #d9731a; --c2: #2e8b57; --c3: #8a55b5; --c4: #a8743a; --c5: #c2558d; }
-@media (prefers-color-scheme: dark) {
-:root { --ink: #e4e8ec; --dim: #9aa4ae; --grid: #38414a; --page: #14181c; --card: #1c2126; --bad: #ff6b78;
-        --c0: #5aa9e6; --c1: #f2a154; --c2: #63c08b; --c3: #b993d9; --c4: #d0a274; --c5: #e58db8; } }
-svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
-svg .grid { stroke: var(--grid); stroke-width: 1; }
-svg .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
-svg .mark:hover { opacity: .65; }
+STYLE = (
+    drawing.STYLE
+    + """
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .8rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
 .legend i { display: inline-block; width: .7em; height: .7em; margin-right: .35em; }
 svg { overflow: visible; }
@@ -45,6 +36,7 @@ svg { overflow: visible; }
 svg text { font-size: 23px; }
 svg .minor { display: none; } }
 """
+)
 """A plot is as wide as its page. On a narrow one its text is drawn larger, and `minor` text, which would then overlap, is left out."""
 
 
@@ -127,23 +119,17 @@ def time_ticks(low: int, high: int, parts: int = 6) -> tuple[list[int], int]:
     return list(range(-(-low // step) * step, high + 1, step)), step
 
 
-def escape(text: str) -> str:
-    """Text escaped for any place in a page. Control characters and lone surrogates, which HTML forbids, become a box."""
-    return html.escape("".join(each if each.isprintable() or each == " " else "\u25a1" for each in text))
-
-
 # --- Drawing --------------------------------------------------------------------------------------------------------------
 
 
-class _Frame:
-    """The area of a plot, how values are placed in it, and the marks drawn so far."""
+class _Frame(Drawing):
+    """The area of a plot, and how values are placed in it."""
 
     def __init__(self, low: float, high: float, *, height: int = HEIGHT) -> None:
+        super().__init__(WIDTH, height)
         self.low, self.high = low, high if high > low else low + 1
         self.top, self.bottom = TOP + 6, height - BOTTOM
         self.left, self.right = LEFT, WIDTH - RIGHT
-        self.height = height
-        self.parts: list[str] = []
 
     def y(self, value: float) -> float:
         share = (value - self.low) / (self.high - self.low)
@@ -155,20 +141,13 @@ class _Frame:
 
     def value_axis(self, unit: str) -> None:
         for value in ticks(self.low, self.high):
-            y = self.y(value)
-            self.parts.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            self.parts.append(f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">{figure(value)}</text>')
-        self.parts.append(f'<text x="2" y="{TOP - 3}">{escape(unit)}</text>')
+            self.line(self.left, self.y(value), self.right, self.y(value))
+            if self.y(value) > CLEAR_OF_UNIT:
+                self.text(self.left - 6, self.y(value) + 4, figure(value), anchor="end")
+        self.text(2, TOP - 3, unit)
 
     def label(self, x: float, text: str, *, is_minor: bool) -> None:
-        kind = ' class="minor"' if is_minor else ""
-        self.parts.append(f'<text{kind} x="{x:.1f}" y="{self.bottom + 22}" text-anchor="middle">{escape(text)}</text>')
-
-    def svg(self, title: str) -> str:
-        return (
-            f'<svg viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(title)}" '
-            f'xmlns="http://www.w3.org/2000/svg">{"".join(self.parts)}</svg>'
-        )
+        self.text(x, self.bottom + 22, text, kind="minor" if is_minor else "", anchor="middle")
 
 
 def legend(names: Sequence[str]) -> str:
@@ -176,7 +155,8 @@ def legend(names: Sequence[str]) -> str:
     if len(names) < 2:
         return ""
     marked = (
-        f'<span><i style="background:var(--c{at % COLOURS})"></i>{escape(name)}</span>' for at, name in enumerate(names)
+        f'<span><i style="background:var(--{series_colour(at)})"></i>{escape(name)}</span>'
+        for at, name in enumerate(names)
     )
     return f'<p class="legend">{"".join(marked)}</p>'
 
@@ -206,11 +186,11 @@ def time_plot(title: str, series: Sequence[Series], *, unit: str, from_zero: boo
         if frame.left + 16 < frame.x(ms, first, last) < frame.right - 24 or len(marks) < 3:
             frame.label(frame.x(ms, first, last), when(ms, step), is_minor=number % 2 == 1)
     for at, one in enumerate(series):
-        colour = f"var(--c{at % COLOURS})"
+        colour = series_colour(at)
         xs = [frame.x(ms, first, last) for ms in one.times_ms]
         if one.low is not None and one.high is not None:
-            frame.parts += _bands(frame, xs, one.low, one.high, colour)
-        frame.parts += _lines(frame, xs, one, colour, unit)
+            _draw_band(frame, xs, one.low, one.high, colour)
+        _draw_line(frame, xs, one, colour, unit)
     return frame.svg(title)
 
 
@@ -228,28 +208,22 @@ def _runs(*columns: Sequence[float | None]) -> Iterator[range]:
         yield range(start, len(columns[0]))
 
 
-def _bands(
+def _draw_band(
     frame: _Frame, xs: list[float], low: Sequence[float | None], high: Sequence[float | None], colour: str
-) -> Iterator[str]:
+) -> None:
     for run in _runs(low, high):
         edge = [(xs[at], high[at]) for at in run] + [(xs[at], low[at]) for at in reversed(run)]
-        points = " ".join(f"{x:.1f},{frame.y(value or 0.0):.1f}" for x, value in edge)
-        yield f'<polygon points="{points}" style="fill:{colour};stroke:{colour};opacity:.22"/>'
+        frame.area([(x, frame.y(value or 0.0)) for x, value in edge], colour=colour)
 
 
-def _lines(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) -> Iterator[str]:
+def _draw_line(frame: _Frame, xs: list[float], one: Series, colour: str, unit: str) -> None:
     for run in _runs(one.values):
-        points = " ".join(f"{xs[at]:.1f},{frame.y(one.values[at] or 0.0):.1f}" for at in run)
-        yield f'<polyline class="line" points="{points}" style="stroke:{colour}"/>'
+        frame.curve([(xs[at], frame.y(one.values[at] or 0.0)) for at in run], colour=colour)
         for at in run:
             value = one.values[at] or 0.0
-            title_text = escape(f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}")
+            said = f"{one.name}, {when(one.times_ms[at], 1000)}: {figure(value)} {unit}"
             # Visible only where a line is a single point; has a tooltip everywhere.
-            opacity = 1 if len(run) == 1 else 0
-            yield (
-                f'<circle cx="{xs[at]:.1f}" cy="{frame.y(value):.1f}" r="3" '
-                f'style="fill:{colour};opacity:{opacity}"><title>{title_text}</title></circle>'
-            )
+            frame.dot(xs[at], frame.y(value), 3, said, colour=colour, opacity=1 if len(run) == 1 else 0)
 
 
 def bars(
@@ -278,20 +252,16 @@ def bars(
         for rank, (name, values) in enumerate(stacks.items()):
             if values[at] > 0:
                 top, bottom = frame.y(below + values[at]), frame.y(below)
-                colour = "var(--bad)" if is_bad and is_bad[at] else f"var(--c{rank % COLOURS})"
+                colour = "bad" if is_bad and is_bad[at] else series_colour(rank)
                 words = f"{details[at] if details else label}: {figure(values[at])} {unit}"
-                title_text = escape(f"{name}, {words}" if len(stacks) > 1 else words)
-                frame.parts.append(
-                    f'<rect class="mark" x="{x + width * 0.08:.1f}" y="{top:.1f}" width="{width * 0.84:.1f}" '
-                    f'height="{max(bottom - top, 2.0):.1f}" style="fill:{colour}"><title>{title_text}</title></rect>'
-                )
+                said = f"{name}, {words}" if len(stacks) > 1 else words
+                height = max(bottom - top, 2.0)
+                frame.bar(x + width * 0.08, bottom - height, width * 0.84, height, said, colour=colour)
             below += values[at]
         if below and len(labels) <= NUMBERED_BARS:
-            kind = ' class="minor"' if width < WIDE_BAR else ""
-            frame.parts.append(
-                f'<text{kind} x="{x + width / 2:.1f}" y="{frame.y(below) - 4:.1f}" text-anchor="middle">'
-                f"{figure(below)}</text>"
-            )
+            is_wide = width >= WIDE_BAR
+            text = figure(below) if is_wide or not 1000 <= below < 10_000 else f"{below / 1000:.2g}k"
+            frame.text(x + width / 2, frame.y(below) - 4, text, kind="" if is_wide else "minor", anchor="middle")
         if at % every == 0:
             frame.label(x + width / 2, label, is_minor=width * every < 2 * LABEL and at // every % 2 == 1)
     return frame.svg(title)
@@ -311,11 +281,7 @@ def rows(title: str, labels: Sequence[str], values: Sequence[float], words: Sequ
     for at, (label, value, word) in enumerate(zip(labels, values, words, strict=True)):
         y = 6 + at * line
         length = max(value, 0.0) / longest * WIDTH
-        title_text = escape(f"{label}: {word}")
-        frame.parts.append(f'<text x="0" y="{y + 14}">{escape(shortened(label))}</text>')
-        frame.parts.append(f'<text x="{WIDTH}" y="{y + 14}" text-anchor="end">{escape(word)}</text>')
-        frame.parts.append(
-            f'<rect class="mark" x="0" y="{y + 20}" width="{max(length, 2.0):.1f}" height="12" '
-            f'style="fill:var(--c{at % COLOURS})"><title>{title_text}</title></rect>'
-        )
+        frame.text(0, y + 14, shortened(label))
+        frame.text(WIDTH, y + 14, word, anchor="end")
+        frame.bar(0, y + 20, max(length, 2.0), 12, f"{label}: {word}", colour=series_colour(at))
     return frame.svg(title) if labels else ""
