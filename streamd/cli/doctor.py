@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -19,6 +20,29 @@ __all__ = ["DEFAULT_URL", "command", "place_at"]
 
 DEFAULT_URL = "redis://localhost:6379"
 WARNINGS, CRITICAL, NO_ANSWER = 1, 3, 4
+
+
+THRESHOLDS = (
+    ("lag", "lag", click.IntRange(1), "ENTRIES", "A lag below this is none."),
+    ("gone-after", "gone_s", click.FloatRange(0), "SECONDS", "A consumer not seen for so long is gone."),
+    ("deliveries", "deliveries", click.IntRange(1), "N", "More deliveries of an entry are too many."),
+    ("length", "length", click.IntRange(1), "ENTRIES", "A stream shorter than this needs no bound."),
+    ("memory-days", "memory_days", click.FloatRange(0), "DAYS", "Memory that lasts longer is no worry."),
+    ("done", "done", click.IntRange(1), "ENTRIES", "So many acknowledged entries may be kept."),
+    ("slow-ms", "slow_ms", click.FloatRange(0), "MS", "A command that takes longer is slow."),
+    ("replica-lag", "replica_s", click.FloatRange(0), "SECONDS", "So long a replica may be silent."),
+)
+"""The options for the attributes of Thresholds: option, attribute, type, unit, help."""
+
+
+def with_thresholds(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of THRESHOLDS to a command."""
+    for option, attribute, kind, unit, text in reversed(THRESHOLDS):
+        default = getattr(Thresholds, attribute)
+        function = click.option(
+            f"--{option}", attribute, type=kind, default=default, show_default=True, metavar=unit, help=text
+        )(function)
+    return function
 
 
 @click.command("doctor")
@@ -51,72 +75,7 @@ WARNINGS, CRITICAL, NO_ANSWER = 1, 3, 4
     show_default=True,
     help="How many keys are scanned for them at most.",
 )
-@click.option(
-    "--lag",
-    type=click.IntRange(1),
-    default=Thresholds.lag,
-    show_default=True,
-    metavar="ENTRIES",
-    help="A lag below this is none.",
-)
-@click.option(
-    "--gone-after",
-    "gone_s",
-    type=click.FloatRange(0),
-    default=Thresholds.gone_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="A consumer not seen for so long is gone.",
-)
-@click.option(
-    "--deliveries",
-    type=click.IntRange(1),
-    default=Thresholds.deliveries,
-    show_default=True,
-    metavar="N",
-    help="More deliveries of an entry are too many.",
-)
-@click.option(
-    "--length",
-    type=click.IntRange(1),
-    default=Thresholds.length,
-    show_default=True,
-    metavar="ENTRIES",
-    help="A stream shorter than this needs no bound.",
-)
-@click.option(
-    "--memory-days",
-    type=click.FloatRange(0),
-    default=Thresholds.memory_days,
-    show_default=True,
-    metavar="DAYS",
-    help="Memory that lasts longer is no worry.",
-)
-@click.option(
-    "--done",
-    type=click.IntRange(1),
-    default=Thresholds.done,
-    show_default=True,
-    metavar="ENTRIES",
-    help="So many acknowledged entries may be kept.",
-)
-@click.option(
-    "--slow-ms",
-    type=click.FloatRange(0),
-    default=Thresholds.slow_ms,
-    show_default=True,
-    metavar="MS",
-    help="A command that takes longer is slow.",
-)
-@click.option(
-    "--replica-lag",
-    "replica_s",
-    type=click.FloatRange(0),
-    default=Thresholds.replica_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="So long a replica may be silent.",
-)
+@with_thresholds
 def command(
     url: str,
     as_json: bool,
