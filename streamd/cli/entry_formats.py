@@ -27,13 +27,7 @@ from streamd.disk import replacing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "SUFFIXES", "check_output", "format_of", "is_file", "write"]
-
-FORMATS = ("csv", "json", "parquet", "arrow")
-"""What programs read; `table` is for people."""
-
-SUFFIXES = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
-"""What the names of files end in."""
+__all__ = ["check_output", "is_file", "write"]
 
 WIDTHS_FROM = 1000
 """The number of rows from which the widths of a table's columns are taken."""
@@ -41,17 +35,6 @@ WIDTHS_FROM = 1000
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
 """Rows, and bytes in memory, of one row group of a Parquet file, whichever comes first."""
-
-
-def format_of(path: str) -> str | None:
-    """The format that the name of a file says; None when it says none."""
-    known = {
-        **{suffix: form for form, suffix in SUFFIXES.items()},
-        ".json": "json",
-        ".ndjson": "json",
-        ".feather": "arrow",
-    }
-    return known.get(os.path.splitext(path)[1].lower())
 
 
 def is_file(out: str | None) -> bool:
@@ -73,7 +56,7 @@ def check_output(form: str, out: str | None) -> None:
 def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:
     """Write entries.
 
-    form  one of FORMATS, or `table`
+    form  one of FORMATS (moving/files.py), or `table`
     out   a file; None: the standard output
     Raises OSError.
     """
@@ -191,11 +174,13 @@ def json_lines(batch: pa.RecordBatch) -> pa.StringArray:
     from streamd.spark.arrow.text import time_texts
 
     ids, ms, seq, times, streams, fields = batch.columns
-    stream = json_text(streams[0].as_py()) if batch.num_rows else ""
-    quoted = pc.binary_join_element_wise('"', time_texts(times), '"', "")
+    stream = json_text(plain(streams[0].as_buffer().to_pybytes())) if batch.num_rows else ""
+    # One null would make the whole line null: parts of an ID beyond int64 are.
+    times = pc.binary_join_element_wise('"', time_texts(times), '"', "").fill_null("null")
+    ms, seq = (column.cast("string").fill_null("null") for column in (ms, seq))
     return pc.binary_join_element_wise(
-        '{"id": "', ids, '", "ms": ', ms.cast("string"), ', "seq": ', seq.cast("string"), ', "time": ',
-        quoted.fill_null("null"), f', "stream": {stream}, "fields": ', shown_fields(fields), "}\n", "",
+        '{"id": "', ids, '", "ms": ', ms, ', "seq": ', seq, ', "time": ',
+        times, f', "stream": {stream}, "fields": ', shown_fields(fields), "}\n", "",
     )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.archive import errors_in_one_line, parse_range
-from streamd.cli.entry_formats import FORMATS, check_output, is_file, write
+from streamd.cli.entry_formats import check_output, is_file, write
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.spark.moving.files import FORMATS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -118,6 +118,16 @@ def test_binary_formats_go_through_pipes(streamd_server: Server, entries: list[s
         assert table.column("id").to_pylist() == entries
 
 
+def test_export_and_load_need_pyarrow_alone(
+    run: Run, entries: list[str], tmp_path: Path, streamd_server: Server
+) -> None:
+    for form in ("csv", "json", "parquet", "arrow"):
+        folder = str(tmp_path / form)
+        run("export", "readings", "--to", folder, "--format", form)
+        run("load", folder, "--into", form)
+        assert ids_of(run("history", form, "--format", "json")) == entries
+
+
 def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     run("report", "readings", "--out", str(out), "--watch", "0s", "--parquet", str(tmp_path / "tables"))

@@ -25,10 +25,11 @@ from support.servers import Server, eventually, free_port
 from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
 
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
+from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.chunks import Task
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.marked import Marker
-from streamd.spark.sink.requests import BatchRows, RowPlan
+from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import write_rows
 

@@ -21,7 +21,10 @@ from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.options import ConnectionOptions, option_rows
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/spark.md", "docs/archive.md", "docs/reports.md", "docs/migration.md", "README.md")
+PAGES = ("docs/spark.md", "docs/archive.md", "docs/moving-data.md", "docs/reports.md", "docs/migration.md", "README.md")
+
+CLIENTS = {"archive": "group", "export": "command", "history": "history", "load": "command", "report": "report"}
+"""The modules of `streamd.cli` that the pages about files are about, and what in them is the command."""
 
 OPTIONS = {
     each.metadata["name"] for cls in (ConnectionOptions, SourceOptions, SinkOptions) for each in option_rows(cls)
@@ -33,8 +36,9 @@ def text_of(page: str) -> str:
 
 
 def commands_of(page: str) -> list[str]:
-    """The command lines of `streamd archive`, `history`, `import` and `report`, those without arguments left out."""
-    found = re.findall(r"(?:^ *|`)(streamd (?:archive|history|import|report)\b[^`\n#]*)", text_of(page), re.MULTILINE)
+    """The command lines of `streamd archive`, `export`, `history`, `import`, `load` and `report`, those without arguments left out."""
+    names = "archive|export|history|import|load|report"
+    found = re.findall(rf"(?:^ *|`|\| )(streamd (?:{names})\b[^`\n#|]*)", text_of(page), re.MULTILINE)
     return [line.strip() for line in found if " " in line.removeprefix("streamd ").removeprefix("archive ").strip()]
 
 
@@ -81,13 +85,13 @@ def test_options_of_spark_are_there(page: str) -> None:
 def test_flags_in_sentences_are_those_of_commands() -> None:
     flags = {
         name
-        for path in ("archive", "history", "report")
-        for command in [getattr(importlib.import_module(f"streamd.cli.{path}"), "group" if path == "archive" else path)]
+        for path, attribute in CLIENTS.items()
+        for command in [getattr(importlib.import_module(f"streamd.cli.{path}"), attribute)]
         for each in (command.commands.values() if isinstance(command, click.Group) else [command])
         for option in each.params
         for name in (*option.opts, *option.secondary_opts)
     }
-    for page in PAGES[1:3]:
+    for page in PAGES[1:4]:
         assert {*re.findall(r"`(--[a-z-]+)", text_of(page))} <= flags | {"--help"}
 
 

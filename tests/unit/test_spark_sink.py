@@ -25,9 +25,10 @@ from pyspark.sql.types import (
 )
 
 from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.keyed import key_capacity
 from streamd.spark.sink.marked import Marker
-from streamd.spark.sink.requests import BatchRows, RowPlan
+from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.trimming import parse_minid
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter

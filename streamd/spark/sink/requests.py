@@ -2,16 +2,8 @@
 
 The entry of a row is its `fieldsColumn` (an array of field and value, as the source gives it, or a map), and all other
 columns are ignored. Without such a column, each column that has no role of its own (stream, ID; the idempotency key
-remains a field) is a field of that name. Values become bytes as follows:
-
-    string, binary            as they are
-    whole numbers, decimals   decimal digits: 42, -1.50
-    float, double             the shortest digits that read back as the same number: 0.1, 1e+20, nan, inf
-    boolean                   true, false
-    date                      2024-02-29
-    timestamp                 2024-02-29T12:30:00.000000Z, always UTC; without the Z for timestamp_ntz
-    null                      as `nullValues` says
-    array, map, struct ...    refused: convert them to strings first, with to_json for example
+remains a field) is a field of that name. What values become: arrow/as_text.py; arrays, maps and structs are refused, to be converted
+to strings first, with to_json for example; nulls are as `nullValues` says.
 """
 
 from __future__ import annotations
@@ -19,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import hiredis
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -41,7 +32,7 @@ from streamd.spark.sink.write_options import SinkOptions
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BatchRows", "RowPlan"]
+__all__ = ["RowPlan"]
 
 TEXT_TYPES = (StringType, BinaryType)
 VALUE_TYPES = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, NullType, *TEXT_TYPES)
@@ -120,11 +111,13 @@ class RowPlan:
         """The required columns, as text. Raises OptionError for a null where none is allowed."""
         import pyarrow
 
+        from streamd.spark.arrow.as_text import as_text, pairs_as_text
+
         names = self.columns
         arrays = []
         for name in names:
             column = batch.column(name)
-            arrays.append(_pairs_as_text(column) if name == self.pairs else _as_text(column))
+            arrays.append(pairs_as_text(column) if name == self.pairs else as_text(column))
         made = pyarrow.RecordBatch.from_arrays(arrays, names)
         for option, column in (
             ("streamColumn", self.stream),
@@ -164,93 +157,3 @@ def _check_filled(option: str, column: str, values: pyarrow.Array) -> None:
         and pyarrow.compute.min(pyarrow.compute.binary_length(values)).as_py() == 0
     ):
         raise OptionError(option, f"column {column} is empty in some rows")
-
-
-def _as_text(column: pyarrow.Array) -> pyarrow.Array:
-    """Values as strings or bytes; the table is at the head of the file."""
-    import pyarrow
-    import pyarrow.compute
-
-    kind = column.type
-    types = pyarrow.types
-    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
-        return column
-    if types.is_timestamp(kind):
-        # Seconds include their fraction, with the digits of the unit.
-        made = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.timestamp("us"))
-        return pyarrow.compute.strftime(made, "%Y-%m-%dT%H:%M:%SZ" if kind.tz is not None else "%Y-%m-%dT%H:%M:%S")
-    return column.cast(pyarrow.string())
-
-
-def _pairs_as_text(column: pyarrow.Array) -> pyarrow.Array:
-    """An array of pairs, or a map, whose values are strings or bytes."""
-    import pyarrow
-
-    is_map = pyarrow.types.is_map(column.type)
-    value = column.type.item_type if is_map else column.type.value_type.field(1).type
-    if _is_text(value):
-        return column
-    offsets = column.offsets
-    lists = column.values
-    names, values = lists.flatten()
-    pairs = pyarrow.StructArray.from_arrays([names, _as_text(values)], ["field", "value"], mask=lists.is_null())
-    # Null lists become empty ones, which the encoder refuses as well.
-    return pyarrow.ListArray.from_arrays(offsets, pairs)
-
-
-def _is_text(kind: pyarrow.DataType) -> bool:
-    import pyarrow
-
-    types = pyarrow.types
-    return bool(
-        types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
-    )
-
-
-class BatchRows:
-    """Rows of a prepared record batch, in the form that a Delivery needs."""
-
-    def __init__(self, plan: RowPlan, encoder: Any, batch: pyarrow.RecordBatch) -> None:
-        self._plan = plan
-        self._encoder = encoder
-        self._batch = batch
-        self._key = None if plan.options.stream is None else plan.options.stream.encode()
-        self._streams: tuple[int, int, dict[bytes, int]] = (0, 0, {})
-
-    def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
-        try:
-            return bytes(self._encoder.encode(self._batch, start, stop, producer_id))
-        except ValueError as error:
-            raise OptionError(
-                "nullValues" if "field" in str(error) or "value" in str(error) else "fieldsColumn", str(error)
-            ) from None
-
-    def streams(self, start: int, stop: int) -> dict[bytes, int]:
-        if self._key is not None:
-            return {self._key: stop - start}
-        if self._streams[:2] != (start, stop):
-            counted = self._column(self._plan.stream, start, stop).value_counts()
-            names, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
-            found = {_raw(name): count for name, count in zip(names, counts, strict=True)}
-            self._streams = (start, stop, found)
-        return self._streams[2]
-
-    def keys(self, start: int, stop: int) -> list[bytes]:
-        return [_raw(key) for key in self._column(self._plan.key, start, stop).to_pylist()]
-
-    def key_of(self, row: int) -> bytes:
-        return self._key if self._key is not None else _raw(self._column(self._plan.stream, row, row + 1)[0].as_py())
-
-    def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
-        reader = hiredis.Reader()
-        reader.feed(self.encode(row, row + 1))
-        words: list[bytes] = reader.gets()
-        at = 2 + len(self._plan.words)
-        return words[at], words[at + 1 :]
-
-    def _column(self, name: str | None, start: int, stop: int) -> Any:
-        return self._batch.column(name).slice(start, stop - start)
-
-
-def _raw(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value

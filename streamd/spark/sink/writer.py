@@ -22,10 +22,11 @@ from pyspark.sql.types import StructType
 
 from streamd.spark.collector import collector_paused
 from streamd.spark.errors import DeliveryError, OptionError, told_in_one_line
+from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.chunks import Delivery, Task
 from streamd.spark.sink.deliveries import open_delivery
 from streamd.spark.sink.keyed import Keyed, key_capacity
-from streamd.spark.sink.requests import BatchRows, RowPlan
+from streamd.spark.sink.requests import RowPlan
 from streamd.spark.sink.trimming import parse_minid
 from streamd.spark.sink.write_options import SinkOptions
 

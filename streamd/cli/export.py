@@ -1,0 +1,134 @@
+"""`streamd export`: streams to files, with what `streamd load` needs to make them again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamd.cli.archive import errors_in_one_line
+from streamd.cli.entry_formats import check_output, is_file, write
+from streamd.cli.progress import bar
+from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.spark.moving.files import FORMATS, format_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamd.spark.wire.connection import Connection
+    from streamd.spark.wire.options import ConnectionOptions
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("streams", nargs=-1, metavar="STREAM...")
+@click.option("--pattern", metavar="GLOB", help="The streams whose keys match.")
+@click.option(
+    "--to", required=True, type=click.Path(), metavar="FOLDER|FILE|-",
+    help="A folder, for a file of each stream; or, for one stream, a file whose name ends as its format; - for a pipe.",
+)  # fmt: skip
+@click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE is called, otherwise parquet]")
+@with_server_options
+def command(streams: tuple[str, ...], pattern: str | None, to: str, form: str | None, **server: Any) -> None:
+    """Write all entries of each STREAM to a file, and its groups, pending entries and counters to another beside it.
+
+    `streamd load` makes the stream again of the two. Files appear when they are complete. Entries that are added meanwhile are left
+    out. To a pipe go the entries alone, those of one stream behind those of the other.
+    """
+    if bool(streams) == bool(pattern):
+        raise click.UsageError("name what to export: STREAM..., or --pattern")
+    options = collect_options(server)
+    with errors_in_one_line():
+        from streamd.spark.wire.connection import connect
+        from streamd.spark.wire.options import ConnectionOptions
+
+        place = ConnectionOptions.parse(options)
+        with connect(place) as connection:
+            names = list(streams) if pattern is None else find_streams(connection, pattern)
+            if not names:
+                raise click.ClickException(f"there is no stream that matches {pattern}")
+            if to == "-":
+                to_pipe(connection, place, names, form or "json")
+                return
+            known = format_of(to)
+            if known is None or Path(to).is_dir():
+                to_folder(connection, place, names, form or "parquet", to)
+            elif len(names) > 1:
+                raise click.UsageError("several streams need --to FOLDER: each gets a file of its own")
+            else:
+                export(connection, place, names[0], form or known, to)
+
+
+def find_streams(connection: Connection, pattern: str) -> list[str]:
+    from streamd.spark.source.partitions import find_streams
+    from streamd.spark.source.read_options import SourceOptions
+
+    return find_streams(connection, SourceOptions(stream_pattern=pattern))
+
+
+def to_pipe(connection: Connection, place: ConnectionOptions, names: list[str], form: str) -> None:
+    from streamd.spark.archive.live_stream import need_state
+
+    try:
+        check_output(form, None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    lasts = {name: need_state(connection, name).last_generated for name in names}
+    batches = (batch for name in names for batch in read(place, name, lasts[name]))
+    with suppress(BrokenPipeError):
+        write(batches, form, None)
+
+
+def to_folder(connection: Connection, place: ConnectionOptions, names: list[str], form: str, to: str) -> None:
+    from streamd.spark.archive.layout import folder_name
+    from streamd.spark.archive.live_stream import need_state
+
+    for name in names:
+        need_state(connection, name)
+    os.makedirs(to, exist_ok=True)
+    for name in names:
+        export(connection, place, name, form, os.path.join(to, folder_name(name) + FORMATS[form][0]))
+
+
+def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:
+    """One stream to a file. Raises StreamdError, OSError."""
+    from streamd.disk import replace_file
+    from streamd.spark.moving.load import STATE_SUFFIX
+    from streamd.spark.moving.state import read_state
+    from streamd.spark.wire.ids import parse_entry_id
+
+    state = read_state(connection, name)
+    gone, rows = state.pending_ids, 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in read(place, name, parse_entry_id(state.last_generated_id)):
+            if gone:
+                gone.difference_update(batch.column(0).to_pylist())
+            yield batch
+            rows += batch.num_rows
+            progress(rows)
+
+    with bar(name, state.rows, unit="entries") as progress:
+        write(counted(), form, path)
+    if is_file(path):
+        replace_file(path + STATE_SUFFIX, state.exported(rows, gone).to_bytes(), mode=0o666)
+    click.echo(f"{name}: {rows:,} entries, {len(state.groups)} groups to {path}", err=True)
+    if rows != state.rows:
+        missing = state.rows - rows
+        click.echo(
+            f"  {missing:,} entries were trimmed or deleted while the stream was read; they are missing", err=True
+        )
+
+
+def read(place: ConnectionOptions, name: str, last: int) -> Iterator[pa.RecordBatch]:
+    """The entries up to an ID."""
+    from streamd.spark.archive.live_stream import read_entries
+    from streamd.spark.arrow.entry_table import default_table
+
+    return read_entries(place, name, 0, last, default_table())

@@ -1,0 +1,404 @@
+"""Files into streams, each row once, however often the load is killed and repeated.
+
+A load of a file has a name: that given, or one made from where the file is and what it is. The marker of that name says how many rows
+are written, and is moved in the transaction that writes them (sink/marked.py); a load that is repeated reads the file again, compares
+what it passes over, and goes on behind it. When all is done, a second key says so, and the load is not repeated at all. Both keys
+expire.
+
+A file beside the data, as `streamd export` writes it, has the rest of the stream: then the stream must be new, and becomes equal to
+the one that was exported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamd.spark.arrow.encode import XAddEncoder
+from streamd.spark.collector import collector_paused
+from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.moving.errors import MoveError
+from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
+from streamd.spark.moving.state import StreamCopy, check, restore
+from streamd.spark.sink.batch_rows import BatchRows
+from streamd.spark.sink.chunks import Task, WriterLink
+from streamd.spark.sink.marked import Marked, Marker
+from streamd.spark.sink.write_options import SinkOptions
+from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.ids import parse_entry_id
+from streamd.spark.wire.names import stream_key
+from streamd.spark.wire.options import ConnectionOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["STATE_SUFFIX", "LoadReport", "LoadSettings", "find_files", "load"]
+
+STATE_SUFFIX = ".groups.json"
+"""What follows the name of a data file in that of the file with the stream's state."""
+
+PREFIX = "streamd:load:"
+"""Before the names of the keys that say how far a load is."""
+
+KEPT_MS = 7 * 86_400_000
+"""How long these keys are kept after they were last set."""
+
+CHUNK_ROWS = 1_000
+CHUNK_BYTES = 4 * 1024 * 1024
+"""What a transaction holds at most, in Arrow's form: the server keeps it until EXEC."""
+
+SAMPLE = 64 * 1024
+"""Bytes of the start, and of the end, of a file by which it is recognized."""
+
+Progress = Callable[[int], None]
+"""Told how many bytes of all files are read."""
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """What is not said by the files.
+
+    into       key of the stream; None: as the rows or the file of the state say
+    roles      see files.py
+    nulls      what becomes of nulls: omit, empty, fail
+    with_state restore groups and counters where a file has them
+    replaces   delete a stream that is in the way of a restored one
+    name       of the load; None: recognized by the files
+    again      load what was loaded before another time
+    """
+
+    into: str | None = None
+    roles: Roles = field(default_factory=Roles)
+    nulls: str = "omit"
+    with_state: bool = True
+    replaces: bool = False
+    name: str | None = None
+    again: bool = False
+
+
+@dataclass
+class LoadReport:
+    """What came of one file.
+
+    rows       of the file
+    before     rows that an earlier attempt had written
+    streams    rows for each stream
+    groups     how many were restored; None: there was no state
+    """
+
+    path: str
+    rows: int = 0
+    before: int = 0
+    streams: dict[str, int] = field(default_factory=dict)
+    groups: int | None = None
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_files(paths: Iterable[str], form: str | None) -> list[DataFile]:
+    """The files of a command line: of a folder, those whose names say a format, in their order.
+
+    Raises MoveError when there is none, or a format is not known.
+    """
+    found = []
+    for path in paths:
+        if Path(path).is_dir():
+            inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each))
+            if not inside:
+                raise MoveError(f"folder {path} has no file of entries")
+            found += [DataFile(each, form or format_of(each) or "") for each in inside]
+        else:
+            known = form or format_of(path)
+            if known is None:
+                raise MoveError(f"the name of {path} does not say what is in it: --format does")
+            found.append(DataFile(path, known))
+    return found
+
+
+def is_data(path: Path) -> bool:
+    name = path.name
+    return (
+        format_of(name) is not None and not name.endswith(STATE_SUFFIX) and not name.startswith(".") and path.is_file()
+    )
+
+
+def load(
+    files: list[DataFile], options: ConnectionOptions, settings: LoadSettings, *, progress: Progress | None = None
+) -> Iterator[LoadReport]:
+    """Load files, one after the other; yields a report of each.
+
+    Raises MoveError, OSError, and what the server's errors are. What is written before stays, and is passed over next time.
+    """
+    link = WriterLink(options)
+    done_bytes = 0
+    try:
+        for at, file in enumerate(files):
+            tell = partial(tell_sum, progress, done_bytes)
+            state = find_state_file(file) if settings.with_state else None
+            if state is not None and settings.into is not None and len(files) > 1:
+                raise MoveError(
+                    "several streams with their groups cannot become one: --no-groups appends their entries"
+                )
+            with collector_paused():
+                yield FileLoad(file, state, settings, link, at).run(tell)
+            done_bytes += file.size or 0
+    finally:
+        link.close()
+
+
+def tell_sum(progress: Progress | None, before: int, done: int) -> None:
+    if progress is not None:
+        progress(before + done)
+
+
+def find_state_file(file: DataFile) -> StreamCopy | None:
+    path = file.path + STATE_SUFFIX
+    if file.path == "-" or not os.path.exists(path):
+        return None
+    return StreamCopy.parse(path, Path(path).read_bytes())
+
+
+class FileLoad:
+    """The load of one file."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        state: StreamCopy | None,
+        settings: LoadSettings,
+        link: WriterLink,
+        number: int,
+    ) -> None:
+        self._file = file
+        self._state = state
+        self._settings = settings
+        self._link = link
+        self._into = settings.into or (state.stream if state else None)
+        self._number = number
+        self._name = self._load_name()
+        self._marker_key = f"{PREFIX}{self._name}:{number}".encode()
+        self._done_key = f"{PREFIX}{self._name}:{number}:done".encode()
+
+    def _load_name(self) -> str:
+        """The name of this load: that given, or one that the same file has again."""
+        settings, file = self._settings, self._file
+        if settings.name is not None:
+            return settings.name
+        if file.path == "-":
+            return uuid.uuid4().hex
+        about = os.stat(file.path)
+        made = hashlib.sha256()
+        with open(file.path, "rb") as opened:
+            made.update(opened.read(SAMPLE))
+            opened.seek(max(about.st_size - SAMPLE, 0))
+            made.update(opened.read(SAMPLE))
+        shape = asdict(settings.roles), settings.nulls, self._state is not None
+        made.update(repr((os.path.realpath(file.path), about.st_size, about.st_mtime_ns, self._into, shape)).encode())
+        return made.hexdigest()[:32]
+
+    def run(self, progress: Progress) -> LoadReport:
+        report = LoadReport(self._file.path)
+        started = time.monotonic()
+        done = self._link.ask(self._begin)
+        if done is None:
+            self._write(report, progress)
+            done = self._end(report)
+        else:
+            report.before = done["rows"]
+        report.rows, report.streams, report.groups = done["rows"], done["streams"], done["groups"]
+        report.seconds = time.monotonic() - started
+        return report
+
+    # --- Steps ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, connection: Connection) -> dict[str, Any] | None:
+        """What an earlier load has noted when it was done; None: there is something to do, and the way is free."""
+        if self._settings.again:
+            connection.command("DEL", self._marker_key, self._done_key)
+        marker, done = connection.command("MGET", self._marker_key, self._done_key)
+        if done is not None:
+            noted: dict[str, Any] = json.loads(done)
+            return noted
+        if self._state is not None:
+            check(connection, self._state)
+            if marker is None:
+                self._make_way(connection, self._state)
+        return None
+
+    def _make_way(self, connection: Connection, state: StreamCopy) -> None:
+        key = stream_key(self._into or "")
+        if not connection.command("EXISTS", key):
+            return
+        if not self._settings.replaces:
+            raise MoveError(
+                f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
+                "deletes what is there, --no-groups appends the entries alone"
+            )
+        connection.command("DEL", key)
+
+    def _write(self, report: LoadReport, progress: Progress) -> None:
+        roles = self._settings.roles
+        if self._into is not None:
+            roles = Roles(roles.id, None, roles.fields, roles.is_id_sure, roles.keeps_ids)
+        reading = self._file.open(roles)
+        state = self._state
+        if state is not None and reading.shape != Shape(True, False, None) and (state.rows or reading.shape):
+            raise MoveError(f"{self._file.path} is not the file that {self._file.path + STATE_SUFFIX} belongs to")
+        plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
+        # On a connection of its own, which always has a transaction open.
+        delivery = Marked(plan.options, Task(self._name, 0, self._number), WriterLink(self._link.options), KEPT_MS)
+        encoder = plan.encoder()
+        report.before = self._link.ask(self._rows_before)
+        rows = 0
+        try:
+            for batch, done in self._batches(reading):
+                deliver(BatchRows(plan, encoder, batch), delivery, batch)
+                rows += batch.num_rows
+                progress(done)
+            delivery.finish()
+        except DeliveryError as error:
+            raise MoveError(f"{self._file.path}: {error}") from None
+        except OptionError as error:
+            raise MoveError(f"{self._file.path}: {error.reason}") from None
+        finally:
+            delivery.close()
+        gone = 0 if state is None else len(state.gone)
+        report.rows = rows - gone
+        if state is not None and report.rows != state.rows:
+            raise MoveError(
+                f"{self._file.path} has {report.rows:,} entries, not {state.rows:,}: it is of another export"
+            )
+        report.streams = {key.decode(errors="backslashreplace"): count for key, count in delivery.stream_rows.items()}
+        if gone:
+            report.streams = {self._into or "": report.rows}
+
+    def _batches(self, reading: Reading) -> Iterator[tuple[pa.RecordBatch, int]]:
+        if self._state is None or not self._state.gone:
+            return reading.batches
+        return with_placeholders(reading.batches, [*self._state.gone])
+
+    def _rows_before(self, connection: Connection) -> int:
+        return Marker.parse(self._marker_key, connection.command("GET", self._marker_key)).rows
+
+    def _options(self, shape: Shape | None) -> SinkOptions:
+        if shape is not None and self._into is None and not shape.has_stream:
+            raise MoveError(f"{self._file.path} does not say which stream it is of: --into does")
+        return SinkOptions(
+            connection=self._link.options,
+            stream=self._into,
+            stream_column=STREAM,
+            id_column=ID if shape is not None and shape.has_id else None,
+            fields_column=FIELDS,
+            null_values=self._settings.nulls,
+            delivery="exactly-once",
+            marker_prefix=PREFIX,
+            chunk_size=CHUNK_ROWS,
+        )
+
+    def _end(self, report: LoadReport) -> dict[str, Any]:
+        """Restore the state, and note that all is done."""
+        groups = None if self._state is None else len(self._state.groups)
+        noted = {"rows": report.rows, "streams": report.streams, "groups": groups}
+        note = ("SET", self._done_key, json.dumps(noted), "PX", KEPT_MS)
+        state, into = self._state, self._into
+        if state is None or into is None:
+            self._link.ask(lambda connection: connection.command(*note))
+        else:
+            self._link.ask(lambda connection: restore(connection, stream_key(into), state, then=[note]))
+        return noted
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What the rows of a file become (`batch_rows.Plan`)."""
+
+    options: SinkOptions
+    shape: Shape
+
+    @property
+    def key(self) -> None:
+        return None
+
+    @property
+    def words(self) -> list[bytes]:
+        return []
+
+    @property
+    def stream(self) -> str | None:
+        return STREAM if self.options.stream is None else None
+
+    def encoder(self) -> XAddEncoder:
+        at = {name: number for number, name in enumerate(self.shape.columns)}
+        names = self.shape.fields or ()
+        first = len(at) - len(names)
+        return XAddEncoder(
+            key=None if self.options.stream is None else stream_key(self.options.stream),
+            key_column=at[STREAM] if self.options.stream is None else -1,
+            id_column=at[ID] if self.shape.has_id else -1,
+            fields_column=at[FIELDS] if self.shape.fields is None else -1,
+            field_names=[name.encode() for name in names],
+            field_columns=[first + number for number in range(len(names))],
+            null_values=self.options.null_values,
+        )
+
+
+def deliver(rows: BatchRows, delivery: Marked, batch: pa.RecordBatch) -> None:
+    fitting = CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
+    chunk = max(1, min(CHUNK_ROWS, fitting))
+    start = 0
+    while start < batch.num_rows:
+        start = delivery.deliver(rows, start, min(start + chunk, batch.num_rows))
+
+
+def with_placeholders(
+    batches: Iterator[tuple[pa.RecordBatch, int]], gone: list[str]
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The batches of whole entries, with an entry for each of the IDs `gone`, which are sorted, in its place."""
+    done, schema = 0, None
+    for batch, done in batches:
+        schema = batch.schema
+        last = parse_entry_id(batch.column(ID)[-1].as_py())
+        count = bisect_left(gone, last, key=parse_entry_id)
+        yield (merged(batch, gone[:count]) if count else batch), done
+        gone = gone[count:]
+    if gone:
+        yield placeholders(gone, schema), done
+
+
+def merged(batch: pa.RecordBatch, gone: list[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    ids = list(map(parse_entry_id, batch.column(ID).to_pylist()))
+    parts, start = [], 0
+    for each in gone:
+        at = bisect_left(ids, parse_entry_id(each))
+        parts += [batch.slice(start, at - start), placeholders([each], batch.schema)]
+        start = at
+    parts.append(batch.slice(start))
+    (made,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    return made
+
+
+def placeholders(gone: list[str], schema: pa.Schema | None) -> pa.RecordBatch:
+    """Entries for IDs, in the form of the others."""
+    import pyarrow as pa
+
+    from streamd.spark.arrow.entry_table import default_schema
+
+    if schema is None:
+        schema = pa.schema([(ID, pa.string()), (FIELDS, default_schema().field("fields").type)])
+    kind = schema.field(ID).type
+    ids = pa.array(gone, pa.string()).cast(kind)
+    fields = pa.array([[{"field": b"gone", "value": b""}]] * len(gone), default_schema().field("fields").type)
+    return pa.RecordBatch.from_arrays([ids, fields.cast(schema.field(FIELDS).type)], schema=schema)
