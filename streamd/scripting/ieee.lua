@@ -73,35 +73,27 @@ local function float_word(value)
     return sign + word, rounded == exact and word < FLOAT_INFINITY
 end
 
-local function from_double_words(upper, lower)
-    local is_positive = upper < TWO_31
-    upper = upper % TWO_31
-    local exponent = floor(upper / TWO_20)
-    local mantissa = upper % TWO_20 * TWO_32 + lower
+-- The number of a format whose greatest exponent is `most`, whose mantissa is below `one`, and whose smallest number is 2 ^ `least`.
+local function assemble(is_positive, exponent, mantissa, most, one, least)
     local value
-    if exponent == 2047 then
+    if exponent == most then
         value = mantissa == 0 and huge or NAN
     elseif exponent == 0 then
-        value = ldexp(mantissa, -1074)
+        value = ldexp(mantissa, least)
     else
-        value = ldexp(mantissa + TWO_52, exponent - 1075)
+        value = ldexp(mantissa + one, exponent - 1 + least)
     end
     return is_positive and value or -value
 end
 
+local function from_double_words(upper, lower)
+    local bits = upper % TWO_31
+    return assemble(upper < TWO_31, floor(bits / TWO_20), bits % TWO_20 * TWO_32 + lower, 2047, TWO_52, -1074)
+end
+
 local function from_float_word(word)
-    local is_positive = word < TWO_31
-    word = word % TWO_31
-    local exponent, mantissa = floor(word / TWO_23), word % TWO_23
-    local value
-    if exponent == 255 then
-        value = mantissa == 0 and huge or NAN
-    elseif exponent == 0 then
-        value = ldexp(mantissa, -149)
-    else
-        value = ldexp(mantissa + TWO_23, exponent - 150)
-    end
-    return is_positive and value or -value
+    local bits = word % TWO_31
+    return assemble(word < TWO_31, floor(bits / TWO_23), bits % TWO_23, 255, TWO_23, -149)
 end
 
 return {
