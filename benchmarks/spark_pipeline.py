@@ -371,10 +371,10 @@ def entry_id(at: int) -> str:
     return f"{START_MS + at // PER_MS}-{at % PER_MS}"
 
 
-def fill(server: Server, rows: int) -> None:
-    """The stream that is read, filled by prepared chunks of requests."""
+def fill(server: Server, rows: int, *, start: int = 0) -> None:
+    """The stream that is read, filled by prepared chunks of requests; `start`: entries that it has already."""
     with server.connect() as sock, sock.makefile("rb") as replies:
-        for begin in range(0, rows, 5000):
+        for begin in range(start, rows, 5000):
             chunk = range(begin, min(begin + 5000, rows))
             sock.sendall(
                 b"".join(

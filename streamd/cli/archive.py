@@ -1,8 +1,9 @@
-"""`streamd archive run | status | verify | restore | delete`."""
+"""`streamd archive run | status | verify | restore | delete | publish`."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +82,10 @@ def errors_in_one_line() -> Iterator[None]:
     "--engine", type=click.Choice(["spark", "local"]), default="spark", show_default=True,
     help="Copy by Spark, or in this process, which needs no Java.",
 )  # fmt: skip
+@click.option(
+    "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
+    help="Keep an open table from now on, as `archive publish` does; may be repeated.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
 @with_spark_options
 @with_server_options
@@ -97,6 +102,7 @@ def run(
     lock_ttl: int,
     wait: int,
     engine: str,
+    publish: tuple[str, ...],
     as_json: bool,
     master: str | None,
     confs: tuple[str, ...],
@@ -112,6 +118,7 @@ def run(
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
+        from streamd.spark.archive.open_table import TableConfig
         from streamd.spark.archive.run import ArchiveSettings, archive, check_streams
 
         settings = ArchiveSettings(
@@ -123,6 +130,7 @@ def run(
             depth=depth,
             lock_ttl_ms=max(lock_ttl, 1),
             lock_wait_ms=wait,
+            publish=tuple(map(TableConfig, publish)),
         )
         spark = None
         if engine == "spark":
@@ -396,6 +404,58 @@ def delete(
             f"{stream}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
             f"server, {outcome}"
         )
+
+
+# --- publish --------------------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("path", type=click.Path())
+@click.option("--format", "form", type=click.Choice(["iceberg", "delta"]), required=True, help="Which table.")
+@click.option("--name", metavar="NAMESPACE.TABLE", help="Iceberg: the name of the table.  [default: streamd.archive]")
+@click.option(
+    "--catalog", metavar="NAME",
+    help="Iceberg: a catalog that pyiceberg is configured for.  [default: one of the archive's own, in SQLite]",
+)  # fmt: skip
+@click.option(
+    "--property", "properties", multiple=True, metavar="NAME=VALUE",
+    help="Iceberg: a property of the catalog; kept in the archive, so no place for secrets. May be repeated.",
+)  # fmt: skip
+@click.option("--drop", is_flag=True, help="Remove the table, and keep it no longer; what is archived stays.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def publish(
+    path: str,
+    form: str,
+    name: str | None,
+    catalog: str | None,
+    properties: tuple[str, ...],
+    drop: bool,
+    as_json: bool,
+) -> None:
+    """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
+    if form == "delta" and (name or catalog or properties):
+        raise click.UsageError("--name, --catalog and --property are for Iceberg: a Delta table has no catalog")
+    if name is not None and not re.fullmatch(r"\w+(\.\w+)+", name):
+        raise click.UsageError("--name must have the form namespace.table")
+    if malformed := [each for each in properties if "=" not in each]:
+        raise click.UsageError(f"--property {malformed[0]}: it must have the form name=value")
+    with errors_in_one_line():
+        from streamd.spark.archive import tables
+        from streamd.spark.archive.layout import Layout
+        from streamd.spark.archive.open_table import TableConfig
+
+        layout = Layout(path)
+        if drop:
+            tables.drop_table(layout, form)
+            return
+        given: dict[str, Any] = {"name": name, "catalog": catalog}
+        given["properties"] = dict(each.split("=", 1) for each in properties)
+        given = {key: value for key, value in given.items() if value}
+        found = tables.publish(layout, TableConfig(form, **given))
+    if as_json:
+        click.echo(json.dumps({"format": form, "files": found}))
+    else:
+        click.echo(f"{form}: {sum(found.values()):,} files of {len(found):,} streams")
 
 
 def parse_whole_id(text: str) -> tuple[int, int]:

@@ -9,9 +9,11 @@ Under the stream's lock, one step after the other:
     delete moving, moved  and have their final names
     delete pending
     delete committed      the manifest names them instead of the old ones: from here on nobody reads the entries
+    delete published      the open tables name them too
     removed               the old ones are removed, and those that other rewrites have left behind
     next pending          when the first entry that is not archived, which the manifests note, is one of them, they
-    next committed        note the one that will be the first
+    next committed,       note the one that will be the first
+    next published
     unserved              the entries that are still on the server are deleted there
 
 After a crash between any two of them, the same deletion again does the rest. Readers that have planned to read an old file
@@ -28,7 +30,7 @@ from typing import Any
 
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
-from streamd.spark.archive.errors import IncarnationError
+from streamd.spark.archive.errors import IncarnationError, TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
@@ -45,7 +47,7 @@ __all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]
 
 DELETE_STEPS = (
     "recovered", "delete staged", "delete verified", "delete moving", "delete moved", "delete pending",
-    "delete committed", "removed", "next pending", "next committed", "unserved",
+    "delete committed", "delete published", "removed", "next pending", "next committed", "next published", "unserved",
 )  # fmt: skip
 
 CHUNK = 1000
@@ -180,6 +182,10 @@ def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteRep
     # Also when there was nothing to rewrite: a deletion before this one may have ended here.
     work.refresh()
     work.remove_replaced(0)
+    if work.table_fault is not None:
+        raise TableError(
+            f"{work.table_fault}; what was replaced is still there: delete again when that has been repaired"
+        )
     work.hook("removed")
 
 

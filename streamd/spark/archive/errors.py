@@ -6,6 +6,7 @@ StreamdError
      +- LockLostError     another archiver has taken over: this one must stop writing
      +- IncarnationError  the stream is not the one that was archived
      +- VerifyError       what was written is not what the server, or the files before, hold
+     +- TableError        an open table could not be brought up to the manifests
      +- CorruptArchiveError   damaged manifests or files
          +- MissingFileError   a file that is missing now; it may have been replaced
 """
@@ -21,6 +22,7 @@ __all__ = [
     "LockLostError",
     "LockedError",
     "MissingFileError",
+    "TableError",
     "VerifyError",
     "absent",
 ]
@@ -49,6 +51,10 @@ class IncarnationError(ArchiveError):
 
 class VerifyError(ArchiveError):
     """What was written is not what the server, or the files before, hold. Nothing has been committed or trimmed."""
+
+
+class TableError(ArchiveError):
+    """An open table could not be brought up to the manifests. The archive itself is as it should be."""
 
 
 class CorruptArchiveError(ArchiveError):

@@ -7,6 +7,8 @@
         _manifest/<name>/<sequence>.checkpoint             summary of the manifests up to this one
         _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
+        _tables/...                                        open tables that are kept (see tables.py)
+        data/_delta_log/...                                the log of one of them
 
 `<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode
 such names, see the key in the column `stream`. The date is that of the entries' IDs, in UTC; entries of years that
@@ -128,6 +130,18 @@ class Layout:
         """Names of the folders of all streams that have manifests."""
         folder = self.root / "_manifest"
         return sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "_tables"
+
+    def table(self, format: str) -> Path:
+        """What describes the open table of a format that is kept."""
+        return self.tables / f"{format}.json"
+
+    def table_folder(self, format: str) -> Path:
+        """Where the metadata of an open table lies."""
+        return self.tables / format
 
     # --- One stream
 

@@ -13,9 +13,10 @@ For each stream, under its lock, one step after the other; the next run recovers
     moved       all files have; names and bytes are on the disk
     pending     the manifest is written under a name that no reader looks at, and the lock is still held
     committed   the manifest has its name: from here on the range is read from the archive
+    published   the open tables name the files
     trimming    the first part of what may be trimmed is trimmed
     trimmed     all of it is
-    merge ...   staged, verified, moving, moved, pending, committed: small files have been merged (see work.py)
+    merge ...   staged, verified, moving, moved, pending, committed, published: small files have been merged (see work.py)
     checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
     released    the lock is released
 
@@ -52,7 +53,9 @@ from streamd.spark.archive.live_stream import find_entry_above, find_groups, fin
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.staging import Engine, LocalEngine
+from streamd.spark.archive.tables import OpenTables, check_libraries, keep
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.errors import OptionError
@@ -71,8 +74,8 @@ __all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", 
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
-    "trimming", "trimmed", "merge staged", "merge verified", "merge moving", "merge moved", "merge pending", "merge committed",
-    "checkpoint pending", "checkpointed", "pruned", "released",
+    "published", "trimming", "trimmed", "merge staged", "merge verified", "merge moving", "merge moved", "merge pending", "merge committed",
+    "merge published", "checkpoint pending", "checkpointed", "pruned", "released",
 )  # fmt: skip
 
 Progress = Callable[[str, str, int, int], None]
@@ -93,6 +96,7 @@ class ArchiveSettings:
     lock_wait_ms: int = 0  # how long to wait for another archiver
     merge_files: int = 32  # this number of small files of a date are merged
     checkpoint_every: int = 64  # a checkpoint is written after this number of manifests
+    publish: tuple[TableConfig, ...] = ()  # open tables to keep from now on
 
 
 @dataclass
@@ -218,6 +222,7 @@ class Archiver:
         self.disk = disk or Disk()
         self.hook = hook
         self.progress = progress or no_progress
+        self.tables = OpenTables(self.layout)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         self.run_name = f"{stamp}-{uuid.uuid4().hex[:12]}"
 
@@ -231,6 +236,9 @@ class Archiver:
             report.server = str(features)
             streams = chosen_streams(connection, self.options)
             self.layout.create(self.disk)
+            for config in self.settings.publish:
+                keep(self.layout, config, self.disk)
+            check_libraries(self.layout)
         for stream in streams:
             report.streams.append(self.archive_stream(stream))
         report.seconds = time.monotonic() - started
@@ -260,7 +268,10 @@ class Archiver:
         )  # fmt: skip
         with held(lock, self.connection_options):
             self.hook("locked")
-            StreamRun(self, connection, lock, report).run()
+            work = StreamRun(self, connection, lock, report)
+            work.run()
+        if work.table_fault is not None:
+            report.warnings.append(str(work.table_fault))
         self.hook("released")
 
 
@@ -268,7 +279,9 @@ class StreamRun(StreamWork):
     """What a run does with one stream while it holds the lock."""
 
     def __init__(self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport) -> None:
-        super().__init__(archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook)
+        super().__init__(
+            archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook, archiver.tables
+        )
         self.settings = archiver.settings
         self.engine = archiver.engine
         self._progress = archiver.progress

@@ -6,7 +6,7 @@
 Files are rewritten to merge them, since frequent runs leave many small ones, and to delete entries. A rewrite is
 committed like everything else: new files are staged, compared with those that they replace, moved, and named by a
 manifest of kind "rewrite", by which the old ones stop counting at the same moment. The old ones remain for a while, for
-readers that have planned to read them.
+readers that have planned to read them. Open tables follow each manifest (see tables.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState, check_incarnation
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, TableError, VerifyError
 from streamd.spark.archive.layout import Layout, date_in
 from streamd.spark.archive.live_stream import find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock
@@ -35,6 +35,7 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
+from streamd.spark.archive.tables import OpenTables
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.errors import UnreachableError
 from streamd.spark.wire.connection import Connection, Features, connect, server_features
@@ -116,6 +117,7 @@ class StreamWork:
         lock: ArchiveLock,
         run_name: str,
         hook: Hook,
+        tables: OpenTables | None = None,
     ) -> None:
         self.layout = layout
         self.disk = disk
@@ -126,6 +128,8 @@ class StreamWork:
         self.hook = hook
         self.features: Features = server_features(connection)
         self.log = ManifestLog(layout, self.stream)
+        self.tables = tables or OpenTables(layout)
+        self.table_fault: TableError | None = None  # why open tables are not up to the manifests
         self._placed = 0  # files that have been moved into place
 
     def refresh(self) -> None:
@@ -154,17 +158,37 @@ class StreamWork:
         for path in lying:
             if self.layout.relative(path) not in named:
                 self.disk.remove(path)
+        self.bring_tables_up()
         self.remove_replaced(replaced_delay_ms)
         self.log.prune(self.disk)
         self.lock.check()
         self.lock.raise_token(self.log.token)
 
     def remove_replaced(self, delay_ms: int) -> None:
-        """Remove the files that were replaced long enough ago."""
-        now_ms = server_ms(self.connection)
-        for path, moment in self.log.replaced.items():
-            if moment <= now_ms - delay_ms and (lying := self.layout.root / path).exists():
-                self.disk.remove(lying)
+        """Remove the files that were replaced long enough ago, unless open tables still name them."""
+        until_ms = server_ms(self.connection) - delay_ms
+        lying = [
+            (path, moment) for name, moment in self.log.replaced.items() if (path := self.layout.root / name).exists()
+        ]
+        due = {path: moment for path, moment in lying if moment <= until_ms}
+        if due and self.keep_tables(lambda: self.tables.forget(self.log, max(due.values()))):
+            for path in due:
+                self.disk.remove(path)
+
+    # --- Open tables
+
+    def bring_tables_up(self) -> bool:
+        """Bring the open tables up to the manifests; False, and `table_fault`, when one cannot be."""
+        return self.keep_tables(lambda: self.tables.bring_up(self.log))
+
+    def keep_tables(self, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except TableError as error:
+            self.table_fault = error
+            return False
+        self.table_fault = None
+        return True
 
     # --- Committing
 
@@ -196,6 +220,8 @@ class StreamWork:
         self.hook(f"{prefix}pending")
         self.log.commit(manifest, pending, self.disk)
         self.hook(f"{prefix}committed")
+        self.bring_tables_up()
+        self.hook(f"{prefix}published")
 
     # --- Rewriting
 

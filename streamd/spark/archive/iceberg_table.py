@@ -1,0 +1,239 @@
+"""An archive as an Iceberg table: its files stay in `data/`, its metadata lies in `_tables/iceberg/`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date
+from typing import Any, cast
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import to_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    ListType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
+
+__all__ = ["IcebergTable"]
+
+EPOCH = date(1970, 1, 1)
+SNAPSHOTS = 100
+"""Snapshots that a table keeps at most: each is repeated in every version of the metadata."""
+READERS_MS = 3_600_000
+"""How long metadata files stay that no snapshot names any more, for readers that have begun with an older version."""
+
+# Catalogs number the columns of a new table anew, in this order; the name mapping below needs the same numbers.
+PAIR = StructType(
+    NestedField(9, "field", BinaryType(), required=False), NestedField(10, "value", BinaryType(), required=False)
+)
+SCHEMA = Schema(
+    NestedField(1, "id", StringType(), required=False),
+    NestedField(2, "ms", LongType(), required=False),
+    NestedField(3, "seq", LongType(), required=False),
+    NestedField(4, "time", TimestamptzType(), required=False),
+    NestedField(5, "stream", StringType(), required=False),
+    NestedField(6, "fields", ListType(8, PAIR, element_required=False), required=False),
+    NestedField(7, "date", DateType(), required=False),
+)
+PARTITIONS = PartitionSpec(
+    PartitionField(5, 1000, IdentityTransform(), "stream"), PartitionField(7, 1001, IdentityTransform(), "date")
+)
+PROPERTIES = {
+    # The files have no field IDs.
+    "schema.name-mapping.default": create_mapping_from_schema(SCHEMA).model_dump_json(),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+    "commit.manifest.min-count-to-merge": "32",
+    # What is added and removed depends on the snapshot that it is based on, so it must not be tried again as it is.
+    "commit.retry.num-retries": "0",
+}
+STREAM, MOMENT = "streamd.stream", "streamd.moment-ms"
+"""In the summary of a snapshot: the stream that it follows, and when its last manifest was written (the server's Unix ms)."""
+
+
+class IcebergTable:
+    """The Iceberg table of an archive."""
+
+    def __init__(self, layout: Layout, config: TableConfig) -> None:
+        self._layout = layout
+        self._config = config
+        self._name = tuple(config.name.split("."))
+        self._catalog: Catalog | None = None
+        self._table: Table | None = None
+
+    def bring_up(self, log: ManifestLog) -> bool:
+        table, mark = self._open(), mark_of(log.stream)
+        if log.last is None or int(table.properties.get(mark, 0)) >= log.sequence:
+            return True
+        wanted = {self._uri(file): file for file in log.files}
+        named = named_files(table, log.stream)
+        added = [data_file(table, log.stream, uri, file) for uri, file in wanted.items() if uri not in named]
+        removed = [file for uri, file in named.items() if uri not in wanted]
+        if not added and not removed:
+            return True
+        summary = {STREAM: mark, MOMENT: str(log.last.created_ms)}
+        try:
+            with table.transaction() as transaction:
+                transaction.set_properties({mark: str(log.sequence)})
+                update = transaction.update_snapshot(snapshot_properties=summary)
+                with update.overwrite() if removed else update.merge_append() as snapshot:
+                    for each in added:
+                        snapshot.append_data_file(each)
+                    for each in removed:
+                        snapshot.delete_data_file(each)
+        except (CommitFailedException, ValidationException):
+            self._table = None
+            return False
+        self._expire(table, table.snapshots()[:-SNAPSHOTS])
+        return True
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        table, mark = self._open(), mark_of(log.stream)
+        snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
+        # From the first one on that follows the replacement, no snapshot names what was replaced.
+        for at, snapshot in enumerate(snapshots):
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if summary.get(STREAM) == mark and int(summary[MOMENT]) >= moment_ms:
+                self._expire(table, snapshots[:at])
+                return
+
+    def drop(self) -> None:
+        self._open()
+        self._load().drop_table(self._name)
+        self._table = None
+
+    # --- The table
+
+    def _load(self) -> Catalog:
+        if self._catalog is None:
+            given = dict(self._config.properties)
+            if self._config.catalog is None:
+                folder = self._layout.table_folder("iceberg")
+                folder.mkdir(parents=True, exist_ok=True)
+                own = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
+                given = {**own, **given}
+            self._catalog = load_catalog(self._config.catalog or "streamd", **given)
+        return self._catalog
+
+    def _open(self) -> Table:
+        """The table as it is now, made when it is missing."""
+        if self._table is not None:
+            return self._table.refresh()
+        catalog = self._load()
+        try:
+            self._table = catalog.load_table(self._name)
+        except NoSuchTableError:
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace(self._name[:-1])
+            location = self._layout.table_folder("iceberg").as_uri()
+            with suppress(TableAlreadyExistsError):
+                catalog.create_table(self._name, SCHEMA, location, PARTITIONS, properties=PROPERTIES)
+            self._table = catalog.load_table(self._name)
+        return self._table
+
+    def _uri(self, file: FileRecord) -> str:
+        return f"file://{self._layout.root / file.path}"
+
+    # --- Expiry
+
+    def _expire(self, table: Table, snapshots: Iterable[Snapshot]) -> None:
+        """Expire snapshots, and remove the metadata files that only expired ones name, when no reader needs them."""
+        ids = [each.snapshot_id for each in snapshots]
+        if not ids:
+            return
+        # Somebody else may expire them, or commit, at the same time.
+        try:
+            table.maintenance.expire_snapshots().by_ids(ids).commit()
+        except CommitFailedException:
+            table.refresh()
+            left = {each.snapshot_id for each in table.snapshots()}
+            if ids := [each for each in ids if each in left]:
+                table.maintenance.expire_snapshots().by_ids(ids).commit()
+        self._remove_metadata(table)
+
+    def _remove_metadata(self, table: Table) -> None:
+        folder = self._layout.table_folder("iceberg") / "metadata"
+        old = [each for each in folder.glob("*.avro") if each.stat().st_mtime < time.time() - READERS_MS / 1000]
+        if not old:
+            return
+        named = set()
+        for snapshot in table.refresh().snapshots():
+            named.add(snapshot.manifest_list)
+            named.update(each.manifest_path for each in snapshot.manifests(table.io))
+        names = {path.rpartition("/")[2] for path in named}
+        for path in old:
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+
+def named_files(table: Table, stream: str) -> dict[str, DataFile]:
+    """The files that a table names of a stream, by their address."""
+    is_of_stream = EqualTo("stream", stream_text(stream))  # type: ignore[call-arg, arg-type]  # as pyiceberg's manual has it
+    found = table.scan(row_filter=is_of_stream).plan_files()
+    return {task.file.file_path: task.file for task in found}
+
+
+def data_file(table: Table, stream: str, uri: str, file: FileRecord) -> DataFile:
+    day = day_of(file.path)
+    low, high = bounds_of(table.schema(), file)
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(stream_text(stream), None if day is None else (date.fromisoformat(day) - EPOCH).days),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        column_sizes={},
+        value_counts={},
+        null_value_counts={},
+        nan_value_counts={},
+        lower_bounds=low,
+        upper_bounds=high,
+        spec_id=table.spec().spec_id,
+    )
+
+
+def bounds_of(schema: Schema, file: FileRecord) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """What lets readers skip a file."""
+    found: dict[str, tuple[Any, Any]] = {}
+    if (ms := ms_bounds(file)) is not None:
+        found["ms"] = ms
+        if ms[1] < 1 << 53:  # what `time` holds in microseconds, in any case
+            found["time"] = (ms[0] * 1000, ms[1] * 1000)
+    if (ids := id_bounds(file)) is not None:
+        found["id"] = ids
+    low, high = {}, {}
+    for name, bounds in found.items():
+        column = schema.find_field(name)
+        kind = cast(PrimitiveType, column.field_type)
+        low[column.field_id], high[column.field_id] = (to_bytes(kind, each) for each in bounds)
+    return low, high

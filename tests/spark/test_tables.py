@@ -1,0 +1,417 @@
+"""Open tables: pyiceberg, deltalake, polars and DuckDB read what `history` gives, wherever a run was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
+pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+pytest.importorskip("polars", reason="what reads the tables comes with streamd-server[test]")
+pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
+
+from click.testing import CliRunner
+from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at
+from support.table_readers import (
+    READERS,
+    digest,
+    files_named,
+    iceberg_table,
+    read_by_all,
+    read_delta,
+    read_history,
+    read_iceberg,
+)
+
+from streamd.cli.subcommands import program
+from streamd.spark.archive import tables
+from streamd.spark.archive.delete import DELETE_STEPS, delete
+from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import ArchiveTable, TableConfig
+from streamd.spark.archive.run import STEPS, RunReport
+from streamd.spark.archive.tables import publish
+from streamd.spark.wire.ids import parse_entry_id
+
+pytestmark = pytest.mark.long
+
+Options = dict[str, str]
+BOTH = (TableConfig("iceberg"), TableConfig("delta"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _import_before_tests() -> None:
+    """Libraries that take a second to import do it outside of the tests that are timed."""
+    import pyiceberg.catalog.sql  # noqa: F401
+
+
+def run_once(path: Path, options: Options, **changes: Any) -> RunReport:
+    report = archive_once(path, options, **{"publish": BOTH, **changes})
+    assert report.is_success, report.to_json()
+    assert not report.streams[0].warnings
+    return report
+
+
+def assert_tables_are(path: Path, options: Options) -> None:
+    """Both tables have what history has, and name no file that is not there."""
+    expected = digest(read_history(path, options))
+    assert digest(read_iceberg(path)) == expected
+    assert digest(read_delta(path)) == expected
+    assert_no_file_is_missing(path)
+
+
+def assert_no_file_is_missing(path: Path) -> None:
+    missing = {each for each in files_named(path) if not os.path.exists(each)}
+    assert not missing
+
+
+def rounds(store: redis.Redis, count: int, start: int = 0) -> list[str]:
+    return fill(store, count, start_ms=1_700_000_000_000 + start * 20_000_000)
+
+
+# --- What is read ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_reader_reads_what_history_gives(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced: list[str] = []
+    for number in range(5):  # some days, merged files among them, and one from which entries are deleted
+        produced += rounds(store, 300, number)
+        run_once(tmp_path, source_options, merge_files=3)
+    ranges = [(parse_entry_id(produced[20]), parse_entry_id(produced[40]))]
+    delete(str(tmp_path), KEY, source_options, ranges)
+    expected = digest(read_history(tmp_path, source_options))
+    assert expected[0] == 1500 - 21
+    assert read_by_all(tmp_path) == dict.fromkeys(READERS, expected)
+
+
+KEYS = ["a:b c%d/é", "x.y~z", "#?&=", " ", "k" * 300, "%2E"]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_any_key_is_a_value_of_the_column(
+    key: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for at in range(20):
+        store.xadd(key, {"n": at}, id=f"{1_700_000_000_000 + at}-0")
+    archive_once(tmp_path, source_options | {"stream": key}, publish=BOTH)
+    expected = digest(read_history(tmp_path, source_options, key))
+    assert expected[0] == 20
+    found = read_by_all(tmp_path)
+    if len(key) > 200:  # polars takes the partitions of a Delta table from the names of the folders
+        assert found.pop("polars, Delta")[0] == 20
+    assert found == {name: expected for name in READERS if name in found}
+
+
+def test_ids_that_columns_cannot_hold_are_there_nevertheless(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """Years above 9999, and halves of IDs above 2^63-1."""
+    for entry_id in ("0-1", "99-5", "1700000000000-18446744073709551615", "300000000000000-0", "9300000000000000000-7"):
+        store.xadd(KEY, {"n": entry_id}, id=entry_id)
+    run_once(tmp_path, source_options, hot_window_ms=-(10**19))
+    expected = digest(read_history(tmp_path, source_options))
+    assert expected[0] == 5
+    assert read_by_all(tmp_path) == dict.fromkeys(READERS, expected)
+
+
+def test_filters_skip_files_and_nothing_else(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    produced = rounds(store, 5000)
+    run_once(tmp_path, source_options)
+    table = iceberg_table(tmp_path)
+    entry_id, ms = produced[2500], int(produced[2500].partition("-")[0])
+    for condition in (f"id = '{entry_id}'", f"ms = {ms}", f"ms >= {ms} and ms < {ms + 1}"):
+        scan = table.scan(row_filter=condition)
+        assert len(list(scan.plan_files())) == 1, condition
+        assert scan.to_arrow().column("id").to_pylist() == [entry_id], condition
+    assert len(list(table.scan().plan_files())) == 4
+
+
+def test_streams_of_one_archive_are_one_table(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    for key in ("a", "ab", "b"):
+        for at in range(10):
+            store.xadd(key, {"n": at}, id=f"{1_700_000_000_000 + at}-0")
+        archive_once(tmp_path, source_options | {"stream": key}, publish=BOTH)
+    # A deletion from one leaves the others alone.
+    gone = parse_entry_id("1700000000003-0")
+    delete(str(tmp_path), "a", source_options, [(gone, gone)])
+    for read in (read_iceberg, read_delta):
+        found = read(tmp_path)
+        streams = found.column("stream").to_pylist()
+        assert {each: streams.count(each) for each in streams} == {"a": 9, "ab": 10, "b": 10}
+
+
+# --- The crash matrix -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_killed_at_any_step_leaves_tables_that_the_next_brings_up(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for number in range(2):
+        rounds(store, 100, number)
+        run_once(tmp_path, source_options)
+    rounds(store, 100, 2)
+    with pytest.raises(Killed):
+        archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
+    expire_lock(store)
+    assert_no_file_is_missing(tmp_path)
+    found = digest(read_iceberg(tmp_path))
+    assert found[0] in (200, 300)
+    assert digest(read_delta(tmp_path)) == found
+    run_once(tmp_path, source_options)
+    assert_tables_are(tmp_path, source_options)
+
+
+@pytest.mark.parametrize("step", DELETE_STEPS)
+def test_a_deletion_killed_at_any_step_is_done_in_the_tables_too(
+    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for number in range(2):
+        rounds(store, 100, number)
+        run_once(tmp_path, source_options)
+    extra = rounds(store, 3, 2)
+    run_once(tmp_path, source_options, hot_window_ms=10**12)  # they stay on the server
+    found = read_iceberg(tmp_path).column("id").to_pylist()
+    gone = [found[7], found[150], extra[0]]
+    ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
+    with suppress(Killed):
+        delete(str(tmp_path), KEY, source_options, ranges, hook=kill_at(step))
+    expire_lock(store)
+    assert_no_file_is_missing(tmp_path)
+    delete(str(tmp_path), KEY, source_options, ranges, lock_wait_ms=5000)
+    run_once(tmp_path, source_options)
+    assert_tables_are(tmp_path, source_options)
+    assert not {*gone} & {*read_iceberg(tmp_path).column("id").to_pylist()}
+
+
+class Ending:
+    """A table that ends the process at its use number `at`, before or after it is done."""
+
+    def __init__(self, real: ArchiveTable, counter: Iterator[int], at: int, *, is_done: bool) -> None:
+        self.real, self.counter, self.at, self.is_done = real, counter, at, is_done
+
+    def _ending(self, action: Any) -> Any:
+        is_last = next(self.counter) == self.at
+        if is_last and not self.is_done:
+            raise Killed("before")
+        found = action()
+        if is_last:
+            raise Killed("after")
+        return found
+
+    def bring_up(self, log: ManifestLog) -> bool:
+        return bool(self._ending(lambda: self.real.bring_up(log)))
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        self._ending(lambda: self.real.forget(log, moment_ms))
+
+    def drop(self) -> None:
+        self.real.drop()
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+def test_a_run_that_ends_at_any_use_of_a_table_is_repaired(
+    is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tables.make_table
+    at = ended = 0
+    while ended < 2:
+        at += 1
+        assert at < 60
+        rounds(store, 20, at)
+        counter = iter(range(1, 1000))
+        monkeypatch.setattr(
+            tables,
+            "make_table",
+            lambda *given, at=at, counter=counter: Ending(real(*given), counter, at, is_done=is_done),
+        )
+        try:
+            archive_once(tmp_path, source_options, publish=BOTH, merge_files=2)
+            ended += next(counter) <= at
+        except Killed:
+            ended = 0
+        expire_lock(store)
+        if (tmp_path / "data" / "_delta_log").exists() and (tmp_path / "_tables" / "iceberg").exists():
+            with suppress(Exception):  # neither may be complete yet
+                iceberg_table(tmp_path)
+                assert_no_file_is_missing(tmp_path)
+    assert at > 8
+    monkeypatch.undo()
+    run_once(tmp_path, source_options)
+    assert_tables_are(tmp_path, source_options)
+
+
+KILLED_RUNS = """
+import sys
+from support.archives import archive_once
+from streamd.spark.archive.open_table import TableConfig
+print("ready", flush=True)
+while True:
+    archive_once(sys.argv[1], {"port": sys.argv[2]}, publish=(TableConfig("iceberg"), TableConfig("delta")), merge_files=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_process_killed_at_random_leaves_tables_that_can_be_brought_up(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for number in range(15):
+        rounds(store, 100, 2 * number)
+        command = [sys.executable, "-c", KILLED_RUNS, str(tmp_path), source_options["port"]]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "tests:."}, cwd=Path(__file__).parents[2]
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            rounds(store, 100, 2 * number + 1)
+            time.sleep(0.013 * number)  # where it is killed is what is tried
+            process.send_signal(signal.SIGKILL)
+        run_once(tmp_path, source_options)
+        assert_tables_are(tmp_path, source_options)
+
+
+# --- Replaced files, and old snapshots --------------------------------------------------------------------------------------
+
+
+def test_snapshots_go_before_the_files_that_they_name(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for number in range(4):
+        rounds(store, 50, number)
+        run_once(tmp_path, source_options, merge_files=2, trim_delay_ms=3_600_000)
+        assert_no_file_is_missing(tmp_path)
+    # Nothing may go yet: all of the earlier snapshots are readable.
+    assert {50, 100, 150, 200} <= rows_of_snapshots(tmp_path)
+    run_once(tmp_path, source_options)  # and now all replaced files may
+    assert 200 in rows_of_snapshots(tmp_path)
+    assert not {50, 100} & rows_of_snapshots(tmp_path)
+    assert_tables_are(tmp_path, source_options)
+
+
+def rows_of_snapshots(path: Path) -> set[int]:
+    table = iceberg_table(path)
+    return {table.scan(snapshot_id=each.snapshot_id).to_arrow().num_rows for each in table.snapshots()}
+
+
+def test_metadata_does_not_pile_up(
+    store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamd.spark.archive import iceberg_table as module
+
+    monkeypatch.setattr(module, "SNAPSHOTS", 3)
+    monkeypatch.setattr(module, "READERS_MS", -3_600_000)
+    for number in range(30):
+        rounds(store, 10, number)
+        run_once(tmp_path, source_options, merge_files=3)
+    assert_tables_are(tmp_path, source_options)
+    metadata = list((tmp_path / "_tables" / "iceberg" / "metadata").iterdir())
+    assert len(metadata) < 50, [each.name for each in metadata]
+    assert read_by_all(tmp_path) == dict.fromkeys(READERS, digest(read_history(tmp_path, source_options)))
+
+
+def test_a_table_that_cannot_be_reached_does_not_stop_the_archiver(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced: list[str] = []
+    for number in range(2):
+        produced += rounds(store, 50, number)
+        run_once(tmp_path, source_options)
+    catalog, aside = tmp_path / "_tables/iceberg/catalog.db", tmp_path / "aside"
+    catalog.rename(aside)
+    catalog.mkdir()  # no database can be opened here
+    produced += rounds(store, 50, 2)
+    report = archive_once(tmp_path, source_options, merge_files=2)
+    (stream,) = report.streams
+    assert stream.status == "archived"
+    assert stream.trimmed == 50
+    assert any("the iceberg table: " in each for each in stream.warnings)
+    # What the table, as it was, names is still there, although it was replaced and its time is over.
+    gone = parse_entry_id(produced[3])
+    with pytest.raises(TableError, match="delete again"):
+        delete(str(tmp_path), KEY, source_options, [(gone, gone)])
+    catalog.rmdir()
+    aside.rename(catalog)
+    assert_no_file_is_missing(tmp_path)
+    assert read_iceberg(tmp_path).num_rows == 100
+    delete(str(tmp_path), KEY, source_options, [(gone, gone)])
+    assert_tables_are(tmp_path, source_options)
+    data = {str(each) for each in Layout(tmp_path).data_files(KEY)}
+    assert data == files_named(tmp_path)
+
+
+# --- Publishing -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_published_later_and_by_several_at_a_time(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    for number in range(3):
+        rounds(store, 100, number)
+        archive_once(tmp_path, source_options)
+    words = [sys.executable, "-m", "streamd", "archive", "publish", str(tmp_path), "--format"]
+    processes = [subprocess.Popen([*words, form]) for form in ("iceberg", "delta") for _ in range(3)]
+    assert [each.wait(120) for each in processes] == [0] * 6
+    assert_tables_are(tmp_path, source_options)
+    # From now on every run carries them, without being told.
+    rounds(store, 100, 3)
+    assert not archive_once(tmp_path, source_options).streams[0].warnings
+    assert_tables_are(tmp_path, source_options)
+
+
+def test_older_manifests_do_not_take_a_table_back(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    rounds(store, 100)
+    run_once(tmp_path, source_options)
+    older = ManifestLog.read(Layout(tmp_path), KEY)
+    rounds(store, 100, 1)
+    run_once(tmp_path, source_options)
+    tables.OpenTables(Layout(tmp_path)).bring_up(older)
+    assert_tables_are(tmp_path, source_options)
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(program, ["archive", *map(str, words)])
+
+
+def test_the_command_says_what_is_wrong(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    rounds(store, 10)
+    archive_once(tmp_path, source_options)
+    done = command("publish", tmp_path, "--format", "delta", "--json")
+    assert json.loads(done.output) == {"format": "delta", "files": {KEY: 1}}
+    assert "Delta table has no catalog" in command("publish", tmp_path, "--format", "delta", "--name", "a.b").output
+    assert command("publish", tmp_path, "--format", "iceberg", "--name", "lake.readings").exit_code == 0
+    assert command("publish", tmp_path, "--format", "iceberg").exit_code == 0  # the one that is kept
+    done = command("publish", tmp_path, "--format", "iceberg", "--name", "lake.other")
+    assert done.exit_code == 1
+    assert "keeps another iceberg table, lake.readings: drop it first" in done.output
+    assert command("publish", tmp_path, "--format", "iceberg", "--drop").exit_code == 0
+    assert "keeps no iceberg table" in command("publish", tmp_path, "--format", "iceberg", "--drop").output
+    assert command("publish", tmp_path, "--format", "delta", "--drop").exit_code == 0
+    assert not (tmp_path / "data" / "_delta_log").exists()
+    assert "is not an archive" in command("publish", tmp_path / "nowhere", "--format", "delta").output
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_missing_library_is_named_with_what_installs_it(
+    form: str, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds(store, 10)
+    archive_once(tmp_path, source_options)
+    monkeypatch.setitem(sys.modules, f"streamd.spark.archive.{form}_table", None)
+    with pytest.raises(TableError, match=r"needs the extra `tables`: ./install '.\[tables\]'"):
+        publish(Layout(tmp_path), TableConfig(form))
+    assert not (tmp_path / "_tables").exists()
+    with pytest.raises(TableError, match="needs the extra `tables`"):
+        archive_once(tmp_path, source_options, publish=(TableConfig(form),))
