@@ -10,7 +10,10 @@ import gc
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["STOPPED", "main"]
+
+STOPPED = 130
+"""The exit status after Ctrl-C: 128 and the number of SIGINT."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from streamd.cli.prompt import converse
 
         sys.exit(converse(words[1:], program="streamd cli"))
-    from streamd.cli.subcommands import program
-
+    try:
+        from streamd.cli.subcommands import program
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
     program(words, prog_name="streamd")

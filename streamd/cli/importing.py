@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
+from streamd.cli import STOPPED
 from streamd.errors import StreamdError
 from streamd.importing.run import ImportStoppedError, Plan, Signals, run_import
 from streamd.shell.caller import BadUrlError, Place
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 PRINT_EVERY_S = 10.0
-STOPPED = 130
 
 
 @click.command("import")

@@ -9,11 +9,9 @@ from typing import Any
 import click
 
 from streamd import REDIS_VERSION, __version__
+from streamd.cli import STOPPED
 
 __all__ = ["program"]
-
-STOPPED = 130
-"""The exit status after Ctrl-C: 128 and the number of SIGINT."""
 
 
 class RawCommand(click.Command):
