@@ -10,10 +10,9 @@ import gc
 import sys
 from collections.abc import Sequence
 
-__all__ = ["STOPPED", "main"]
+from streamd.cli.exit_status import STOPPED
 
-STOPPED = 130
-"""The exit status after Ctrl-C: 128 and the number of SIGINT."""
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from streamd.cli import STOPPED
+from streamd.cli.exit_status import STOPPED
 from streamd.errors import StreamdError
 from streamd.importing.run import ImportStoppedError, Plan, Signals, run_import
 from streamd.shell.caller import BadUrlError, Place

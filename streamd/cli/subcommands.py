@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamd import REDIS_VERSION, __version__
-from streamd.cli import STOPPED
+from streamd.cli.exit_status import STOPPED
 
 __all__ = ["program"]
 
