@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import pytest
 from support.differential import Tally
 from support.replication import Node, start_node
-from support.servers import Server, find_oracle, start_redis, start_streamd, target_is_redis
+from support.servers import Server, find_oracle, find_valkey, start_redis, start_streamd, start_valkey, target_is_redis
 
 NEWEST_NEEDED = "8.6"
 MANY_SOCKETS = 10_000
@@ -119,6 +119,14 @@ def new_streamd(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartSe
 def new_redis(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartServer]:
     """Start a real Redis of one's own: `new_redis(requirepass="secret", ...)`."""
     yield from _factory(start_redis, tmp_path, pytestconfig)
+
+
+@pytest.fixture
+def new_valkey(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[StartServer]:
+    """Start a Valkey of one's own; skipped where there is none."""
+    if find_valkey() is None:
+        pytest.skip("no valkey-server beside redis-server, or on the PATH")
+    yield from _factory(start_valkey, tmp_path, pytestconfig)
 
 
 @pytest.fixture

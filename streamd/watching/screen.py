@@ -29,6 +29,9 @@ from streamd.watching.tables import TABLES, Column, Row, Table, shown_rows
 __all__ = ["Top"]
 
 MOST_ROWS = 500
+SHORTEST_NAME = 12
+PADDING, SCROLLBAR = 2, 2
+"""Columns of the screen that textual adds: to each of a table, and beside it."""
 SHOWN_AT_ONCE = ("groups", "streams", "consumers", "commands", "slow")
 """The tables that a key shows; `pending` is that of a group."""
 
@@ -76,21 +79,23 @@ class Top(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #head { height: 2; padding: 0 1; }
-    #state { height: 1; padding: 0 1; color: $text-muted; }
+    #head, #state { text-wrap: nowrap; text-overflow: ellipsis; padding: 0 1; }
+    #head { height: 2; }
+    #state { height: 1; color: $text-muted; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.is-open { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(at), f"open('{name}')", name.capitalize()) for at, name in enumerate(SHOWN_AT_ONCE, 1)),
         Binding("tab", "next_table", "Next", show=False, priority=True),
-        Binding("less_than_sign", "sort(-1)", "Sort", key_display="<"),
-        Binding("greater_than_sign", "sort(1)", "Sort", key_display=">"),
-        Binding("r", "turn", "Reverse"),
+        # The most needed first: 80 columns have no room for all.
+        Binding("q", "quit", "Quit"),
         Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("less_than_sign", "sort(-1)", "Sort", key_display="< >"),
+        Binding("greater_than_sign", "sort(1)", "Sort", show=False),
+        Binding("r", "turn", "Reverse"),
         Binding("escape", "back", "Back"),
         Binding("space", "pause", "Pause"),
-        Binding("q", "quit", "Quit"),
     ]
 
     def __init__(
@@ -207,13 +212,15 @@ class Top(App[None]):
         self._shown = table
         widget.clear(columns=True)
         shown = self._rows[:MOST_ROWS]
-        for column in table.columns:
+        # A width that is given is right at once; one that textual finds is a frame late.
+        wanted = [max(len(each.title) + 2, *(cell_len(each.show(row)) for row in shown), 1) for each in table.columns]
+        widths = fitting(wanted, [each.is_text for each in table.columns], self.size.width)
+        for column, width in zip(table.columns, widths, strict=True):
             mark = " *" if column.name == (self._sort or table.sort) else ""
-            # A width that is given is right at once; one that textual finds is a frame late.
-            width = max(len(column.title) + 2, *(cell_len(column.show(row)) for row in shown), 1)
             widget.add_column(aligned(column, column.title + mark), key=column.name, width=width)
         for row in shown:
-            widget.add_row(*(aligned(column, column.show(row)) for column in table.columns))
+            cells = zip(table.columns, widths, strict=True)
+            widget.add_row(*(aligned(column, shortened(column.show(row), width)) for column, width in cells))
         places = {table.id_of(row): at for at, row in enumerate(shown)}
         if chosen_id in places:
             widget.move_cursor(row=places[chosen_id], animate=False)
@@ -304,6 +311,27 @@ class Top(App[None]):
                 self.call_from_thread(self._show)
                 return
         self.call_from_thread(self.push_screen, Entry(f"{view.stream}  {entry_id}", fields))
+
+
+def fitting(widths: Sequence[int], are_names: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns: those of names are made smaller, the widest first, until all columns fit, or none is wider than
+    SHORTEST_NAME."""
+    found = list(widths)
+    while sum(found) + PADDING * len(found) + SCROLLBAR > room:
+        name_widths = [width for width, is_name in zip(found, are_names, strict=True) if is_name]
+        widest = max(name_widths, default=0)
+        if widest <= SHORTEST_NAME:
+            break
+        found[found.index(widest)] -= 1
+    return found
+
+
+def shortened(text: str, width: int) -> str:
+    """Text that fits; what is left out is in its middle, since names differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    half = (width - 1) // 2
+    return f"{text[: width - 1 - half]}…{text[-half:]}"
 
 
 def aligned(column: Column, text: str) -> Text:

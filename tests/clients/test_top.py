@@ -1,4 +1,4 @@
-"""`streamd top`: printed once, as JSON, and on a screen, which is seen through tmux. Against streamd and a real Redis."""
+"""`streamd top`: printed once, as JSON, and on a screen, which is seen through tmux. Against streamd, Redis and Valkey."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ StartServer = Callable[..., Server]
 DEADLINE_S = 60
 
 
-@pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))])
+@pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0")), "valkey"])
 def server(request: pytest.FixtureRequest) -> Server:
     """A server of one's own: `streamd top` shows all of its streams, and whether it is there."""
     start: StartServer = request.getfixturevalue(f"new_{request.param}")

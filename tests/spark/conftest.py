@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 import redis
 from support.real_files import all_oracles
-from support.servers import Oracle, Server, directive_arguments, eventually, find_oracle, free_port, wait_for_start
+from support.servers import (
+    Oracle,
+    Server,
+    directive_arguments,
+    eventually,
+    find_oracle,
+    find_valkey,
+    free_port,
+    wait_for_start,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,10 +146,10 @@ def run_for_the_session(name: str, program: str, folder: Path) -> Iterator[Serve
 
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    oracle = find_oracle()
-    if oracle is None or not (oracle.folder / "valkey-server").exists():
-        pytest.skip("no valkey-server beside redis-server")
-    yield from run_for_the_session("valkey", str(oracle.folder / "valkey-server"), tmp_path_factory.mktemp("valkey"))
+    program = find_valkey()
+    if program is None:
+        pytest.skip("no valkey-server beside redis-server, or on the PATH")
+    yield from run_for_the_session("valkey", program, tmp_path_factory.mktemp("valkey"))
 
 
 @pytest.fixture(scope="session")

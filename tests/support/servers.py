@@ -30,10 +30,12 @@ __all__ = [
     "Server",
     "eventually",
     "find_oracle",
+    "find_valkey",
     "free_port",
     "server_arguments",
     "start_redis",
     "start_streamd",
+    "start_valkey",
     "wait_for_start",
 ]
 
@@ -219,6 +221,21 @@ def start_redis(folder: Path, directives: Mapping[str, str] | None = None, name:
     assert oracle is not None, "the caller must have checked that there is a redis-server"
     port = free_port()
     argv = [oracle.server, "--port", str(port), *directive_arguments(directives or {})]
+    return wait_for_start(Server(name, argv, port, folder, os.environ))
+
+
+def find_valkey() -> str | None:
+    """The program valkey-server: beside redis-server, or on the PATH."""
+    oracle = find_oracle()
+    beside = oracle and oracle.folder / "valkey-server"
+    return str(beside) if beside and beside.exists() else shutil.which("valkey-server")
+
+
+def start_valkey(folder: Path, directives: Mapping[str, str] | None = None, name: str = "valkey") -> Server:
+    program = find_valkey()
+    assert program is not None, "the caller must have checked that there is a valkey-server"
+    port = free_port()
+    argv = [program, "--port", str(port), *directive_arguments(directives or {})]
     return wait_for_start(Server(name, argv, port, folder, os.environ))
 
 

@@ -146,3 +146,25 @@ def test_a_table_is_aligned() -> None:
         "s       g      alice          12  0.5 s              -",
         "s       g      b               -  0.5 s              -",
     ]
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "found"),
+    [
+        ([20, 40, 5], 100, [20, 40, 5]),
+        ([20, 40, 5], 60, [20, 27, 5]),
+        ([20, 40, 5], 40, [13, 14, 5]),
+        ([20, 40, 5], 10, [12, 12, 5]),
+        ([5, 5, 5], 10, [5, 5, 5]),
+    ],
+)
+def test_names_are_shortened_until_a_table_fits(widths: list[int], room: int, found: list[int]) -> None:
+    screen = pytest.importorskip("streamd.watching.screen")
+    assert screen.fitting(widths, [True, True, False], room) == found
+
+
+def test_what_is_left_out_of_a_name_is_in_its_middle() -> None:
+    screen = pytest.importorskip("streamd.watching.screen")
+    assert screen.shortened("billing-north", 13) == "billing-north"
+    assert screen.shortened("billing-north", 9) == "bill…orth"
+    assert screen.shortened("billing-north", 8) == "bill…rth"
