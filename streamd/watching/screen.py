@@ -82,6 +82,7 @@ class Top(App[None]):
     #head, #state { text-wrap: nowrap; text-overflow: ellipsis; padding: 0 1; }
     #head { height: 2; }
     #state { height: 1; color: $text-muted; }
+    DataTable { height: 1fr; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.is-open { display: block; }
     """
