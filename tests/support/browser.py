@@ -124,6 +124,8 @@ class Browser:
         return page
 
     async def _disconnect(self) -> None:
+        # It ends its own processes, which write to the profile until then.
+        await self.send("Browser.close")
         await self._socket.close()
         await self._http.close()
         await self._reader
@@ -131,8 +133,9 @@ class Browser:
     def close(self) -> None:
         try:
             self.run(self._disconnect())
+            self._process.wait(DEADLINE_S)
         finally:
-            self._process.terminate()
+            self._process.kill()
             self._process.wait()
             self._loop.close()
 
@@ -165,7 +168,12 @@ class Page:
     def js(self, expression: str) -> Any:
         """The value of an expression; promises are awaited."""
         found = self.call(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, userGesture=True
+            "Runtime.evaluate",
+            expression=expression,
+            awaitPromise=True,
+            returnByValue=True,
+            userGesture=True,
+            allowUnsafeEvalBlockedByCSP=False,
         )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -173,7 +181,8 @@ class Page:
     def wait(self, expression: str, timeout_s: float = DEADLINE_S) -> Any:
         """Wait until an expression is true; its value."""
         deadline = time.monotonic() + timeout_s
-        while not (found := self.js(expression)):
+        true_for_nodes = f"((found) => found instanceof Node ? true : found)({expression})"
+        while not (found := self.js(true_for_nodes)):
             text = self.js("document.body.innerText")[:600]
             assert time.monotonic() < deadline, f"{expression} did not become true; {self.complaints}; the page: {text}"
             self._browser.run(asyncio.sleep(0.02))

@@ -34,21 +34,24 @@ class Place {
         let timer = 0;
         const round = async () => {
             const began = performance.now();
-            if (!document.hidden) {
-                try {
-                    await look();
-                    failed(null);
-                } catch (error) {
-                    if (this.gone.signal.aborted) return;
-                    if (!await failed(error)) return;
-                }
-            }
+            if (!document.hidden) await this.attempt(look);
             if (!this.gone.signal.aborted) timer = setTimeout(round, Math.max(ms, (performance.now() - began) * SLOWEST));
         };
         const wake = () => { if (!document.hidden) { clearTimeout(timer); round(); } };
         document.addEventListener("visibilitychange", wake);
         this.ending.push(() => { clearTimeout(timer); document.removeEventListener("visibilitychange", wake); });
         round();
+    }
+
+    // Look, and say so when it does not work.
+    async attempt(look) {
+        try {
+            await look();
+            failed(null);
+            main.setAttribute("aria-busy", "false");
+        } catch (error) {
+            if (!this.gone.signal.aborted) await failed(error);
+        }
     }
 
     keep(...parts) {
@@ -62,21 +65,16 @@ class Place {
     }
 }
 
-// Shows that something does not work; whether it makes sense to go on.
+// Shows that something does not work, until it does again.
 async function failed(error) {
     const note = document.getElementById("failure");
-    if (error === null) {
-        note?.remove();
-        return true;
+    if (error === null) note?.remove();
+    else if (error instanceof Refused && error.status === 401) await start();
+    else {
+        if (!(error instanceof Refused)) console.error(error);
+        if (note) note.textContent = error.message;
+        else main.prepend(h("p", {id: "failure", class: "failure", role: "alert"}, error.message));
     }
-    if (error instanceof Refused && error.status === 401) {
-        await start();
-        return false;
-    }
-    if (!(error instanceof Refused)) console.error(error);
-    if (note) note.textContent = error.message;
-    else main.prepend(h("p", {id: "failure", class: "failure", role: "alert"}, error.message));
-    return true;
 }
 
 // --- The address
@@ -98,6 +96,8 @@ function show() {
         else link.removeAttribute("aria-current");
     }
     main.replaceChildren();
+    main.dataset.view = name;
+    main.setAttribute("aria-busy", "true");
     VIEWS[name](shown, main);
     document.title = `${main.querySelector("h1")?.textContent ?? "streamd"} · streamd`;
     if (show.isLater) main.focus({preventScroll: true});

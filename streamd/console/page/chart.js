@@ -1,9 +1,10 @@
 // Figures over time, as long as the page is open, and their charts.
 
-import {h} from "./dom.js";
+import {bytes, h} from "./dom.js";
 
 const KEPT = 900;
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
+const BINARY = Array.from({length: 45}, (_, power) => 2 ** power);     // steps of an axis with bytes
 const histories = new Map();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -97,7 +98,7 @@ export class Chart {
             cursor: {drag: {x: false, y: false}, points: {size: 5}},
             scales: {y: {range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1]}},
             axes: [{...axis, space: 70, size: 26, values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]]},
-                {...axis, size: 62, values: (_, ticks) => ticks.map((each) => this.format(each))}],
+                {...axis, size: 62, ...(this.format === bytes ? {incrs: BINARY} : {}), values: (_, ticks) => ticks.map((each) => this.format(each))}],
             series: [{}, ...names.map((name, at) => ({label: name, stroke: colour(COLOURS[at % COLOURS.length]), width: 1.5,
                 points: {show: false}, spanGaps: true}))],
         };

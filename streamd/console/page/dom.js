@@ -42,7 +42,8 @@ export function bytes(value) {
 
 export function duration(seconds) {
     if (seconds === null || seconds === undefined) return UNKNOWN;
-    if (seconds < 0.0005) return "0 s";
+    if (seconds === 0) return "0 s";
+    if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
     if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
         if (seconds >= 2 * size) return `${(seconds / size).toFixed(1)} ${unit}`;

@@ -17,12 +17,12 @@ export function group(place, main) {
         label: "Consumers", id: (row) => encode(row.name), sort: "pending", most: 8, empty: "There are no consumers.",
         open: (row) => { owner.value = encode(row.name); load(""); },
         columns: [
-            {id: "name", title: "Consumer", isText: true, width: 130, weight: 10, grows: 2, value: (row) => text(row.name), cell: (row) => text(row.name)},
+            {id: "name", title: "Consumer", isText: true, width: 90, weight: 11, grows: 2, value: (row) => text(row.name), cell: (row) => text(row.name)},
             {id: "pending", title: "Pending", value: (row) => row.pending, cell: (row) => count(row.pending), width: 90, weight: 9},
             {id: "idle", title: "Seen", hint: "How long ago it asked last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 90, weight: 8},
             {id: "inactive", title: "Got", hint: "How long ago it got something", value: (row) => row.inactive_ms,
                 cell: (row) => row.inactive_ms === null ? "never" : duration(row.inactive_ms / 1000), width: 90, weight: 5},
-            {id: "remove", title: "", width: 96, weight: 7, cell: (row) => may.delete_consumer
+            {id: "remove", title: "", width: 96, weight: 10, cell: (row) => may.delete_consumer
                 ? h("button", {type: "button", class: "small", "aria-label": `Remove the consumer ${text(row.name)}`, onclick: () => askRemove(row)}, "Remove…") : ""},
         ],
     }));
@@ -91,7 +91,7 @@ export function group(place, main) {
             const {done} = await post(what, {db: Number(db), key, group: name, ...body});
             notify(said(done));
         } catch (error) { notify(error.message, true); }
-        await Promise.all([look(), load("")]);
+        await Promise.all([place.attempt(look), load("")]);
     }
 
     async function askAck() {

@@ -71,8 +71,8 @@ export function stream(place, main) {
         try {
             const {done} = await post("trim", {db: Number(db), key, max_length: Number(least.value)});
             notify(`${count(done)} entries were removed.`);
-            await look();
         } catch (error) { notify(error.message, true); }
+        await place.attempt(look);
     }
 
     place.every(2000, look);

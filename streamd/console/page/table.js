@@ -1,5 +1,5 @@
 // A table of any length: only the rows that are seen are in the document. Rows are opened with Enter, the mouse or a tap; columns are
-// sorted by their heads, and those of least weight are left out where there is no room for them.
+// sorted by their heads; those of least weight stand in a second line where there is no room for them.
 //
 //   columns  {id, title, value: (row) => what it is sorted by, cell: (row) => text or element, width: px, weight, isText, grows}
 //   id       (row) => what a row is known by, when rows are replaced
@@ -7,6 +7,7 @@
 import {h} from "./dom.js";
 
 const ROW = 34;
+const TALL_ROW = 54;    // with a second line
 const MARGIN = 6;       // rows beyond what is seen, for fast scrolling
 let tables = 0;
 
@@ -28,6 +29,8 @@ export class Table {
             h("div", {role: "rowgroup"}, this.head), this.body, this.none);
         this.body.addEventListener("click", (event) => this.click(event));
         this.seen = columns;
+        this.below = [];
+        this.height = ROW;
         this.watcher = new ResizeObserver(() => this.fit());
         this.watcher.observe(this.element);
         this.fit();
@@ -48,6 +51,9 @@ export class Table {
             left -= column.width;
         }
         this.seen = this.columns.filter((column) => kept.has(column));
+        this.below = byWeight.filter((column) => !kept.has(column) && column.title);
+        this.height = this.below.length ? TALL_ROW : ROW;
+        this.element.classList.toggle("tall", this.below.length > 0);
         const grows = this.seen.some((column) => column.grows);
         const sizes = this.seen.map((column) => column.grows || !grows ? `minmax(${column.width}px, ${column.grows ?? 1}fr)` : `${column.width}px`);
         this.element.style.setProperty("--columns", (this.selects ? "40px " : "") + sizes.join(" "));
@@ -119,9 +125,10 @@ export class Table {
         this.element.setAttribute("aria-rowcount", String(total + 1));
         this.none.hidden = total > 0;
         this.none.textContent = this.emptyText;
-        this.space.style.height = `${total * ROW}px`;
-        this.body.style.height = `${Math.min(total, this.most) * ROW}px`;
-        const first = Math.max(0, Math.floor(this.body.scrollTop / ROW) - MARGIN);
+        this.element.classList.toggle("scrolls", total > this.most);
+        this.space.style.height = `${total * this.height}px`;
+        this.body.style.height = `${Math.min(total, this.most) * this.height}px`;
+        const first = Math.max(0, Math.floor(this.body.scrollTop / this.height) - MARGIN);
         const last = Math.min(total, first + Math.min(total, this.most) + 2 * MARGIN + 1);
         while (this.pool.length < last - first) this.pool.push(this.newRow());
         this.pool.forEach((element, at) => {
@@ -138,7 +145,8 @@ export class Table {
         const row = h("div", {class: "row", role: "row"}, ...(this.selects
             ? [h("div", {role: "gridcell", class: "choice"}, h("input", {type: "checkbox", tabIndex: -1}))] : []),
         ...this.seen.map((column) => h("div", {role: "gridcell", class: column.isText ? "text" : "figure",
-            "aria-colindex": String(this.columns.indexOf(column) + 1)})));
+            "aria-colindex": String(this.columns.indexOf(column) + 1)})),
+        ...(this.below.length ? [h("div", {role: "gridcell", class: "below"})] : []));
         this.space.append(row);
         return row;
     }
@@ -146,7 +154,7 @@ export class Table {
     write(element, index) {
         const row = this.sorted[index];
         const id = this.id(row);
-        element.style.transform = `translateY(${index * ROW}px)`;
+        element.style.transform = `translateY(${index * this.height}px)`;
         element.id = `${this.prefix}-${index}`;
         element.dataset.index = index;
         element.setAttribute("aria-rowindex", String(index + 2));
@@ -169,6 +177,13 @@ export class Table {
                 if (column.isText) cell.title = content;
             }
         });
+        if (this.below.length) {
+            const said = this.below.map((column) => {
+                const content = column.cell(row);
+                return `${column.title} ${typeof content === "object" ? content.textContent : content}`;
+            });
+            element.lastChild.textContent = element.lastChild.title = said.join(" · ");
+        }
     }
 
     // --- Keys and the mouse
@@ -179,13 +194,13 @@ export class Table {
 
     key(event) {
         if (event.target !== this.element || !this.sorted.length || event.altKey || event.ctrlKey || event.metaKey) return;
-        const page = Math.max(1, Math.floor(this.body.clientHeight / ROW) - 1);
+        const page = Math.max(1, Math.floor(this.body.clientHeight / this.height) - 1);
         const steps = {ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity};
         const at = this.activeIndex();
         if (event.key in steps) {
             const to = Math.max(0, Math.min(this.sorted.length - 1, at + steps[event.key]));
             this.active = this.id(this.sorted[to]);
-            const top = to * ROW, bottom = top + ROW - this.body.clientHeight;
+            const top = to * this.height, bottom = top + this.height - this.body.clientHeight;
             if (this.body.scrollTop > top) this.body.scrollTop = top;
             else if (this.body.scrollTop < bottom) this.body.scrollTop = bottom;
             this.draw();
