@@ -16,6 +16,8 @@ from streamd.errors import CorruptFileError
 from streamd.persistence.aof.load import AofLoadError, LoadOptions
 from streamd.persistence.aof.reader import AofFault, AofReader, UnknownCommandError
 
+pytestmark = pytest.mark.long
+
 INCR = "appendonly.aof.1.incr.aof"
 BASE = "appendonly.aof.1.base.rdb"
 HEAD = commands("SELECT 0", "XADD s 1-1 f v", "XADD s 2-1 f v")

@@ -10,6 +10,8 @@ import pytest
 from support.servers import Server, eventually
 from support.wire import Reply, Wire
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 
 OK = Reply("+", b"OK")

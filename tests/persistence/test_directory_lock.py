@@ -17,6 +17,8 @@ import streamd.embedded
 from streamd.errors import StreamdError
 from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks, find_holder
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 POINTS = "900 1"
 CHANGEABLE = {"enable-protected-configs": "yes"}

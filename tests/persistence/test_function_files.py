@@ -12,6 +12,8 @@ from support.replication import Node, wait_in_sync, wait_until
 from support.servers import Server, eventually, find_oracle
 from support.wire import Reply
 
+pytestmark = pytest.mark.long
+
 ONE = (
     "#!lua name=one\nredis.register_function('f', function(keys, args) return redis.call('set', keys[1], args[1]) end)"
 )

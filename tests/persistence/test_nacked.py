@@ -14,6 +14,8 @@ from support.wire import Reply, Wire
 from streamd.engine.stream import Stream
 from streamd.persistence.rdb.read import restore_value
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always", "save": ""}

@@ -26,7 +26,7 @@ from streamd.persistence.rdb.format import LoadOptions, WriteOptions
 from streamd.persistence.rdb.read import restore_value
 from streamd.persistence.rdb.write import dump_value
 
-pytestmark = pytest.mark.real(since="7.0")
+pytestmark = [pytest.mark.long, pytest.mark.real(since="7.0")]
 
 StartServer = Callable[..., Server]
 ORACLES = {".".join(map(str, oracle.version)): oracle for oracle in all_oracles()}

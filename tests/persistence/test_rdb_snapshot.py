@@ -211,7 +211,8 @@ def test_check_draws_a_bar_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "x.rdb").write_bytes(save(make_databases()))
     leader, follower = pty.openpty()
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), TERM="xterm", COLUMNS="80")
-    command = [sys.executable, "-m", "streamd", "check-rdb", str(tmp_path / "x.rdb")]
+    at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
+    command = [sys.executable, "-c", at_once, "check-rdb", str(tmp_path / "x.rdb")]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, env=env, check=False)
     os.close(follower)
     drawn = os.read(leader, 65536)

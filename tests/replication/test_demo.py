@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.servers import find_oracle, python_environment
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 

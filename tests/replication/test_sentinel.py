@@ -17,7 +17,7 @@ from support.replication import Node, wait_until
 from support.servers import target_is_redis
 from support.wire import Wire
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.real, pytest.mark.timeout(300)]
 
 NewCluster = Callable[..., Cluster]
 STREAMD = ["streamd"] * 3

@@ -19,7 +19,7 @@ from streamd.spark.session import PUSHDOWN_CONF
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 Options = dict[str, str]
 

@@ -18,7 +18,7 @@ from support.servers import Server, eventually, free_port, python_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 Options = dict[str, str]
 
