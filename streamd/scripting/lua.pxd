@@ -85,6 +85,7 @@ cdef struct Lua:
     const char *(*tolstring)(lua_State *L, int index, size_t *length) noexcept nogil
     lua_CFunction (*tocfunction)(lua_State *L, int index) noexcept nogil
     void *(*touserdata)(lua_State *L, int index) noexcept nogil
+    void *(*newuserdata)(lua_State *L, size_t size) noexcept nogil
     void (*pushnil)(lua_State *L) noexcept nogil
     void (*pushnumber)(lua_State *L, double number) noexcept nogil
     void (*pushlstring)(lua_State *L, const char *text, size_t length) noexcept nogil

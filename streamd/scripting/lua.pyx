@@ -63,6 +63,7 @@ cpdef int load_lua() except -1:
     find(library, b"lua_tolstring", <void **>&lua.tolstring)
     find(library, b"lua_tocfunction", <void **>&lua.tocfunction)
     find(library, b"lua_touserdata", <void **>&lua.touserdata)
+    find(library, b"lua_newuserdata", <void **>&lua.newuserdata)
     find(library, b"lua_pushnil", <void **>&lua.pushnil)
     find(library, b"lua_pushnumber", <void **>&lua.pushnumber)
     find(library, b"lua_pushlstring", <void **>&lua.pushlstring)

@@ -35,6 +35,7 @@ from streamd.errors import CommandError
 from streamd.heap cimport free, realloc
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.scripting.host cimport ScriptHost
+from streamd.scripting.json_text cimport open_json
 from streamd.scripting.lua cimport (
     LUA_GCCOLLECT, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL,
     LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_State, pop, upvalue,
@@ -863,6 +864,7 @@ cdef int prepare(lua_State *L) noexcept:
     lua.call(L, 1, 1)
     lua.createtable(L, 0, 16)
     open_sandbox(L)
+    open_json(L)
     set_function(L, "chunk", load_chunk, world)
     set_function(L, "draw", draw_random, world)
     set_function(L, "seed", seed_random, world)

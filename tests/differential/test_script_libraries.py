@@ -1,7 +1,7 @@
 """The libraries of scripts (cjson, cmsgpack, struct, bit, math.random): the same values and errors as Redis's, to the byte.
 
-Each expression is evaluated by EVAL on a real Redis and here, and by the libraries in an interpreter of their own. Those that
-someone thought of stand in script_expressions; the others are drawn.
+Each expression is evaluated by EVAL on a real Redis and here, and, unless it is one of cjson, by the libraries in an interpreter of
+their own. Those that someone thought of stand in script_expressions; the others are drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.lua_libraries import Libraries, quoted, showing
 from support.servers import Server
 from support.wire import Wire
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 EXPRESSIONS = Path(__file__).parent / "script_expressions"
 STATEMENTS_END = b" ==> "
@@ -40,7 +40,8 @@ class Sides:
         script = showing(expression, before)
         what = f"{before.decode('latin1')} {expression.decode('latin1')}"
         expected = self.theirs.call("EVAL", script, "0").value
-        assert self.libraries.run(script) == expected, what
+        if b"cjson." not in before + expression:
+            assert self.libraries.run(script) == expected, what
         assert self.ours.call("EVAL", script, "0").value == expected, what
 
 

@@ -1,4 +1,4 @@
-"""The libraries of scripts in an interpreter of their own, without a server: for comparison with Redis's.
+"""The libraries of scripts that are written in Lua in an interpreter of their own, without a server: for comparison with Redis's.
 
 `Libraries.run(body)` runs a script as EVAL does and returns the string that it returns. `showing(expression)` makes such a
 script: it calls the functions under pcall and shows what they return, types and exact values included.
@@ -47,9 +47,10 @@ for _, name in ipairs {'pcall', 'type', 'tostring', 'tonumber', 'pairs', 'select
                        'string', 'table', 'error'} do
   world[name] = _G[name]
 end
-for _, name in ipairs {'cjson', 'cmsgpack', 'struct', 'bit'} do
+for _, name in ipairs {'cmsgpack', 'struct', 'bit'} do
   world[name] = load(name)(host)
 end
+world.cjson = {null = host.null}
 world.math = setmetatable(load('random')(host), {__index = math})
 return function(body)
   local script = assert(loadstring(body, '@user_script'))

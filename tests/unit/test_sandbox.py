@@ -101,6 +101,7 @@ def test_a_script_that_allocates_without_end_gets_an_error(client: redis.Redis) 
         "return string.rep('x', 2^30)",
         "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end",
         "local t = {} pcall(function() while true do t[#t + 1] = {} end end) while true do t[#t + 1] = {} end",
+        "local s, t = ('x'):rep(2^20), {} for i = 1, 1000 do t[i] = s end return cjson.encode(t)",
         "redis.call('set', 'big', ('x'):rep(5e6)) local t = {} while true do t[#t + 1] = redis.call('getrange', 'big', #t, -1) end",
     ):
         with pytest.raises(redis.ResponseError, match="not enough memory"):
