@@ -86,7 +86,7 @@ class Answers:
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()
-            return web.Response(status=408)
+            return web.Response(status=408)  # which nobody reads any more
 
     def _file(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
@@ -202,12 +202,17 @@ async def send(
     """Send pieces of text or bytes as they come, others having their turn between them."""
     response = web.StreamResponse(headers={**HEADERS, "Content-Type": kind, **(headers or {})})
     waiting, size = [], 0
-    async for piece in found:
-        waiting.append(piece.encode() if isinstance(piece, str) else piece)
-        size += len(piece)
-        if size >= PIECE:
-            await write(request, response, b"".join(waiting))
-            waiting, size = [], 0
+    try:
+        async for piece in found:
+            waiting.append(piece.encode() if isinstance(piece, str) else piece)
+            size += len(piece)
+            if size >= PIECE:
+                await write(request, response, b"".join(waiting))
+                waiting, size = [], 0
+    except (ReplyError, GoneError) as error:
+        if response.prepared:  # too late to say so: the answer breaks off
+            raise ConnectionAbortedError from error
+        raise
     await write(request, response, b"".join(waiting))
     return response
 

@@ -29,10 +29,12 @@ RESCAN_S = 30.0
 """How old the list of keys may be."""
 KEYS_SCANNED = 1_000_000
 PER_SCAN = 1000
-STREAMS_AT_ONCE = 25
+STREAMS_AT_ONCE = 10
 """Streams that are asked about together."""
 GROUPS_SHOWN = 1000
 CONSUMERS_SHOWN = 1000
+CONSUMERS_ASKED = 10_000
+"""Of a group with more consumers none is shown: they are told all at once."""
 PAGE_ENTRIES = 100
 """Entries, or pending entries, on a page, at most."""
 PAGE_BYTES = 1 << 20
@@ -44,6 +46,8 @@ WHOLE_VALUE_SHOWN = 64 * 1024
 FIELDS_SHOWN = 50
 WHOLE_FIELDS_SHOWN = 1000
 GROUPS = ("XINFO", "GROUPS")
+GONE = ("ERR no such key", "WRONGTYPE", "NOPERM")
+"""Errors that mean that a stream is not to be listed any more."""
 MEMORY = ("MEMORY", "USAGE")
 
 
@@ -60,9 +64,13 @@ async def _streams(asked: Asked, found: FoundKeys) -> AsyncIterator[str]:
     began, slices = time.perf_counter(), Slices()
     connection = asked.connection
     separator = '{"streams":['
-    keys = [key for key in found.keys if connection.denial("XINFO", "STREAM", key) is None]
+    keys = []
+    for key in found.keys:
+        if connection.denial("XINFO", "STREAM", key) is None:
+            keys.append(key)
+        await slices.breathe()
     for at in range(0, len(keys), STREAMS_AT_ONCE):
-        for state in await _read(connection, asked.db, keys[at : at + STREAMS_AT_ONCE]):
+        for state in await _read(connection, asked.db, keys[at : at + STREAMS_AT_ONCE], slices):
             yield separator + json.dumps(summary_json(state))
             separator = ","
             await slices.breathe()
@@ -94,7 +102,7 @@ async def _find(asked: Asked) -> FoundKeys:
     return found
 
 
-async def _read(connection: Connection, db: int, keys: Sequence[bytes]) -> list[StreamState]:
+async def _read(connection: Connection, db: int, keys: Sequence[bytes], slices: Slices) -> list[StreamState]:
     """The streams that are still there, with their groups."""
     # What a user may do with one stream it may do with all that it sees: the command is allowed, or it is not.
     kinds = [("XINFO", "STREAM")]
@@ -106,15 +114,20 @@ async def _read(connection: Connection, db: int, keys: Sequence[bytes]) -> list[
         told = dict(zip(kinds, replies[at * len(kinds) : (at + 1) * len(kinds)], strict=True))
         stream, of_groups, used = told[kinds[0]], told.get(GROUPS), told.get(MEMORY)
         if isinstance(stream, ReplyError):
+            if not str(stream).startswith(GONE):
+                raise stream
             continue
         found.append(make_stream(key, pairs(stream), used if isinstance(used, int) else None, None))
         if isinstance(of_groups, list):
             groups += [(found[-1], pairs(each)) for each in of_groups[:GROUPS_SHOWN]]
-    await _add_groups(connection, db, groups)
+        await slices.breathe()
+    await _add_groups(connection, db, groups, slices)
     return found
 
 
-async def _add_groups(connection: Connection, db: int, groups: Sequence[tuple[StreamState, dict[str, Any]]]) -> None:
+async def _add_groups(
+    connection: Connection, db: int, groups: Sequence[tuple[StreamState, dict[str, Any]]], slices: Slices
+) -> None:
     """Give streams their groups: of those that are behind the first entry that they have not read, too."""
     requests: list[tuple[bytes | str | int, ...]] = []
     for stream, told in groups:
@@ -125,6 +138,7 @@ async def _add_groups(connection: Connection, db: int, groups: Sequence[tuple[St
             requests.append(())
         has_pending = told["pending"] and connection.denial("XPENDING", key, name) is None
         requests.append(("XPENDING", key, name) if has_pending else ())
+        await slices.breathe()
     replies = iter(await connection.ask([each for each in requests if each], db))
     answered: Iterator[Reply] = (next(replies) if each else None for each in requests)
     for stream, told in groups:
@@ -141,6 +155,7 @@ async def _add_groups(connection: Connection, db: int, groups: Sequence[tuple[St
                 consumer_count=told["consumers"],
             )
         )
+        await slices.breathe()
 
 
 def most_of(values: Sequence[float | None]) -> float | None:
@@ -185,7 +200,7 @@ async def stream(asked: Asked) -> dict[str, Any]:
     told = pairs(await connection.call("XINFO", "STREAM", key, db=asked.db))
     groups, used, ttl = await _allowed(asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key))
     state = make_stream(key, told, used, ttl)
-    await _add_groups(connection, asked.db, [(state, pairs(each)) for each in (groups or [])[:GROUPS_SHOWN]])
+    await _add_groups(connection, asked.db, [(state, pairs(each)) for each in (groups or [])[:GROUPS_SHOWN]], Slices())
     now_ms = int(time.time() * 1000)
     return summary_json(state) | {
         "now_ms": now_ms,
@@ -233,8 +248,10 @@ async def group(asked: Asked) -> dict[str, Any]:
     if told is None:
         raise RefusedError(404, "There is no such group.")
     state = StreamState(key, 0, 0, None, None)
-    await _add_groups(connection, asked.db, [(state, told)])
-    consumers = await connection.call("XINFO", "CONSUMERS", key, name, db=asked.db)
+    await _add_groups(connection, asked.db, [(state, told)], Slices())
+    consumers: list[Any] = []
+    if told["consumers"] <= CONSUMERS_ASKED:
+        consumers = await connection.call("XINFO", "CONSUMERS", key, name, db=asked.db)
     made = [make_consumer(pairs(each)) for each in consumers[:CONSUMERS_SHOWN]]
     return group_json(state.groups[0], int(time.time() * 1000)) | {
         "consumer_list": [
@@ -246,7 +263,7 @@ async def group(asked: Asked) -> dict[str, Any]:
             }
             for each in made
         ],
-        "more_consumers": max(0, len(consumers) - CONSUMERS_SHOWN),
+        "more_consumers": max(0, told["consumers"] - len(made)),
         "may": may_json(
             asked,
             {

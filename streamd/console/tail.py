@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, GoneError
 from streamd.console.guard import HEADERS
 from streamd.console.streams import entry_json, page_size
+from streamd.core.slices import Slices
 from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text
 
@@ -27,8 +28,10 @@ __all__: list[str] = []
 
 ENTRIES = 50
 EVERY_S = 0.25
-WAIT_MS = 15_000
-"""Without entries for so long, a comment is sent: it shows whether somebody is still there."""
+WAIT_MS = 1000
+"""How long one XREAD waits; then it is looked whether somebody is still there."""
+QUIET = 15
+"""After so many of them without an entry a comment is sent, for proxies that close what is silent."""
 SEND_S = 10.0
 
 
@@ -44,19 +47,26 @@ async def tail(asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await _send(response, asked.request, ": follows\n\n")
         try:
-            while True:
+            quiet = 0
+            while is_wanted(asked):
                 found, is_skipping = await _wait(connection, asked, key, since)
                 if found:
                     since = found[-1][0]
-                    shown = [entry_json(*each) for each in found]
-                    await _send(response, asked.request, event("entries", {"entries": shown, "skipped": is_skipping}))
+                    slices, shown = Slices(), []
+                    for each in found:
+                        shown.append(json.dumps(entry_json(*each)))
+                        await slices.breathe()
+                    data = f'{{"entries": [{", ".join(shown)}], "skipped": {json.dumps(is_skipping)}}}'
+                    await _send(response, asked.request, event("entries", data))
                     await asyncio.sleep(EVERY_S)
-                else:
+                quiet = 0 if found else quiet + 1
+                if quiet == QUIET:
                     await _send(response, asked.request, ": waits\n\n")
-                if asked.sessions.find(asked.session.token) is None:
-                    break
+                    quiet = 0
         except (ReplyError, GoneError) as error:
-            await _send(response, asked.request, event("refused", {"error": str(error) or "The session has ended."}))
+            await _send(
+                response, asked.request, event("refused", json.dumps({"error": str(error) or "The session has ended."}))
+            )
     except (TimeoutError, ConnectionError):
         if asked.request.transport is not None:
             asked.request.transport.abort()
@@ -66,8 +76,14 @@ async def tail(asked: Asked) -> web.StreamResponse:
     return response
 
 
-def event(name: str, data: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+def is_wanted(asked: Asked) -> bool:
+    """Whether the browser is still connected, and its session has not ended."""
+    transport = asked.request.transport
+    return transport is not None and not transport.is_closing() and asked.sessions.find(asked.session.token) is not None
+
+
+def event(name: str, data: str) -> str:
+    return f"event: {name}\ndata: {data}\n\n"
 
 
 async def _send(response: web.StreamResponse, request: web.BaseRequest, text: str) -> None:

@@ -353,6 +353,77 @@ def test_what_is_asked_wrongly_is_refused_with_a_reason(console: Any) -> None:
         assert visitor.status == 404
 
 
+def test_commands_that_are_renamed_are_missed_aloud(console: Any) -> None:
+    client, visitor = console(rename_command="XINFO hidden")
+    with client:
+        client.xadd("orders", {"a": 1})
+        visitor.log_in()
+        assert "unknown command 'XINFO'" in visitor.get("streams")["error"]
+        assert visitor.status == 409
+        assert "unknown command 'XINFO'" in visitor.get("stream", key="orders")["error"]
+        assert visitor.get("entries", key="orders")["entries"][0]["fields"] == [["a", "1"]]
+
+
+def test_streams_beyond_the_limit_are_told_of(console: Any) -> None:
+    client, visitor = console(http_max_streams="7")
+    with client:
+        for number in range(20):
+            client.xadd(f"stream:{number}", {"a": 1})
+        visitor.log_in()
+        told = visitor.get("streams")
+        assert (len(told["streams"]), told["is_whole"]) == (7, False)
+        told = visitor.get("streams", match="stream:1?")
+        assert (len(told["streams"]), told["is_whole"]) == (7, False)
+        told = visitor.get("streams", match="stream:[3-5]")
+        assert ([each["key"] for each in told["streams"]], told["is_whole"]) == (
+            ["stream:3", "stream:4", "stream:5"],
+            True,
+        )
+
+
+def test_other_databases_are_shown_too(console: Any) -> None:
+    client, visitor = console()
+    with client, redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=3) as other:
+        other.xadd("there", {"a": 1})
+        client.xadd("here", {"a": 1})
+        visitor.log_in()
+        for db, key in ((3, "there"), (0, "here"), (3, "there")):
+            assert [each["key"] for each in visitor.get("streams", db=db)["streams"]] == [key]
+            assert visitor.get("stream", db=db, key=key)["length"] == 1
+        assert visitor.get("overview")["keys"] == {"0": 1, "3": 1}
+
+
+def test_who_does_not_read_is_given_up_and_others_are_served(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"large": "x" * 50_000_000}, id="1-1")
+        visitor.log_in()
+        stuck = [visitor.open("GET", "/api/value?key=orders&id=1-1&field=0") for _ in range(3)]  # and they do not read
+        assert visitor.get("overview")["keys"] == {"0": 1}
+        for connection, response in stuck:
+            response.close()
+            connection.close()
+        assert visitor.get("overview")["keys"] == {"0": 1}
+
+
+def test_no_more_connections_are_open_than_there_may_be(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        idle = [socket.create_connection(("127.0.0.1", visitor.port), DEADLINE_S) for _ in range(256)]
+        with pytest.raises(OSError, match=r"reset|without response|aborted"):
+            visitor.log_in()
+        for each in idle:
+            each.close()
+
+        def gets_in() -> bool:
+            try:
+                return visitor.log_in().get("user") == "default"
+            except OSError:
+                return False
+
+        eventually(gets_in, DEADLINE_S, "a login")
+
+
 # --- What may be changed -------------------------------------------------------------------------------------------------
 
 

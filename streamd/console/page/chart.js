@@ -46,9 +46,9 @@ export class History {
 }
 
 export class Chart {
-    // names: of the history's values, or a function that gives them
-    constructor(title, history, names, format) {
-        Object.assign(this, {title, history, names, format});
+    // names: of the history's values, or a function that gives them; label: what a line is called, if there are several
+    constructor(title, history, names, format, label = null) {
+        Object.assign(this, {title, history, names, format, label});
         this.box = h("div", {class: "plot"});
         this.key = h("p", {class: "key"});
         this.element = h("figure", {class: "chart"}, h("figcaption", {}, title), this.box, this.key);
@@ -83,7 +83,7 @@ export class Chart {
     writeKey(names, data) {
         const last = names.map((name, at) => this.format(data[at + 1].at(-1)));
         this.key.replaceChildren(...names.map((name, at) => h("span", {class: `line-${at % COLOURS.length + 1}`},
-            names.length > 1 ? `${name} ${last[at]}` : last[at])));
+            names.length > 1 || this.label ? `${this.label?.(name) ?? name} ${last[at]}` : last[at])));
         this.box.setAttribute("role", "img");
         this.box.setAttribute("aria-label", `${this.title}: ${names.map((name, at) => `${name} ${last[at]}`).join(", ")}`);
     }
@@ -94,7 +94,7 @@ export class Chart {
         const axis = {stroke: colour("--faint"), grid: {stroke: colour("--edge"), width: 1}, ticks: {show: false},
             font: "11px system-ui, sans-serif"};
         return {
-            width: this.box.clientWidth, height: 150, legend: {show: false}, padding: [8, 8, 0, 0],
+            width: this.box.clientWidth, height: 150, legend: {show: false}, padding: [8, 26, 0, 0],
             cursor: {drag: {x: false, y: false}, points: {size: 5}},
             scales: {y: {range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1]}},
             axes: [{...axis, space: 70, size: 26, values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 1], [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1]]},

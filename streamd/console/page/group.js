@@ -43,13 +43,14 @@ export function group(place, main) {
     const claim = h("button", {type: "button", hidden: true, onclick: () => askClaim()}, "Claim…");
     const first = h("button", {type: "button", onclick: () => load("")}, "First");
     const further = h("button", {type: "button", disabled: true, onclick: () => load(next)}, "Next");
+    const more = h("p", {class: "hint", hidden: true});
     waiting.chosenChanged = () => { acknowledge.disabled = claim.disabled = !waiting.chosen.size; };
 
     main.append(
         h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ",
             h("a", {href: streamPath}, text(key)), " › ", h("span", {"aria-current": "page"}, text(name))),
         h("div", {class: "title"}, h("h1", {}, text(name))), figures,
-        h("section", {"aria-label": "Consumers"}, h("h2", {}, "Consumers"), people.element),
+        h("section", {"aria-label": "Consumers"}, h("h2", {}, "Consumers"), people.element, more),
         h("section", {"aria-label": "Pending entries"}, h("div", {class: "title"}, h("h2", {}, "Pending"),
             h("div", {class: "tools"}, acknowledge, claim, owner, h("label", {class: "inline"}, "idle ≥", idle, "s"), first, further)), waiting.element));
 
@@ -65,6 +66,8 @@ export function group(place, main) {
         acknowledge.hidden = !may.ack;
         claim.hidden = !may.claim;
         people.set(consumers);
+        more.hidden = !found.more_consumers;
+        more.textContent = `${count(found.more_consumers)} more are not shown.`;
         const chosen = owner.value;
         owner.replaceChildren(h("option", {value: ""}, "All consumers"),
             ...consumers.map((each) => h("option", {value: encode(each.name)}, text(each.name))));

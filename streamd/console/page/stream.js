@@ -29,17 +29,18 @@ export function stream(place, main) {
         ],
     }));
     const figures = h("div", {});
+    const more = h("p", {class: "hint", hidden: true});
     const trim = h("button", {type: "button", hidden: true, onclick: () => askTrim()}, "Trim…");
     const rates = place.keep(new Chart("Entries added per second", history, ["in"], rate));
     const lags = place.keep(new Chart("Lag of groups", history, () => [...history.values.keys()].filter((name) => name.startsWith("lag "))
-        .sort((a, b) => (history.values.get(b).at(-1) ?? 0) - (history.values.get(a).at(-1) ?? 0)).slice(0, LINES).sort(), short));
+        .sort((a, b) => (history.values.get(b).at(-1) ?? 0) - (history.values.get(a).at(-1) ?? 0)).slice(0, LINES).sort(), short, (name) => name.slice(4)));
     let length = 0;
 
     main.append(
         h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, text(key))),
         h("div", {class: "title"}, h("h1", {}, text(key)), h("div", {class: "tools"}, trim)),
         figures, h("div", {class: "charts"}, rates.element, lags.element),
-        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element),
+        h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more),
         entryPages(place, db, key));
 
     async function look() {
@@ -60,6 +61,8 @@ export function stream(place, main) {
             ["Expires in", found.ttl_ms === null ? "never" : duration(found.ttl_ms / 1000)],
         ], "Of this stream"));
         table.set(found.groups);
+        more.hidden = !found.more_groups;
+        more.textContent = `${count(found.more_groups)} more are not shown.`;
         rates.draw();
         lags.draw();
     }
