@@ -73,6 +73,13 @@ def errors_in_one_line() -> Iterator[None]:
 @click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
 @click.option("--allow-gaps", is_flag=True, help="Continue although entries were trimmed before they were archived.")
 @click.option(
+    "--accept-server", is_flag=True, help="Continue although the server seems not to be the one that was archived."
+)
+@click.option(
+    "--primary", metavar="URL",
+    help="If the server is a replica, from which entries are read then: its primary, where they are trimmed.  [default: as it says]",
+)  # fmt: skip
+@click.option(
     "--check", "depth", type=click.Choice(["ids", "content"]), default="ids", show_default=True,
     help="How thoroughly files are compared with the server before a commit.",
 )  # fmt: skip
@@ -98,6 +105,8 @@ def run(
     trim: bool,
     ignore_group: tuple[str, ...],
     allow_gaps: bool,
+    accept_server: bool,
+    primary: str | None,
     depth: Any,
     lock_ttl: int,
     wait: int,
@@ -127,6 +136,8 @@ def run(
             trim_delay_ms=trim_delay,
             ignored_groups=frozenset(ignore_group),
             allow_gaps=allow_gaps,
+            accept_server=accept_server,
+            primary=primary,
             depth=depth,
             lock_ttl_ms=max(lock_ttl, 1),
             lock_wait_ms=wait,

@@ -31,6 +31,7 @@ from typing import Any
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
 from streamd.spark.archive.errors import IncarnationError, TableError
+from streamd.spark.archive.identity import check_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
@@ -165,6 +166,7 @@ def check_place(
         raise IncarnationError(
             f"the server has no stream {stream!r}: is it the right one? Without a stream, only the archive can be changed"
         )
+    check_identity(connection, log)
     # The counter of archivers tells servers apart whose streams of the same name look alike.
     if state is not None and (counted := used_tokens(connection, stream)) < log.token:
         raise IncarnationError(

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
+from streamd.spark.archive.identity import check_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import release_lease, take_lease
 from streamd.spark.archive.live_stream import (
@@ -299,6 +300,7 @@ def plan_hot(
         next_is_there = next_id is None or has_entry(connection, stream, next_id)
         try:
             check_incarnation(state, log.last, next_is_there=next_is_there, allow_gaps=False)
+            check_identity(connection, log)
         except IncarnationError as error:
             raise DataLossError(str(error)) from error
     first_hot = find_entry_above(connection, stream, log.boundary)

@@ -120,6 +120,7 @@ class Manifest:
     last_generated: int = 0  # the same
     next_id: int | None = None  # the first entry above `high` then; None: there was none
     server: str = ""  # name and version
+    server_id: str = ""  # the name of its data (identity.py); empty: it was not asked
     kind: str = "archive"  # or "rewrite": `files` take the place of `replaced`, which may hold more rows
     replaced: tuple[str, ...] = ()  # paths of files that count no longer
 
@@ -139,6 +140,7 @@ class Manifest:
             "token": self.token,
             "created_ms": self.created_ms,
             "server": self.server,
+            "server_id": self.server_id,
             "entries_added": self.entries_added,
             "last_generated_id": format_entry_id(self.last_generated),
             "next_id": None if self.next_id is None else format_entry_id(self.next_id),
@@ -173,6 +175,7 @@ class Manifest:
             last_generated=parse_entry_id(found["last_generated_id"]),
             next_id=None if found["next_id"] is None else parse_entry_id(found["next_id"]),
             server=str(found["server"]),
+            server_id=str(found.get("server_id", "")),
             kind=found["kind"],
             replaced=tuple(map(str, found["replaced"])),
         )

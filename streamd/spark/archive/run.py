@@ -47,6 +47,7 @@ from streamd.spark.archive.boundary import (
     trim_limit,
 )
 from streamd.spark.archive.errors import absent
+from streamd.spark.archive.identity import settle_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
 from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
@@ -54,6 +55,7 @@ from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.places import find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.tables import OpenTables, check_libraries, keep
 from streamd.spark.archive.verify import Depth, compare_with_server
@@ -91,6 +93,8 @@ class ArchiveSettings:
     trim_delay_ms: int = 900_000  # how old a manifest must be before what it names is trimmed
     ignored_groups: frozenset[str] = frozenset()  # groups that need not have seen what is trimmed
     allow_gaps: bool = False  # continue although entries were trimmed before they were archived
+    accept_server: bool = False  # continue although the server seems to be another one (identity.py)
+    primary: str | None = None  # URL of the primary, if entries are read from a replica; None: as the replica says
     depth: Depth = "ids"  # how thoroughly files are compared with the server before a commit
     lock_ttl_ms: int = 60_000  # after this time without a renewal another archiver may take over
     lock_wait_ms: int = 0  # how long to wait for another archiver
@@ -129,6 +133,7 @@ class RunReport:
     run: str
     archive: str
     server: str = ""
+    read_from: str | None = None  # the replica that entries were read from; None: none
     started: str = ""
     seconds: float = 0.0
     streams: list[StreamReport] = field(default_factory=list)
@@ -216,7 +221,7 @@ class Archiver:
     ) -> None:
         self.layout = Layout(path)
         self.options = dict(options)
-        self.connection_options = ConnectionOptions.parse(engine_options(options))
+        self.reads = self.control = ConnectionOptions.parse(engine_options(options))
         self.engine = engine
         self.settings = settings
         self.disk = disk or Disk()
@@ -231,7 +236,10 @@ class Archiver:
         report = RunReport(
             self.run_name, str(self.layout.root), started=datetime.now(UTC).isoformat(timespec="seconds")
         )
-        with connect(self.connection_options) as connection:
+        places = find_places(engine_options(self.options), self.settings.primary)
+        self.reads, self.control = places.reads, places.control
+        report.read_from = places.reads.place if places.are_two else None
+        with connect(self.control) as connection:
             features = server_features(connection)
             report.server = str(features)
             streams = chosen_streams(connection, self.options)
@@ -249,7 +257,7 @@ class Archiver:
         report = StreamReport(stream)
         started = time.monotonic()
         try:
-            with connect(self.connection_options) as connection:
+            with connect(self.control) as connection:
                 self._under_lock(connection, stream, report)
         except OptionError:
             raise
@@ -260,15 +268,19 @@ class Archiver:
 
     def _under_lock(self, connection: Connection, stream: str, report: StreamReport) -> None:
         settings = self.settings
-        if find_state(connection, stream) is None and ManifestLog.read(self.layout, stream).last is None:
-            raise absent(stream)  # before a key for its lock is made
+        # Before a key for its lock is made: is there such a stream, and is it the right server?
+        log = ManifestLog.read(self.layout, stream)
+        state, _ = find_own_stream(connection, log, allow_gaps=settings.allow_gaps)
+        if state is None:
+            raise absent(stream)
+        server_id = settle_identity(connection, self.layout, log, accepts=settings.accept_server)
         lock = ArchiveLock.acquire(
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
         )  # fmt: skip
-        with held(lock, self.connection_options):
+        with held(lock, self.control):
             self.hook("locked")
-            work = StreamRun(self, connection, lock, report)
+            work = StreamRun(self, connection, lock, report, server_id)
             work.run()
         if work.table_fault is not None:
             report.warnings.append(str(work.table_fault))
@@ -278,12 +290,16 @@ class Archiver:
 class StreamRun(StreamWork):
     """What a run does with one stream while it holds the lock."""
 
-    def __init__(self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport) -> None:
+    def __init__(
+        self, archiver: Archiver, connection: Connection, lock: ArchiveLock, report: StreamReport, server_id: str
+    ) -> None:
         super().__init__(
             archiver.layout, archiver.disk, connection, lock, archiver.run_name, archiver.hook, archiver.tables
         )
         self.settings = archiver.settings
         self.engine = archiver.engine
+        self.reads = archiver.reads
+        self.server_id = server_id
         self._progress = archiver.progress
         self.report = report
 
@@ -300,6 +316,7 @@ class StreamRun(StreamWork):
         self.trim(state)
         self.hook("retrimmed")
         low, high = self.log.boundary + 1, choose_end(state, server_ms(self.connection), self.settings.hot_window_ms)
+        high = min(high, self.readable_until(state))
         self.report.low = self.report.high = format_entry_id(self.log.boundary)
         self.hook("bounded")
         self.report.status = "nothing"
@@ -324,6 +341,20 @@ class StreamRun(StreamWork):
             )
         return state
 
+    def readable_until(self, state: StreamState) -> int:
+        """The last ID at which nothing can be added any more where entries are read; see places.py.
+
+        state  of the stream on the primary
+        """
+        if self.reads is self.connection.options:
+            return state.last_generated
+        with connect(self.reads) as connection:
+            found = find_state(connection, self.stream)
+        if found is None:
+            self.report.warnings.append(f"the replica {self.reads.place} does not have the stream yet")
+            return 0
+        return found.last_generated
+
     # --- Archiving
 
     def archive_range(self, state: StreamState, low: int, high: int) -> None:
@@ -340,7 +371,7 @@ class StreamRun(StreamWork):
             return
         self.step("verify")
         gone = compare_with_server(
-            self.connection.options, self.stream, low, high, [each.record for each in files], self.settings.depth
+            self.reads, self.stream, low, high, [each.record for each in files], self.settings.depth
         )
         self.hook("verified")
         self.refresh()
@@ -375,6 +406,7 @@ class StreamRun(StreamWork):
             last_generated=state.last_generated,
             next_id=find_entry_above(self.connection, self.stream, high),
             server=str(self.features),
+            server_id=self.server_id,
         )
 
     def note(self, manifest: Manifest, gone: int) -> None:
