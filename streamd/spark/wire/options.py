@@ -294,12 +294,19 @@ class ConnectionOptions:
         if bool(made.sentinels) != bool(made.sentinel_master):
             missing = "sentinelMaster" if made.sentinels else "sentinels"
             raise OptionError(missing, "sentinels and sentinelMaster are given together")
+        if made.username not in (None, "default") and made.lacks_password:
+            raise OptionError("username", "needs a password: password, passwordEnv or passwordFile")
         if not made.tls and any(name.startswith("tls_") for name in found):
             name = next(
                 row.metadata["name"] for row in option_rows(cls) if row.name in found and row.name.startswith("tls_")
             )
             raise OptionError(name, "needs tls=true, or a rediss:// url")
         return made
+
+    @property
+    def lacks_password(self) -> bool:
+        """Whether no option says what the password is."""
+        return self.password is None and self.password_env is None and self.password_file is None
 
     def find_password(self) -> str | None:
         """The password, from where the options say. Raises OptionError when it is missing."""
