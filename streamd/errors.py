@@ -18,6 +18,7 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
+    console        connection, guard, sessions
     core           listening
     data           migration
     importing      peers, run
@@ -26,7 +27,7 @@ a test compares this list with the tree:
     serve          tls
     settings       config, kinds
     shell          caller
-    spark          errors, archive/errors, source/offsets, source/partitions, source/planner
+    spark          errors, archive/errors, moving/errors, source/offsets, source/partitions, source/planner
 
 `str(error)` of a ProtocolError or CommandError is the whole line after the `-`, code included.
 """
