@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from streamd.spark.errors import told_in_one_line
+from streamd.spark.errors import VersionError, told_in_one_line
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
 from streamd.spark.source.read_options import SourceOptions
@@ -56,8 +56,12 @@ class StreamdDataSource(DataSource):
 
     @told_in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from streamd.spark.source.streaming import StreamdStreamReader
-
+        try:
+            from streamd.spark.source.streaming import StreamdStreamReader
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark.sql.streaming.datasource":
+                raise
+            raise VersionError("queries that read streams") from None
         return StreamdStreamReader(schema, SourceOptions.parse(self.options))
 
     @told_in_one_line()

@@ -9,6 +9,7 @@
      +- DeliveryError     rows that cannot be written exactly once: they, or the marker, have changed
      +- MalformedError    an entry that cannot be cast to the schema asked for (mode FAILFAST)
      +- JavaMissingError  there is no Java that Spark can use; says how to install one
+     +- VersionError      something that this PySpark is too old for
      +- OffsetError       an offset in a checkpoint that this version does not understand (source/offsets.py)
      +- ArchiveError      see archive/errors.py
 
@@ -35,6 +36,7 @@ __all__ = [
     "OptionError",
     "ServerError",
     "UnreachableError",
+    "VersionError",
     "told_in_one_line",
 ]
 
@@ -102,6 +104,17 @@ class DeliveryError(StreamdError):
 
 class MalformedError(StreamdError, ValueError):
     """An entry that cannot be cast to the columns asked for, in mode FAILFAST."""
+
+
+class VersionError(StreamdError):
+    """What needs PySpark 4.2 or newer: there a source is told where a batch begins and how much it may read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} need PySpark 4.2 or newer"
 
 
 class JavaMissingError(StreamdError):

@@ -66,7 +66,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
     pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
-              PySpark 4.3 keeps what it planned for the first use of a DataFrame, filters included, and reads no more
+              PySpark keeps what it planned for the first use of a DataFrame, filters included, and reads no more
               than that for its other uses, be it in a later query or in another branch of the same one.
     """
     from streamd.spark.data_source import PushingStreamdDataSource, StreamdDataSource

@@ -19,7 +19,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from support.servers import Server, eventually
-from support.spark import ON_BOTH
+from support.spark import ON_BOTH, QUERIES
 
 from streamd.cli.subcommands import program
 from streamd.spark.errors import ServerError
@@ -434,6 +434,7 @@ def test_gaps_are_those_of_one_window_over_everything(spark: SparkSession, by: t
         assert {row.gap_ms for row in gaps(few, by=by).collect()} <= {None}
 
 
+@QUERIES
 @pytest.mark.spark
 def test_a_streaming_frame_gives_what_the_batch_gives(
     spark: SparkSession, store: redis.Redis, source_options: Options, tmp_path: Path

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import redis
 from pyspark.sql import SparkSession
+from support.spark import QUERIES
 
 README = Path(__file__).parents[2] / "README.md"
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
+@QUERIES
 def test_the_snippets_run_one_after_the_other(
     spark: SparkSession, store: redis.Redis, source_options: dict[str, str], tmp_path: Path
 ) -> None:

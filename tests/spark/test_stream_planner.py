@@ -18,7 +18,7 @@ import redis
 from support.servers import Server
 from support.spark import ON_BOTH
 
-pytest.importorskip("pyspark", reason="needs pip install 'streamd-server[spark]'")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2 or newer")
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows

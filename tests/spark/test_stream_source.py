@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from support.spark import ON_BOTH, batches_planned, session_of_its_own, wait_for_batches
+from support.spark import ON_BOTH, QUERIES, batches_planned, session_of_its_own, wait_for_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.spark, QUERIES]
 
 Options = dict[str, str]
 Entry = tuple[str, str]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server, eventually, free_port, python_environment
+from support.spark import QUERIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.spark, QUERIES]
 
 Options = dict[str, str]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -16,12 +17,29 @@ import pytest
 
 from .servers import eventually, python_environment
 
-__all__ = ["ON_BOTH", "batches_planned", "random_source", "session_of_its_own", "wait_for_batches"]
+__all__ = [
+    "HAS_LIMITS",
+    "ON_BOTH",
+    "QUERIES",
+    "batches_planned",
+    "random_source",
+    "session_of_its_own",
+    "wait_for_batches",
+]
 
 ON_BOTH = pytest.mark.parametrize(
     "server", ["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0"))], indirect=True
 )
 """The test runs once with streamd and once with a real Redis."""
+
+
+try:
+    importlib.import_module("pyspark.sql.streaming.datasource")
+    HAS_LIMITS = True
+except ImportError:
+    HAS_LIMITS = False
+
+QUERIES = pytest.mark.skipif(not HAS_LIMITS, reason="queries that read streams need PySpark 4.2")
 
 
 def random_source() -> random.Random:

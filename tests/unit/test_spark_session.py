@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs streamd-server[spark]")
 
-from streamd.spark.errors import JavaMissingError
+from streamd.spark.errors import JavaMissingError, VersionError
 from streamd.spark.session import find_java, java_version, register, write_shim
 
 
@@ -115,3 +116,14 @@ def test_a_data_source_is_registered_only_when_spark_does_not_have_it(monkeypatc
     register(other)
     register(other)
     assert other.registered == ["StreamdDataSource"]
+
+
+def test_a_query_that_reads_streams_needs_limits_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.1 has no module that declares them."""
+    from streamd.spark.data_source import StreamdDataSource
+
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delitem(sys.modules, "streamd.spark.source.streaming", raising=False)
+    source = StreamdDataSource({"stream": "s"})
+    with pytest.raises(VersionError, match=r"queries that read streams need PySpark 4\.2 or newer"):
+        source.streamReader(source.schema())

@@ -4,7 +4,7 @@ What depends on the time (`-1h`, `latest`) is resolved once, in `partitions`, an
 
 Spark calls `pushFilters` when spark.sql.python.filterPushdown.enabled is set, and only then may a reader have that
 method; hence two classes. A filter narrows the ranges that are read; Spark still applies all filters itself. Pushdown
-is not the default, because PySpark 4.3 keeps the plan of a DataFrame's first use: what a filter narrowed once stays
+is not the default, because PySpark keeps the plan of a DataFrame's first use: what a filter narrowed once stays
 narrow for every other use of the same DataFrame (observed: `loaded.where("ms > 90").union(loaded)` had the filtered
 rows twice). For the same reason a DataFrame keeps reading the entries that were there at its first use; load it again
 to see later ones.

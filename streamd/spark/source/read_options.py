@@ -139,7 +139,7 @@ class SourceOptions:
         boolean,
         None,
         "whether filters on id, ms, time and stream narrow what is read (as `register(spark, pushdown=True)` does for all reads); "
-        "requires spark.sql.python.filterPushdown.enabled, and a DataFrame that is loaded again for each use: PySpark 4.3 keeps "
+        "requires spark.sql.python.filterPushdown.enabled, and a DataFrame that is loaded again for each use: PySpark keeps "
         "the filters of the first one",
     )
     metadata_prefix: str = option(

@@ -8,6 +8,7 @@ the entries that do not fit (`columnNameOfCorruptRecord`).
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -153,4 +154,6 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     """The Arrow schema that Spark expects of a reader's record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # PySpark 4.1, where it is UTC
