@@ -74,19 +74,25 @@ def history(
         from streamd.spark.wire.ids import format_entry_id
 
         low, high = parse_range(since, until)
-        check_stream(options, stream, path)
+        there = check_stream(options, stream, path)
+        is_whole = path is None and since is None and until is None and where is None
         options |= {"stream": stream} | ({} if path is None else {"archive": path})
         options |= {"startingId": format_entry_id(low), "endingId": format_entry_id(max(high, 0))}
         if where is None and schema is None:
             batches = read_here(options, limit) if low <= high else iter(())
         else:
             batches = read_by_spark(options, where, schema, master, confs, limit)
-        with suppress(BrokenPipeError), bar(stream, limit, unit="entries", is_wanted=is_file(out)) as progress:
+        counts = [each for each in (limit, there if is_whole else None) if each is not None]
+        total = min(counts, default=None)
+        with suppress(BrokenPipeError), bar(stream, total, unit="entries", is_wanted=is_file(out)) as progress:
             write(counted(limited(batches, limit), progress), form, out)
 
 
-def check_stream(options: dict[str, str], stream: str, path: str | None) -> None:
-    """Raise StreamdError when the server cannot be reached, or the stream is neither there nor in the archive."""
+def check_stream(options: dict[str, str], stream: str, path: str | None) -> int:
+    """How many entries the server has of a stream.
+
+    Raises StreamdError when the server cannot be reached, or the stream is neither there nor in the archive.
+    """
     from streamd.spark.archive.layout import Layout
     from streamd.spark.archive.live_stream import find_state, need_state
     from streamd.spark.archive.manifest_log import ManifestLog
@@ -95,11 +101,13 @@ def check_stream(options: dict[str, str], stream: str, path: str | None) -> None
 
     with connect(ConnectionOptions.parse(options)) as connection:
         if path is None:
-            need_state(connection, stream)
-        elif find_state(connection, stream) is None:
+            return need_state(connection, stream).length
+        state = find_state(connection, stream)
+        if state is None:
             layout = Layout(path)
             layout.check()
             ManifestLog.read_archived(layout, stream)
+        return 0 if state is None else state.length
 
 
 def counted(batches: Iterable[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:

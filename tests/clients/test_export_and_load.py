@@ -21,7 +21,9 @@ from support.servers import Server, eventually, python_environment
 pa = pytest.importorskip("pyarrow")
 
 from streamd.cli.subcommands import program  # noqa: E402
+from streamd.spark.errors import UnreachableError  # noqa: E402
 from streamd.spark.moving.files import FORMATS  # noqa: E402
+from streamd.spark.wire.connection import Connection  # noqa: E402
 
 Run = Callable[..., str]
 Store = Any
@@ -145,6 +147,30 @@ def test_a_round_trip_is_exact(form: str, source: Store, target: Store, tmp_path
     assert {key: shown(target, key) for key in keys} == expected
     run(target, "load", str(tmp_path), "--again", "--replace")
     assert {key: shown(target, key) for key in keys} == expected
+
+
+def test_groups_are_restored_after_a_failure_in_between(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    expected = shown(store, b"readings")
+    run(store, "export", "readings", "--to", str(tmp_path))
+    store.delete("readings")
+    failures = [UnreachableError("lost"), OSError("no space")]
+    transaction = Connection.transaction
+
+    def failing(connection: Connection, requests: list[Any]) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return transaction(connection, requests)
+
+    # The last transaction is lost: once with the connection, which is opened again, and once for good.
+    monkeypatch.setattr(Connection, "transaction", failing)
+    assert "no space" in run(store, "load", str(tmp_path), status=1)
+    assert not failures
+    assert shown(store, b"readings") != expected
+    run(store, "load", str(tmp_path))
+    assert shown(store, b"readings") == expected
 
 
 def test_entries_that_were_given_back_stay_so(store: Store, tmp_path: Path, redis_server: Server) -> None:

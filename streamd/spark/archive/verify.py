@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -193,10 +193,15 @@ def checkpoint_faults(log: ManifestLog) -> list[str]:
     return [f"checkpoint {number} does not agree with the manifests up to it"]
 
 
-def file_faults(log: ManifestLog, *, quick: bool) -> Iterator[str]:
+def file_faults(log: ManifestLog, *, quick: bool, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
     """What is wrong with the files that these manifests name, unless an archiver has replaced them meanwhile."""
-    last = 0
-    for file in log.files:
+    last = done = 0
+    files = log.files
+    total = sum(file.size for file in files)
+    for file in files:
+        if progress is not None:
+            progress(done, total)
+        done += file.size
         if file.first <= last:
             yield f"{file.path}: its IDs overlap those of the file before"
         last = file.last
