@@ -128,7 +128,7 @@ def run(
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
         from streamd.spark.archive.open_table import TableConfig
-        from streamd.spark.archive.run import ArchiveSettings, archive, check_streams
+        from streamd.spark.archive.run import ArchiveSettings, archive, check_spark_can_write, check_streams
 
         settings = ArchiveSettings(
             hot_window_ms=keep,
@@ -145,6 +145,7 @@ def run(
         )
         spark = None
         if engine == "spark":
+            check_spark_can_write(path)
             check_streams(options)
             spark = make_session("streamd archive", master, confs)
         with shown(enabled=not as_json) as progress:

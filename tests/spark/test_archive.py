@@ -1148,7 +1148,7 @@ def test_damage_is_found(store: redis.Redis, source_options: Options, tmp_path: 
     archive_once(tmp_path, source_options)
     layout = Layout(tmp_path)
     assert verify_archive(layout, KEY).is_whole
-    path = next(layout.data_files(KEY))
+    path = layout.data_files(KEY)[0]
     whole = path.read_bytes()
     for at in (0, 10, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])

@@ -211,6 +211,9 @@ class Ending:
             raise Killed("after")
         return found
 
+    def create(self) -> None:
+        self._ending(self.real.create)
+
     def bring_up(self, log: ManifestLog) -> bool:
         return bool(self._ending(lambda: self.real.bring_up(log)))
 

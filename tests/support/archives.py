@@ -77,9 +77,8 @@ def archive_once(
     **changes: Any,
 ) -> RunReport:
     """One run over the stream KEY."""
-    disk = disk or Disk()
     given = {"stream": KEY, **options}
-    chosen = engine or LocalEngine(given, disk)
+    chosen = engine or LocalEngine(given, disk or Disk())
     return Archiver(str(path), given, chosen, now_settings(**changes), disk=disk, hook=hook).run()
 
 

@@ -436,9 +436,9 @@ def test_a_folder_with_other_files_is_not_made_an_archive(tmp_path: Path) -> Non
         Layout(tmp_path).check()
 
 
-def test_an_object_store_is_refused() -> None:
-    with pytest.raises(ArchiveError, match="atomic renames"):
-        Layout("s3://bucket/archive")
+def test_a_place_of_another_kind_is_refused() -> None:
+    with pytest.raises(ArchiveError, match="in an object store: s3, gs, az"):
+        Layout("hdfs://host/archive")
 
 
 def test_an_archive_cut_off_while_it_was_made_is_taken_up(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import near, read_rows, without
+from streamd.spark.archive.store import disk_for
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
@@ -142,7 +143,7 @@ def delete(
         )
         with held(lock, connection_options):
             check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
-            work = StreamWork(layout, disk or Disk(), connection, lock, run, hook)
+            work = StreamWork(layout, disk or disk_for(layout.root), connection, lock, run, hook)
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
             delete_archived(work, wanted, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -19,6 +18,7 @@ from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import day_of, id_bounds, mark_of, ms_bounds, stream_text
 from streamd.spark.archive.parquet import file_schema
+from streamd.spark.archive.store import disk_for
 
 __all__ = ["DeltaArchiveTable"]
 
@@ -43,6 +43,9 @@ class DeltaArchiveTable:
         self._uri = str(layout.root / "data")
         self._schema = Schema.from_arrow(table_schema())
         self._table: DeltaTable | None = None
+
+    def create(self) -> None:
+        self._open()
 
     def bring_up(self, log: ManifestLog) -> bool:
         table, mark = self._open(), mark_of(log.stream)
@@ -74,7 +77,7 @@ class DeltaArchiveTable:
         """Nothing to do: a version of a Delta table is readable as long as its files are there, as after any VACUUM."""
 
     def drop(self) -> None:
-        shutil.rmtree(self._layout.root / "data" / "_delta_log")
+        disk_for(self._layout.root).remove_tree(self._layout.root / "data" / "_delta_log")
         self._table = None
 
     def _open(self) -> DeltaTable:

@@ -38,10 +38,12 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
+from streamd.spark.archive.store import ObjectPath, Place, disk_for, files_below
 
 __all__ = ["IcebergTable"]
 
@@ -90,6 +92,9 @@ class IcebergTable:
         self._catalog: Catalog | None = None
         self._table: Table | None = None
 
+    def create(self) -> None:
+        self._open()
+
     def bring_up(self, log: ManifestLog) -> bool:
         table, mark = self._open(), mark_of(log.stream)
         if log.last is None or int(table.properties.get(mark, 0)) >= log.sequence:
@@ -136,8 +141,10 @@ class IcebergTable:
     def _load(self) -> Catalog:
         if self._catalog is None:
             given = dict(self._config.properties)
-            if self._config.catalog is None:
+            if self._config.catalog is None and "uri" not in given:
                 folder = self._layout.table_folder("iceberg")
+                if isinstance(folder, ObjectPath):
+                    raise TableError("an object store cannot hold its catalog: name one with --catalog or --property")
                 folder.mkdir(parents=True, exist_ok=True)
                 own = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
                 given = {**own, **given}
@@ -154,14 +161,14 @@ class IcebergTable:
         except NoSuchTableError:
             with suppress(NamespaceAlreadyExistsError):
                 catalog.create_namespace(self._name[:-1])
-            location = self._layout.table_folder("iceberg").as_uri()
+            location = uri_of(self._layout.table_folder("iceberg"))
             with suppress(TableAlreadyExistsError):
                 catalog.create_table(self._name, SCHEMA, location, PARTITIONS, properties=PROPERTIES)
             self._table = catalog.load_table(self._name)
         return self._table
 
     def _uri(self, file: FileRecord) -> str:
-        return f"file://{self._layout.root / file.path}"
+        return uri_of(self._layout.root / file.path)
 
     # --- Expiry
 
@@ -181,8 +188,9 @@ class IcebergTable:
         self._remove_metadata(table)
 
     def _remove_metadata(self, table: Table) -> None:
-        folder = self._layout.table_folder("iceberg") / "metadata"
-        old = [each for each in folder.glob("*.avro") if each.stat().st_mtime < time.time() - READERS_MS / 1000]
+        found = files_below(self._layout.table_folder("iceberg") / "metadata")
+        until = time.time() - READERS_MS / 1000
+        old = [each for each in found if each.name.endswith(".avro") and each.stat().st_mtime < until]
         if not old:
             return
         named = set()
@@ -190,9 +198,15 @@ class IcebergTable:
             named.add(snapshot.manifest_list)
             named.update(each.manifest_path for each in snapshot.manifests(table.io))
         names = {path.rpartition("/")[2] for path in named}
+        disk = disk_for(self._layout.root)
         for path in old:
             if path.name not in names:
-                path.unlink(missing_ok=True)
+                disk.remove(path)
+
+
+def uri_of(path: Place) -> str:
+    """As Iceberg has it: names are not percent-encoded."""
+    return str(path) if isinstance(path, ObjectPath) else f"file://{path}"
 
 
 def named_files(table: Table, stream: str) -> dict[str, DataFile]:

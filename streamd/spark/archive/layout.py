@@ -15,8 +15,8 @@ such names, see the key in the column `stream`. The date is that of the entries'
 dates cannot hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what null is called there. Names with `_` in
 front are not seen by readers of Parquet folders.
 
-The root is a folder of a file system that all processes see under the same name, with atomic renames: a local disk, NFS. An
-object store has no atomic rename, and is refused.
+The root is a folder of a file system that all processes see under the same name, with atomic renames (a local disk, NFS), or
+a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see store.py).
 """
 
 from __future__ import annotations
@@ -33,6 +33,16 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.store import (
+    ObjectDisk,
+    ObjectPath,
+    Place,
+    files_below,
+    files_in,
+    folders_in,
+    parse_place,
+    staging_root,
+)
 
 __all__ = ["Layout", "date_in", "date_of", "folder_name", "quote_key", "unquote_key"]
 
@@ -80,15 +90,7 @@ class Layout:
     """The paths of an archive."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        text = os.fspath(root)
-        if text.startswith("file:"):
-            text = text.removeprefix("file:")
-            text = "/" + text.lstrip("/")
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
-            raise ArchiveError(
-                f"{text}: an archive lies in a folder of a file system with atomic renames, not in an object store"
-            )
-        self.root = Path(text).absolute()
+        self.root: Place = parse_place(os.fspath(root))
 
     def __repr__(self) -> str:
         return f"Layout({str(self.root)!r})"
@@ -96,7 +98,7 @@ class Layout:
     # --- The archive as a whole
 
     @property
-    def marker(self) -> Path:
+    def marker(self) -> Place:
         return self.root / "archive.json"
 
     def create(self, disk: Disk) -> None:
@@ -104,7 +106,10 @@ class Layout:
         if self.marker.exists():
             self.check()
             return
-        if self.root.is_dir() and any(each.name not in ("_manifest", "_staging") for each in self.root.iterdir()):
+        if isinstance(disk, ObjectDisk) and isinstance(self.root, ObjectPath):
+            disk.check(self.root)
+        there = {each.name for each in (*files_in(self.root), *folders_in(self.root))}
+        if there - {"_manifest", "_staging"}:
             raise ArchiveError(f"{self.root} holds files but is not an archive; name an empty folder")
         disk.make_directories(self.root)
         text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"
@@ -128,34 +133,33 @@ class Layout:
 
     def streams(self) -> list[str]:
         """Names of the folders of all streams that have manifests."""
-        folder = self.root / "_manifest"
-        return sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+        return sorted(each.name for each in folders_in(self.root / "_manifest"))
 
     @property
-    def tables(self) -> Path:
+    def tables(self) -> Place:
         return self.root / "_tables"
 
-    def table(self, format: str) -> Path:
+    def table(self, format: str) -> Place:
         """What describes the open table of a format that is kept."""
         return self.tables / f"{format}.json"
 
-    def table_folder(self, format: str) -> Path:
+    def table_folder(self, format: str) -> Place:
         """Where the metadata of an open table lies."""
         return self.tables / format
 
     # --- One stream
 
-    def manifests(self, stream: str) -> Path:
+    def manifests(self, stream: str) -> Place:
         return self.root / "_manifest" / folder_name(stream)
 
-    def data(self, stream: str) -> Path:
+    def data(self, stream: str) -> Place:
         return self.root / "data" / f"stream={folder_name(stream)}"
 
-    def data_file(self, stream: str, day: str, run: str, number: int) -> Path:
+    def data_file(self, stream: str, day: str, run: str, number: int) -> Place:
         return self.data(stream) / f"date={day}" / f"{run}-{number}.parquet"
 
     def staging(self, stream: str, run: str | None = None) -> Path:
-        folder = self.root / "_staging" / folder_name(stream)
+        folder = staging_root(self.root) / folder_name(stream)
         return folder if run is None else folder / check_run(run)
 
     def staging_folders(self, stream: str) -> Iterator[Path]:
@@ -164,14 +168,12 @@ class Layout:
         if folder.is_dir():
             yield from sorted(folder.iterdir())
 
-    def data_files(self, stream: str) -> Iterator[Path]:
-        """All files below a stream's data folder, of any kind."""
-        folder = self.data(stream)
-        if folder.is_dir():
-            yield from sorted(each for each in folder.rglob("*") if each.is_file())
+    def data_files(self, stream: str) -> list[Place]:
+        """All files below a stream's data folder, of any kind, in order."""
+        return sorted(files_below(self.data(stream)), key=str)
 
-    def relative(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
+    def relative(self, path: Place) -> str:
+        return str(path).removeprefix(f"{self.root}/")
 
 
 def check_run(run: str) -> str:

@@ -30,7 +30,8 @@ Either the rename comes before the removal of the pending file, and the new arch
 because the pending file is gone; or no pending file was there yet, and then step 2 of the old archiver fails. A
 manifest never remains whose files are removed. (Fencing tokens rise from run to run, and a manifest with one that does
 not is refused, so violations of this order are detected.) Noting before step 3 makes step 6 safe however late it
-happens: whoever wrote a noted file had lost the lock by step 3, or is the archiver itself.
+happens: whoever wrote a noted file had lost the lock by step 3, or is the archiver itself. In an object store, where
+nothing is renamed, an empty manifest takes the place of step 4 when there is something to remove (StreamWork.recover).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
@@ -17,6 +16,7 @@ from streamd.spark.archive.manifest import (
     Manifest,
     thinned,
 )
+from streamd.spark.archive.store import Place, files_in
 
 __all__ = ["ManifestLog", "archived_streams"]
 
@@ -62,7 +62,7 @@ class ManifestLog:
             except FileNotFoundError as error:
                 # Removed since the folder was listed, because there is a newer checkpoint now; or lost.
                 if look + 1 == LOOKS:
-                    number = int(Path(error.filename).name.partition(".")[0])
+                    number = int(str(error.filename).rpartition("/")[2].partition(".")[0])
                     raise CorruptArchiveError(f"{folder}: manifest {number} is missing") from error
             else:
                 return log
@@ -123,7 +123,7 @@ class ManifestLog:
         self._files.update((file.path, file) for file in manifest.files)
         self.manifests.append(manifest)
 
-    def path(self, sequence: int) -> Path:
+    def path(self, sequence: int) -> Place:
         return self.layout.manifests(self.stream) / f"{sequence:012d}.json"
 
     @property
@@ -174,17 +174,17 @@ class ManifestLog:
 
     # --- Writing; only the holder of the lock does
 
-    def remove_pending(self, disk: Disk) -> list[Path]:
+    def remove_pending(self, disk: Disk) -> list[Place]:
         """Remove every uncommitted manifest, whoever wrote it, so that it can no longer be committed."""
         folder = self.layout.manifests(self.stream)
-        found = [each for each in folder.iterdir() if _PENDING.fullmatch(each.name)] if folder.is_dir() else []
+        found = [each for each in files_in(folder) if _PENDING.fullmatch(each.name)]
         for path in found:
             disk.remove(path)
         if found:
             disk.sync_directory(folder)
         return found
 
-    def write_pending(self, manifest: Manifest, disk: Disk) -> Path:
+    def write_pending(self, manifest: Manifest, disk: Disk) -> Place:
         """Write the next manifest where no reader looks, under a name of the run's own, and sync it."""
         manifest.check(self.last)
         path = self.path(manifest.sequence).with_suffix(f".{check_run(manifest.run)}.pending")
@@ -193,7 +193,7 @@ class ManifestLog:
         disk.sync_directory(path.parent)
         return path
 
-    def commit(self, manifest: Manifest, pending: Path, disk: Disk) -> None:
+    def commit(self, manifest: Manifest, pending: Place, disk: Disk) -> None:
         """The commit point: the pending manifest becomes the next one. Raises LockLostError if another run has one."""
         final = self.path(manifest.sequence)
         try:
@@ -216,14 +216,14 @@ class ManifestLog:
             token=self.token,
         )
 
-    def write_pending_checkpoint(self, run: str, disk: Disk) -> Path:
+    def write_pending_checkpoint(self, run: str, disk: Disk) -> Place:
         """Write a checkpoint of the manifests so far where no reader looks."""
         path = self.path(self.sequence).with_suffix(f".{check_run(run)}-checkpoint.pending")
         disk.write_new(path, self.checkpoint().to_bytes())
         disk.sync_directory(path.parent)
         return path
 
-    def commit_checkpoint(self, pending: Path, disk: Disk) -> None:
+    def commit_checkpoint(self, pending: Place, disk: Disk) -> None:
         """The pending checkpoint becomes one that is read. Raises LockLostError when another archiver has taken over."""
         final = checkpoint_path(self.layout, self.stream, self.sequence)
         try:
@@ -245,13 +245,13 @@ class ManifestLog:
             disk.remove(checkpoint_path(self.layout, self.stream, number))
 
 
-def checkpoint_path(layout: Layout, stream: str, number: int) -> Path:
+def checkpoint_path(layout: Layout, stream: str, number: int) -> Place:
     return layout.manifests(stream) / f"{number:012d}.checkpoint"
 
 
-def committed_numbers(folder: Path) -> tuple[list[int], list[int]]:
+def committed_numbers(folder: Place) -> tuple[list[int], list[int]]:
     """The numbers of the manifests and of the checkpoints in a folder, in order."""
-    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    names = [each.name for each in files_in(folder)]
     found = ([match for name in names if (match := form.fullmatch(name))] for form in (_COMMITTED, _CHECKPOINT))
     numbers, checkpoints = (sorted(int(match[1]) for match in matches) for matches in found)
     return numbers, checkpoints
@@ -269,10 +269,10 @@ def archived_streams(layout: Layout) -> list[str]:
     return found
 
 
-def whole_key(folder: Path) -> str | None:
+def whole_key(folder: Place) -> str | None:
     for look in range(LOOKS):
         try:
-            for path in folder.iterdir():
+            for path in files_in(folder):
                 if _COMMITTED.fullmatch(path.name):
                     return unquote_key(json.loads(path.read_bytes())["stream"])
                 if _CHECKPOINT.fullmatch(path.name):

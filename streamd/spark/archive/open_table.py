@@ -33,6 +33,10 @@ class TableConfig:
 class ArchiveTable(Protocol):
     """One table."""
 
+    def create(self) -> None:
+        """Make the table, unless it is there."""
+        ...
+
     def bring_up(self, log: ManifestLog) -> bool:
         """Make the table name the files that count of a stream. False: another archiver has changed it meanwhile."""
         ...

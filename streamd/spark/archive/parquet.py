@@ -25,6 +25,7 @@ from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
 from streamd.spark.archive.layout import date_of
 from streamd.spark.archive.manifest import FileRecord, RowGroup
+from streamd.spark.archive.store import ObjectPath, ObjectReader, Place
 from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import last_id_of, ms_of, parse_entry_id
 
@@ -206,18 +207,20 @@ def ids_of(column: pa.Array | pa.ChunkedArray) -> list[int]:
     return [parse_entry_id(text) for text in column.to_pylist()]
 
 
-def hash_of(path: Path) -> str:
+def hash_of(path: Place) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_file(root: Path, record: FileRecord) -> pq.ParquetFile:
+def open_file(root: Place, record: FileRecord) -> pq.ParquetFile:
     """Open a file of the archive; raises CorruptArchiveError when it is missing or differs from its manifest."""
     path = root / record.path
     try:
         if path.stat().st_size != record.size:
             raise CorruptArchiveError(f"{path} has {path.stat().st_size} bytes; its manifest says {record.size}")
-        file = pq.ParquetFile(path)
+        # An object is read in few requests, each for what neighbouring columns need together.
+        source = ObjectReader(path) if isinstance(path, ObjectPath) else path
+        file = pq.ParquetFile(source, pre_buffer=source is not path)
     except FileNotFoundError:
         raise MissingFileError(f"{path} is missing; a manifest names it") from None
     except pa.ArrowInvalid as error:
@@ -230,7 +233,7 @@ def open_file(root: Path, record: FileRecord) -> pq.ParquetFile:
 
 
 def read_rows(
-    root: Path,
+    root: Place,
     record: FileRecord,
     low: int,
     high: int,

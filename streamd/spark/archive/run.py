@@ -46,7 +46,7 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
-from streamd.spark.archive.errors import absent
+from streamd.spark.archive.errors import ArchiveError, absent
 from streamd.spark.archive.identity import settle_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
@@ -57,6 +57,7 @@ from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.places import find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
+from streamd.spark.archive.store import ObjectPath, disk_for, parse_place
 from streamd.spark.archive.tables import OpenTables, check_libraries, keep
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
@@ -72,7 +73,16 @@ from streamd.spark.wire.replies import server_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["STEPS", "ArchiveSettings", "Archiver", "RunReport", "StreamReport", "archive", "check_streams"]
+__all__ = [
+    "STEPS",
+    "ArchiveSettings",
+    "Archiver",
+    "RunReport",
+    "StreamReport",
+    "archive",
+    "check_spark_can_write",
+    "check_streams",
+]
 
 STEPS = (
     "locked", "recovered", "retrimmed", "bounded", "staged", "verified", "moving", "moved", "pending", "committed",
@@ -165,15 +175,23 @@ def archive(
     A stream that cannot be archived does not stop the others: its report says why (`is_success` is False then).
     Raises what concerns all of them: OptionError, UnreachableError, ArchiveError.
     """
-    disk = Disk()
     engine: Engine
     if spark is None:
-        engine = LocalEngine(options, disk)
+        engine = LocalEngine(options, Disk())
     else:
+        check_spark_can_write(path)
         from streamd.spark.archive.spark_engine import SparkEngine
 
         engine = SparkEngine(spark, engine_options(options))
-    return Archiver(path, options, engine, settings or ArchiveSettings(), disk=disk, progress=progress).run()
+    return Archiver(path, options, engine, settings or ArchiveSettings(), progress=progress).run()
+
+
+def check_spark_can_write(path: str) -> None:
+    """Raise ArchiveError for a place that Spark's tasks cannot write to: what they write is moved into place afterwards."""
+    if isinstance(parse_place(path), ObjectPath):
+        raise ArchiveError(
+            f"{path}: Spark writes to a folder that all machines see; for an object store, use --engine local"
+        )
 
 
 SELECTION = frozenset({"stream", "streams", "streampattern", "archive"})
@@ -224,7 +242,7 @@ class Archiver:
         self.reads = self.control = ConnectionOptions.parse(engine_options(options))
         self.engine = engine
         self.settings = settings
-        self.disk = disk or Disk()
+        self.disk = disk or disk_for(self.layout.root)
         self.hook = hook
         self.progress = progress or no_progress
         self.tables = OpenTables(self.layout)

@@ -25,11 +25,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 
-from streamd.disk import Disk, replace_file
+from streamd.disk import Disk
 from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
+from streamd.spark.archive.store import disk_for, replace_at
 
 __all__ = ["FORMATS", "OpenTables", "check_libraries", "drop_table", "keep", "publish"]
 
@@ -76,6 +77,7 @@ def forget(table: ArchiveTable, log: ManifestLog, moment_ms: int) -> None:
 
 
 def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
+    """Do something with a table. Raises TableError, whatever goes wrong."""
     try:
         action()
     except Exception as error:
@@ -128,16 +130,15 @@ def check_libraries(layout: Layout) -> None:
 def keep(layout: Layout, config: TableConfig, disk: Disk) -> None:
     """Keep a table from now on; the one that is kept already, if there is one and nothing else is asked for.
 
-    Raises TableError when it is another one.
+    Raises TableError when it is another one, or cannot be made.
     """
-    make_table(layout, config)
     for each in kept(layout):
         if each.format == config.format:
             if config not in (each, TableConfig(config.format)):
                 raise TableError(f"{layout.root} keeps another {each.format} table, {each.name}: drop it first")
             return
-    disk.make_directories(layout.tables)
-    replace_file(layout.table(config.format), json.dumps(asdict(config), indent=1).encode() + b"\n", disk=disk)
+    with_reason(config, make_table(layout, config).create)
+    replace_at(layout.table(config.format), json.dumps(asdict(config), indent=1).encode() + b"\n", disk)
 
 
 def publish(layout: Layout, config: TableConfig, *, disk: Disk | None = None) -> dict[str, int]:
@@ -146,7 +147,7 @@ def publish(layout: Layout, config: TableConfig, *, disk: Disk | None = None) ->
     Raises TableError, and what reading the archive raises. Then a later run, or the same call, does the rest.
     """
     layout.check()
-    keep(layout, config, disk or Disk())
+    keep(layout, config, disk or disk_for(layout.root))
     tables, found = OpenTables(layout), {}
     for stream in archived_streams(layout):
         log = ManifestLog.read(layout, stream)
@@ -156,11 +157,12 @@ def publish(layout: Layout, config: TableConfig, *, disk: Disk | None = None) ->
 
 
 def drop_table(layout: Layout, name: str, *, disk: Disk | None = None) -> None:
-    """Remove the table of a format, and keep it no longer. Raises TableError when there is none."""
+    """Keep the table of a format no longer, and remove it. Raises TableError when there is none, or it is out of reach."""
     layout.check()
     for config in kept(layout):
         if config.format == name:
-            with_reason(config, make_table(layout, config).drop)
-            (disk or Disk()).remove(layout.table(name))
+            table = make_table(layout, config)
+            (disk or disk_for(layout.root)).remove(layout.table(name))
+            with_reason(config, table.drop)
             return
     raise TableError(f"{layout.root} keeps no {name} table")

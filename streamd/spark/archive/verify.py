@@ -211,7 +211,8 @@ def file_faults(log: ManifestLog, *, quick: bool, progress: Callable[[int, int],
             # Only files that still count are checked: a checkpoint forgets replaced files once they are removed.
             log = ManifestLog.read(log.layout, log.stream, known=log)
             if any(each.path == file.path for each in log.files):
-                yield str(error)
+                text = str(error)
+                yield text if file.path in text else f"{file.path}: {text.splitlines()[0]}"
 
 
 def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:

@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState, check_incarnation
-from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, TableError, VerifyError
+from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError, TableError, VerifyError
 from streamd.spark.archive.layout import Layout, date_in
 from streamd.spark.archive.live_stream import find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock
-from streamd.spark.archive.manifest import FileRecord, Manifest
+from streamd.spark.archive.manifest import NOTHING, FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import (
     COLUMNS,
@@ -35,6 +36,7 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
+from streamd.spark.archive.store import ObjectPath, Place, prepare_staging
 from streamd.spark.archive.tables import OpenTables
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.errors import UnreachableError
@@ -119,6 +121,7 @@ class StreamWork:
         hook: Hook,
         tables: OpenTables | None = None,
     ) -> None:
+        prepare_staging(layout.root)
         self.layout = layout
         self.disk = disk
         self.connection = connection
@@ -127,6 +130,7 @@ class StreamWork:
         self.run_name = run_name
         self.hook = hook
         self.features: Features = server_features(connection)
+        self.server_id = ""  # the name of the server's data, for manifests; empty: it was not asked
         self.log = ManifestLog(layout, self.stream)
         self.tables = tables or OpenTables(layout)
         self.table_fault: TableError | None = None  # why open tables are not up to the manifests
@@ -144,25 +148,66 @@ class StreamWork:
     def recover(self, replaced_delay_ms: int) -> None:
         """Clean up after a run that ended midway. The order matters: see manifest.py.
 
+        An object store has no rename that fails once the pending manifest is removed: a run that has lost its lock between
+        its last look at it and its put could still commit a manifest, whose files would be removed here. So before any file
+        is removed there, its number is taken by an empty manifest (`fence`).
+
         The server's stream must be the one that was archived: call `find_own_stream` before.
         replaced_delay_ms  files that were replaced at least this long ago are removed
         """
-        lying = list(self.layout.data_files(self.stream))
+        lying = self.layout.data_files(self.stream)
         staging = list(self.layout.staging_folders(self.stream))
         self.lock.check()
         self.log.remove_pending(self.disk)
         self.log = ManifestLog.read(self.layout, self.stream)
+        self.lock.raise_token(self.log.token)
         for folder in staging:
             self.disk.remove_tree(folder)
-        named = {file.path for file in self.log.files} | self.log.replaced.keys()
-        for path in lying:
-            if self.layout.relative(path) not in named:
-                self.disk.remove(path)
+        unnamed = self.unnamed(lying)
+        if unnamed and isinstance(self.layout.root, ObjectPath):
+            self.fence()
+            unnamed = self.unnamed(unnamed)
+        for path in unnamed:
+            self.disk.remove(path)
         self.bring_tables_up()
         self.remove_replaced(replaced_delay_ms)
         self.log.prune(self.disk)
         self.lock.check()
-        self.lock.raise_token(self.log.token)
+
+    def unnamed(self, files: Iterable[Place]) -> list[Place]:
+        """Those of the files that no manifest names, or has named."""
+        named = {file.path for file in self.log.files} | self.log.replaced.keys()
+        return [each for each in files if self.layout.relative(each) not in named]
+
+    def fence(self) -> None:
+        """Take the number of the next manifest, so that no earlier holder of the lock can commit any more."""
+        while True:
+            manifest = self.empty_manifest() if self.log.last is None else self.rewritten(self.log.last)
+            try:
+                self.log.commit(manifest, self.log.write_pending(manifest, self.disk), self.disk)
+            except (LockLostError, FileExistsError):
+                # That holder was faster, with this manifest; its files are named, then. Or there is another archiver.
+                self.lock.check()
+                self.log = ManifestLog.read(self.layout, self.stream, known=self.log)
+                self.lock.raise_token(self.log.token)
+            else:
+                return
+
+    def empty_manifest(self) -> Manifest:
+        """The first manifest, by which nothing is archived."""
+        return Manifest(
+            stream=self.stream,
+            sequence=1,
+            low=NOTHING,
+            high=NOTHING,
+            rows=0,
+            files=(),
+            run=self.run_name,
+            token=self.lock.token,
+            created_ms=server_ms(self.connection),
+            server=str(self.features),
+            server_id=self.server_id,
+        )
 
     def remove_replaced(self, delay_ms: int) -> None:
         """Remove the files that were replaced long enough ago, unless open tables still name them."""
@@ -198,17 +243,18 @@ class StreamWork:
         prefix  put before the names of the steps that the hook is called with
         """
         self.lock.check()
-        records, folders = [], set()
+        records: list[FileRecord] = []
+        folders: set[Place] = set()
         for file in files:
             target = self.layout.data_file(self.stream, file.day, self.run_name, self._placed)
             self.disk.make_directories(target.parent)
-            self.disk.rename(self.layout.root / file.record.path, target)
+            self.disk.rename(Path(file.record.path), target)
             self._placed += 1
             records.append(placed(file, self.layout.relative(target)))
             folders.add(target.parent)
             if len(records) == 1:
                 self.hook(f"{prefix}moving")
-        for folder in sorted(folders):
+        for folder in sorted(folders, key=str):
             self.disk.sync_directory(folder)
         self.hook(f"{prefix}moved")
         return records

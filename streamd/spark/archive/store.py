@@ -1,0 +1,401 @@
+"""Where an archive lies: a folder, or a prefix of an object store (`s3://`, `gs://`, `az://`).
+
+An archive addresses its files by `Place`: a `pathlib.Path`, or an `ObjectPath`, which has those methods of it that archives
+use. What changes files goes through a `Disk` (streamd/disk.py): `ObjectDisk` is one whose places may be objects.
+
+                        folder                            object store
+    a manifest appears  by a link, which never replaces   by a conditional put, which never replaces
+    a file gets its     by a rename from `_staging`       by an upload from a temporary folder of this machine
+    final name
+    safe on the disk    when file and folder are synced   when the put has been answered
+
+Object stores are spoken to by obstore, which takes credentials, region and endpoint from the environment (AWS_*, GOOGLE_*,
+AZURE_*). What follows from their having no rename is described at `StreamWork.recover`.
+
+A folder of this machine is used for an archive in a store as `_staging` is for one in a folder: the next run of this user
+removes what a killed one has left there.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamd.disk import Disk, StrPath, replace_file
+from streamd.spark.archive.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+__all__ = [
+    "ObjectDisk",
+    "ObjectPath",
+    "ObjectReader",
+    "Place",
+    "disk_for",
+    "files_below",
+    "files_in",
+    "folders_in",
+    "parse_place",
+    "prepare_staging",
+    "replace_at",
+    "staging_root",
+]
+
+SCHEMES = ("s3", "gs", "az")
+BUFFER = 8 << 20
+"""Bytes of one request when an object is read from its start to its end."""
+RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+CLIENT: Any = {"connect_timeout": "5s", "allow_http": True}
+"""Whether it is HTTP is said by the endpoint, where one is named."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What a listing says of an object, under the names that os.stat uses."""
+
+    st_size: int
+    st_mtime: float
+
+    @classmethod
+    def of(cls, meta: Any) -> Stat:
+        return cls(meta["size"], meta["last_modified"].timestamp())
+
+
+class ObjectPath:
+    """The address of an object, or of all objects below a prefix.
+
+    url    of the whole store: `s3://bucket`
+    key    below it, without a slash at either end
+    known  what a listing has said of the object
+    """
+
+    __slots__ = ("_known", "key", "store", "url")
+
+    def __init__(self, store: ObjectStore, url: str, key: str, known: Stat | None = None) -> None:
+        self.store = store
+        self.url = url
+        self.key = key
+        self._known = known
+
+    def __str__(self) -> str:
+        return f"{self.url}/{self.key}".rstrip("/")
+
+    __fspath__ = __str__
+
+    def __repr__(self) -> str:
+        return f"ObjectPath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: ObjectPath) -> bool:
+        return str(self) < str(other)
+
+    # --- Names
+
+    def __truediv__(self, name: str) -> Place:
+        """As of a Path: an absolute path takes the place of everything, and is a file of this machine."""
+        if name.startswith("/"):
+            return Path(name)
+        return self._at(f"{self.key}/{name}".strip("/"))
+
+    def _at(self, key: str, known: Stat | None = None) -> ObjectPath:
+        return ObjectPath(self.store, self.url, key, known)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        return self._at(self.key.rpartition("/")[0])
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        name = self.name
+        stem = name.rpartition(".")[0] or name
+        return self._at(f"{self.parent.key}/{stem}{suffix}".strip("/"))
+
+    def relative_to(self, root: ObjectPath) -> Path:
+        return Path(self.key).relative_to(root.key)
+
+    # --- What is there
+
+    def children(self) -> tuple[list[ObjectPath], list[ObjectPath]]:
+        """The objects directly below this prefix, and the prefixes."""
+        import obstore
+
+        with plain_errors(self):
+            found = obstore.list_with_delimiter(self.store, f"{self.key}/" if self.key else None)
+        objects = [self._at(meta["path"], Stat.of(meta)) for meta in found["objects"]]
+        return objects, [self._at(each) for each in found["common_prefixes"]]
+
+    def below(self) -> Iterator[ObjectPath]:
+        """All objects below this prefix."""
+        import obstore
+
+        with plain_errors(self):
+            for batch in obstore.list(self.store, f"{self.key}/" if self.key else None):
+                for meta in batch:
+                    yield self._at(meta["path"], Stat.of(meta))
+
+    def exists(self) -> bool:
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def stat(self) -> Stat:
+        import obstore
+
+        with plain_errors(self):
+            return self._known or Stat.of(obstore.head(self.store, self.key))
+
+    # --- Content
+
+    def read_bytes(self) -> bytes:
+        import obstore
+
+        with plain_errors(self):
+            return bytes(obstore.get(self.store, self.key).bytes())
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """For reading from the start to the end."""
+        return io.BufferedReader(ObjectReader(self), BUFFER)
+
+
+class ObjectReader(io.RawIOBase):
+    """Reads an object in pieces, one request for each."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path = path
+        self._size = path.stat().st_size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        import obstore
+
+        view = memoryview(buffer)
+        end = min(self._at + len(view), self._size)
+        if end <= self._at:
+            return 0
+        with plain_errors(self._path):
+            found = memoryview(obstore.get_range(self._path.store, self._path.key, start=self._at, end=end))
+        view[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+Place = Path | ObjectPath
+
+
+def parse_place(text: str) -> Place:
+    """The place that a user names: a folder, `file:///folder`, or a URL of an object store. Raises ArchiveError."""
+    if text.startswith("file:"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    match = _URL.fullmatch(text)
+    if match is None:
+        return Path(text).absolute()
+    scheme, rest = match[1].lower(), match[2]
+    if scheme not in SCHEMES:
+        raise ArchiveError(f"{text}: an archive lies in a folder, or in an object store: {', '.join(SCHEMES)}")
+    bucket, _, key = rest.strip("/").partition("/")
+    if not bucket:
+        raise ArchiveError(f"{text} names no bucket")
+    try:
+        from obstore.store import from_url
+    except ModuleNotFoundError as error:
+        raise ArchiveError(f"{error}: object stores need the extra `store`: ./install '.[store]'") from error
+    url = f"{scheme}://{bucket}"
+    try:
+        store = from_url(url, client_options=CLIENT, retry_config=RETRY)
+    except Exception as error:  # obstore's own kinds, by store
+        raise ArchiveError(f"{url}: {first_line(error)}") from error
+    return ObjectPath(store, url, key)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def files_in(folder: Place) -> list[Place]:
+    """The files of a folder, which may be missing, in no particular order."""
+    if isinstance(folder, ObjectPath):
+        return list(folder.children()[0])
+    return [each for each in folder.iterdir() if not each.is_dir()] if folder.is_dir() else []
+
+
+def folders_in(folder: Place) -> list[Place]:
+    """The folders of a folder, which may be missing, in no particular order."""
+    if isinstance(folder, ObjectPath):
+        return list(folder.children()[1])
+    return [each for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []
+
+
+def files_below(folder: Place) -> Iterator[Place]:
+    """All files below a folder, which may be missing, in no particular order."""
+    if isinstance(folder, ObjectPath):
+        yield from folder.below()
+    elif folder.is_dir():
+        yield from (each for each in folder.rglob("*") if each.is_file())
+
+
+def staging_root(root: Place) -> Path:
+    """Where runs write files before they get their final names: in the archive's folder, or on this machine."""
+    if isinstance(root, ObjectPath):
+        user = Path(tempfile.gettempdir()) / f"streamd-archive-{os.getuid()}"
+        return user / uuid.uuid5(uuid.NAMESPACE_URL, str(root)).hex
+    return root / "_staging"
+
+
+def prepare_staging(root: Place) -> None:
+    """Make the folder of this machine that nobody else may read. Raises ArchiveError when somebody else has made it."""
+    if not isinstance(root, ObjectPath):
+        return
+    folder = staging_root(root).parent
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ArchiveError(f"{folder} is not a folder of this user alone: remove it, or set TMPDIR")
+
+
+def disk_for(root: Place) -> Disk:
+    return ObjectDisk() if isinstance(root, ObjectPath) else Disk()
+
+
+def replace_at(path: Place, data: bytes, disk: Disk) -> None:
+    """Replace a file, or make it: readers see the old content or the new."""
+    if isinstance(path, ObjectPath):
+        import obstore
+
+        with plain_errors(path):
+            obstore.put(path.store, path.key, data)
+        return
+    disk.make_directories(path.parent)
+    replace_file(path, data, disk=disk)
+
+
+class plain_errors:
+    """Raises OSError for what obstore raises, with the address and the first line of what it says."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from obstore import exceptions
+
+        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+            raise FileExistsError(17, "there is such an object already", str(self._path)) from None
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            raise FileNotFoundError(2, "there is no such object", str(self._path)) from None
+        if isinstance(error, exceptions.BaseError):
+            raise OSError(f"{self._path}: {first_line(error)}") from error
+
+
+class ObjectDisk(Disk):
+    """A disk whose paths may be objects; files of this machine are files."""
+
+    def check(self, root: ObjectPath) -> None:
+        """Raise ArchiveError unless the store can be written to, and refuses to put what is there already."""
+        probe = root / f"_probe/{uuid.uuid4().hex}"
+        assert isinstance(probe, ObjectPath)  # noqa: S101  # its name is relative
+        try:
+            self.write_new(probe, b"")
+        except OSError as error:
+            raise ArchiveError(f"{root} cannot hold an archive: {error}") from error
+        try:
+            self.write_new(probe, b"")
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise ArchiveError(f"{root} cannot hold an archive: {error}") from error
+        finally:
+            with suppress(OSError):
+                self.remove(probe)
+        raise ArchiveError(
+            f"{root} cannot hold an archive: its store does not refuse to replace an object (If-None-Match)"
+        )
+
+    def write_new(self, path: StrPath, data: bytes) -> None:
+        if not isinstance(path, ObjectPath):
+            super().write_new(path, data)
+            return
+        import obstore
+
+        with plain_errors(path):
+            obstore.put(path.store, path.key, data, mode="create")
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        """Upload a file of this machine."""
+        if not isinstance(new, ObjectPath):
+            super().rename(old, new)
+            return
+        import obstore
+
+        with plain_errors(new):
+            obstore.put(new.store, new.key, Path(old))
+        super().unlink(old)
+
+    def publish(self, temporary: StrPath, final: StrPath) -> None:
+        if not (isinstance(temporary, ObjectPath) and isinstance(final, ObjectPath)):
+            super().publish(temporary, final)
+            return
+        self.write_new(final, temporary.read_bytes())
+        self.remove(temporary)
+
+    def unlink(self, path: StrPath) -> None:
+        if not isinstance(path, ObjectPath):
+            super().unlink(path)
+            return
+        import obstore
+
+        with plain_errors(path):
+            obstore.delete(path.store, path.key)
+
+    def remove_tree(self, path: StrPath) -> None:
+        if not isinstance(path, ObjectPath):
+            super().remove_tree(path)
+            return
+        for each in path.below():
+            self.remove(each)
+
+    def make_directories(self, path: StrPath) -> None:
+        if not isinstance(path, ObjectPath):
+            super().make_directories(path)
+
+    def sync_directory(self, path: StrPath) -> None:
+        if not isinstance(path, ObjectPath):
+            super().sync_directory(path)

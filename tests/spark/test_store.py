@@ -1,0 +1,342 @@
+"""Archives in an object store: what holds in a folder holds there, wherever a run was killed."""
+
+from __future__ import annotations
+
+import http.server
+import itertools
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+pytest.importorskip("obstore", reason="object stores need streamd-server[store]")
+pytest.importorskip("moto.server", reason="the local S3 server comes with streamd-server[test]")
+
+from click.testing import CliRunner
+from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, rows_of_history
+from support.s3 import environment, make_bucket, s3_server
+from support.servers import free_port
+
+from streamd.cli.subcommands import program
+from streamd.spark.archive.delete import DELETE_STEPS, delete
+from streamd.spark.archive.errors import ArchiveError, LockLostError
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.run import STEPS, archive
+from streamd.spark.archive.store import ObjectPath, disk_for, files_below
+from streamd.spark.archive.verify import verify_archive
+from streamd.spark.wire.ids import parse_entry_id
+
+pytestmark = pytest.mark.long
+
+Options = dict[str, str]
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture
+def place(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A place for an archive in a bucket of its own."""
+    for name, value in environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return make_bucket(endpoint, f"bucket-{next(NUMBERS)}") + "/archives/one"
+
+
+def assert_whole(place: str, options: Options, produced: list[str]) -> None:
+    assert [entry_id for entry_id, _ in rows_of_history(place, options)] == produced
+    verdict = verify_archive(Layout(place), KEY)
+    assert verdict.faults == []
+    assert verdict.strangers == []
+
+
+def objects(place: str) -> set[str]:
+    layout = Layout(place)
+    return {layout.relative(each) for each in files_below(layout.root)}
+
+
+def nothing_is_left_here(tmp_path: Path) -> bool:
+    return not [each for each in tmp_path.rglob("*") if each.is_file()]
+
+
+# --- The crash matrix -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_killed_at_any_step_is_repaired_by_the_next(
+    step: str, store: redis.Redis, source_options: Options, place: str, tmp_path: Path
+) -> None:
+    produced = fill(store, 100, step_ms=1000)
+    archive_once(place, source_options)
+    produced += fill(store, 100, start_ms=1_700_000_200_000, step_ms=1000)
+    with pytest.raises(Killed):
+        archive_once(place, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
+    expire_lock(store)
+    assert [entry_id for entry_id, _ in rows_of_history(place, source_options)] == produced
+    produced += fill(store, 10, start_ms=1_700_020_000_000)
+    report = archive_once(place, source_options)
+    assert report.is_success, report.to_json()
+    assert_whole(place, source_options, produced)
+    assert not any(each.endswith(".pending") for each in objects(place))
+    assert store.xlen(KEY) == 0
+    assert nothing_is_left_here(tmp_path)
+
+
+@pytest.mark.parametrize("step", DELETE_STEPS)
+def test_a_deletion_killed_at_any_step_is_done_by_the_same_again(
+    step: str, store: redis.Redis, source_options: Options, place: str
+) -> None:
+    produced = fill(store, 100)
+    archive_once(place, source_options, trim=False)
+    produced += fill(store, 10, start_ms=1_700_010_000_000)
+    archive_once(place, source_options, hot_window_ms=10**12)
+    gone = [produced[7], produced[99], produced[100]]
+    ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
+    with suppress(Killed):
+        delete(place, KEY, source_options, ranges, hook=kill_at(step))
+    expire_lock(store)
+    delete(place, KEY, source_options, ranges, lock_wait_ms=5000)
+    kept = [each for each in produced if each not in gone]
+    assert_whole(place, source_options, kept)
+    assert archive_once(place, source_options).is_success
+    assert_whole(place, source_options, kept)
+
+
+@pytest.mark.parametrize("runs_before", [0, 1])
+@pytest.mark.parametrize("step", ["moved", "pending"])
+def test_a_stalled_archiver_commits_nothing_whose_files_are_removed(
+    step: str, runs_before: int, store: redis.Redis, source_options: Options, place: str
+) -> None:
+    """At `pending` it has seen its lock for the last time, and goes on when another one has cleaned up after it."""
+    produced: list[str] = []
+    for number in range(runs_before):
+        produced += fill(store, 50, start_ms=1_700_000_000_000 + number * 10_000_000)
+        archive_once(place, source_options)
+    produced += fill(store, 50, start_ms=1_700_100_000_000)
+
+    def taken_over(name: str) -> None:
+        if name == step:
+            expire_lock(store)
+            time.sleep(0.01)
+            assert archive_once(place, source_options).is_success
+
+    report = archive_once(place, source_options, hook=taken_over)
+    assert report.streams[0].status == "failed"
+    assert LockLostError.__name__ in str(report.streams[0].error)
+    assert_whole(place, source_options, produced)
+    assert archive_once(place, source_options).is_success
+    assert_whole(place, source_options, produced)
+
+
+def test_a_number_that_another_has_taken_is_not_fenced(store: redis.Redis, source_options: Options, place: str) -> None:
+    """A stalled archiver commits after its successor has read the manifests, and before that removes anything."""
+    produced = fill(store, 50)
+    archive_once(place, source_options)
+    produced += fill(store, 50, start_ms=1_700_100_000_000)
+    from streamd.spark.archive import work
+
+    real = work.StreamWork.fence
+    stalled: list[Any] = []
+
+    def commit_first(self: work.StreamWork) -> None:
+        if stalled:
+            manifest, log, disk = stalled.pop()
+            log.commit(manifest, log.write_pending(manifest, disk), disk)
+        real(self)
+
+    def remember(log: ManifestLog, manifest: Any, disk: Any) -> None:
+        stalled.append((manifest, log, disk))
+        raise Killed("before its put")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ManifestLog, "write_pending", remember)
+        with pytest.raises(Killed):
+            archive_once(place, source_options)
+    expire_lock(store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work.StreamWork, "fence", commit_first)
+        assert archive_once(place, source_options).is_success
+    assert not stalled
+    assert_whole(place, source_options, produced)
+
+
+# --- The commands -----------------------------------------------------------------------------------------------------------
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(program, [str(each) for each in words])
+
+
+def test_all_commands_work_on_an_object_store(store: redis.Redis, source_options: Options, place: str) -> None:
+    produced = fill(store, 5000)
+    server = ["--port", source_options["port"]]
+    run = ["archive", "run", place, "--stream", KEY, "--keep", "0s", "--trim-delay", "0s", *server]
+    done = command(*run, "--engine", "local", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["rows"] == 5000
+    assert store.xlen(KEY) == 0
+    store.xadd(KEY, {"n": "hot"}, id="1800000000000-0")
+    (status,) = json.loads(command("archive", "status", place, "--json", *server).output)
+    assert (status["rows"], status["on_server"]) == (5000, 1)
+    assert command("archive", "verify", place).exit_code == 0
+    done = command("history", KEY, "--archive", place, "--format", "csv", *server)
+    assert done.exit_code == 0, done.output
+    assert len(done.output.splitlines()) == 5002
+    done = command(
+        "history",
+        KEY,
+        "--archive",
+        place,
+        "--format",
+        "json",
+        "--since",
+        produced[40],
+        "--until",
+        produced[42],
+        *server,
+    )
+    assert [json.loads(line)["id"] for line in done.output.splitlines()] == produced[40:43]
+    done = command("archive", "restore", place, KEY, "--into", "back", "--json", *server)
+    assert json.loads(done.output)["rows"] == 5000
+    assert [entry_id.decode() for entry_id, _ in store.xrange("back")] == produced
+    done = command("archive", "delete", place, KEY, "--id", produced[3], "--yes", "--json", *server)
+    assert json.loads(done.output)["archived"] == 1
+    assert_whole(place, source_options, [*produced[:3], *produced[4:], "1800000000000-0"])
+
+
+def test_damage_is_found(store: redis.Redis, source_options: Options, place: str) -> None:
+    fill(store, 5000)
+    archive_once(place, source_options)
+    layout = Layout(place)
+    first, second, *_ = (each for each in layout.data_files(KEY) if isinstance(each, ObjectPath))
+    import obstore
+
+    content = bytearray(first.read_bytes())
+    content[100] ^= 1
+    obstore.put(first.store, first.key, bytes(content))
+    disk_for(layout.root).remove(second)
+    faults = verify_archive(layout, KEY).faults
+    assert any("its bytes are not what was written" in each for each in faults), faults
+    assert any("is missing" in each for each in faults), faults
+
+
+def test_open_tables_lie_in_the_store_too(
+    store: redis.Redis, source_options: Options, place: str, tmp_path: Path, endpoint: str
+) -> None:
+    pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
+    deltalake = pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    from pyiceberg.catalog import load_catalog
+    from support.table_readers import digest, read_history
+
+    fill(store, 300)
+    archive_once(place, source_options)
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    assert "cannot hold its catalog" in command("archive", "publish", place, "--format", "iceberg").output
+    properties = ["uri=" + uri, "type=sql", f"s3.endpoint={endpoint}"]
+    words = [word for each in properties for word in ("--property", each)]
+    done = command("archive", "publish", place, "--format", "iceberg", *words)
+    assert done.exit_code == 0, done.output
+    assert command("archive", "publish", place, "--format", "delta").exit_code == 0
+    for number in range(1, 4):
+        fill(store, 300, start_ms=1_700_000_000_000 + number * 20_000_000)
+        report = archive_once(place, source_options, merge_files=2)
+        assert not report.streams[0].warnings
+    expected = digest(read_history(place, source_options))  # type: ignore[arg-type]
+    assert expected[0] == 1200
+    given = {"type": "sql", "uri": uri, "s3.endpoint": endpoint}
+    assert digest(load_catalog("streamd", **given).load_table("streamd.archive").scan().to_arrow()) == expected
+    options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+    table = deltalake.DeltaTable(f"{place}/data", storage_options=options)
+    assert digest(table.to_pyarrow_table()) == expected
+
+
+# --- What cannot be done is said at once ---------------------------------------------------------------------------------------
+
+
+def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
+    store: redis.Redis, source_options: Options, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 10)
+    options = {**source_options, "stream": KEY}
+    with pytest.raises(ArchiveError, match="in an object store: s3, gs, az"):
+        Layout("hdfs://name/archive")
+    with pytest.raises(ArchiveError, match="names no bucket"):
+        Layout("s3://")
+    with pytest.raises(ArchiveError, match="s3://nobody/x cannot hold an archive: "):
+        archive("s3://nobody/x", options)
+    start = time.monotonic()
+    done = command("archive", "run", place, "--stream", KEY, "--port", source_options["port"])
+    assert done.exit_code == 1
+    assert "use --engine local" in done.output
+    assert time.monotonic() - start < 20
+    with pytest.raises(ArchiveError, match="is not an archive"):
+        Layout(place).check()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    start = time.monotonic()
+    with pytest.raises(OSError, match=r"s3://bucket-.*Generic S3 error"):
+        archive(place, options)
+    assert time.monotonic() - start < 20
+
+
+class Careless(http.server.BaseHTTPRequestHandler):
+    """A store that takes every put, whatever its condition."""
+
+    def log_message(self, *given: Any) -> None:
+        return
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(200)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(200)
+
+    def do_HEAD(self) -> None:
+        self.answer(404)
+
+    def do_GET(self) -> None:
+        self.answer(404)
+
+    def answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_a_store_without_conditional_puts_is_refused(
+    store: redis.Redis, source_options: Options, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 10)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Careless) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+        try:
+            with pytest.raises(ArchiveError, match="does not refuse to replace an object"):
+                archive(place, {**source_options, "stream": KEY})
+        finally:
+            server.shutdown()
+            thread.join()
+    assert store.xlen(KEY) == 10
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(ArchiveError, match=r"need the extra `store`: ./install '.\[store\]'"):
+        Layout("s3://bucket/archive")
+    Layout("/tmp/archive")  # a folder needs nothing
