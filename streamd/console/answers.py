@@ -69,7 +69,7 @@ class Answers:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            check(request.method, request.headers, self._host.config.http_hosts)
+            check(request.method, request.path, request.headers, self._host.config.http_hosts)
             if request.path in self._files:
                 return self._file(request)
             if request.path == "/api/session":

@@ -4,7 +4,8 @@ A page of somebody else, open in the same browser, can send requests to the cons
 
     the Host header      is an address, `localhost` or one of `http-hosts`: a foreign name that resolves to this machine
                          (DNS rebinding) is not the console's origin
-    Sec-Fetch-Site       of a browser that sends it: `same-origin`, or `none` for what the user has typed
+    Sec-Fetch-Site       of a browser that sends it: `same-origin`, or `none` for what the user has typed; the page itself, which
+                         holds nothing, may be linked to from elsewhere
     Origin               of what changes something: that of the console
     the cookie           SameSite=Strict, HttpOnly
     X-Console-Proof      of what changes something: a secret of the session that only its own page can read
@@ -58,7 +59,7 @@ class RefusedError(StreamdError):
         self.status = status
 
 
-def check(method: str, headers: Mapping[str, str], names: str) -> None:
+def check(method: str, path: str, headers: Mapping[str, str], names: str) -> None:
     """Refuse what did not come from the console's own page, or from a user; raises RefusedError.
 
     names  the setting `http-hosts`
@@ -66,7 +67,7 @@ def check(method: str, headers: Mapping[str, str], names: str) -> None:
     host = headers.get("Host", "")
     if not is_own_name(host, names):
         raise RefusedError(421, "The console is not known by this name: see the setting http-hosts.")
-    if headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+    if path.startswith("/api/") and headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         raise RefusedError(403, "Another site may not ask this console.")
     if method not in ("GET", "HEAD"):
         origin = headers.get("Origin", "")

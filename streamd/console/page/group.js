@@ -6,6 +6,8 @@ import {showEntry} from "./entries.js";
 import {decode, encode, text} from "./names.js";
 import {Table} from "./table.js";
 
+const OFTEN = 5;
+
 export function group(place, main) {
     const {db} = place, rawKey = place.parameters.get("key") ?? "", rawGroup = place.parameters.get("group") ?? "";
     const key = decode(rawKey), name = decode(rawGroup);
@@ -33,7 +35,8 @@ export function group(place, main) {
             {id: "id", title: "ID", isText: true, width: 165, weight: 10, cell: (row) => h("span", {class: "mono"}, row.id)},
             {id: "consumer", title: "Consumer", isText: true, width: 100, weight: 6, grows: 2, cell: (row) => text(row.consumer)},
             {id: "idle", title: "Idle", hint: "Since it was delivered last", value: (row) => row.idle_ms, cell: (row) => duration(row.idle_ms / 1000), width: 84, weight: 9},
-            {id: "deliveries", title: "Deliveries", value: (row) => row.deliveries, cell: (row) => count(row.deliveries), width: 104, weight: 7},
+            {id: "deliveries", title: "Deliveries", value: (row) => row.deliveries, hint: `More than ${OFTEN} are many: is there something wrong with the entry?`,
+                cell: (row) => row.deliveries > OFTEN ? h("strong", {class: "bad"}, count(row.deliveries)) : count(row.deliveries), width: 104, weight: 7},
         ],
     }));
     const figures = h("div", {});
