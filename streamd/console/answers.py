@@ -175,7 +175,7 @@ async def read_body(request: web.BaseRequest) -> dict[str, Any]:
         data = await request.read()
     try:
         body = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"That is no JSON: {error}") from None
     if not isinstance(body, dict):
         raise RefusedError(400, "A JSON object is expected.")

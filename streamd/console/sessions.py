@@ -94,9 +94,6 @@ class Sessions:
         self._logging_in = asyncio.Lock()
         self._waiting = 0
 
-    def __len__(self) -> int:
-        return len(self._of)
-
     def find(self, token: str) -> Session | None:
         """The session of a token, unless it has ended. A request has come."""
         session = self._of.get(token)

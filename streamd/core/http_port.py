@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamd.core.host import Host
 from streamd.core.listening import ListenError, PortListener
@@ -22,16 +22,9 @@ __all__ = ["HttpPort"]
 log = logging.getLogger("streamd")
 
 CONNECTIONS = 256
-"""At most; further ones are closed at once. A stranger needs no password to open one."""
-HEAD_S = 75.0
-"""After which a connection without a request is closed."""
-
-
-class TooMany(asyncio.Protocol):
-    """A connection that is not accepted."""
-
-    def connection_made(self, transport: Any) -> None:
-        transport.abort()
+"""At most; the oldest makes room. A stranger needs no password to open one, and may keep silent."""
+KEPT_S = 75.0
+"""How long a connection is kept open for another request."""
 
 
 class HttpPort:
@@ -109,9 +102,12 @@ class HttpPort:
             from aiohttp import web
 
             self._server = web.Server(
-                self._make_answer(), loop=self._host.loop, access_log=None, keepalive_timeout=HEAD_S
+                self._make_answer(), loop=self._host.loop, access_log=None, keepalive_timeout=KEPT_S
             )
 
     def _make_connection(self) -> asyncio.Protocol:
         assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
-        return self._server() if len(self._server.connections) < CONNECTIONS else TooMany()
+        connections = self._server.connections
+        if len(connections) >= CONNECTIONS:
+            connections[0].force_close()
+        return self._server()

@@ -23,6 +23,7 @@ export function overview(place, main) {
     place.every(2000, async () => {
         const {info, keys} = await place.get("overview");
         const time = Date.now() / 1000;
+        const cpu = history.rate("cpu", Number(info.used_cpu_sys) + Number(info.used_cpu_user), time);
         history.add(time, {
             commands: history.rate("commands", number(info.total_commands_processed), time),
             in: history.rate("in", number(info.total_net_input_bytes), time), out: history.rate("out", number(info.total_net_output_bytes), time),
@@ -36,6 +37,7 @@ export function overview(place, main) {
             ["Up", duration(number(info.uptime_in_seconds))],
             ["Clients", `${count(number(info.connected_clients))} of ${count(number(info.maxclients))}`], ["Blocked", count(number(info.blocked_clients))],
             ["Memory", number(info.maxmemory) ? `${bytes(number(info.used_memory))} of ${bytes(number(info.maxmemory))}` : bytes(number(info.used_memory))],
+            ["CPU", cpu === null ? "–" : `${Math.round(cpu * 100)} %`, "Of one processor"],
             ["Keys", short(Object.values(keys).reduce((total, each) => total + each, 0))],
             ["On disk", isWell ? saved : h("strong", {class: "bad"}, "the last write failed")],
             ["Errors answered", count(number(info.total_error_replies))],
