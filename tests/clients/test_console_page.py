@@ -294,7 +294,7 @@ def test_entries_are_claimed_and_acknowledged_and_a_consumer_is_removed(site: Ca
     eventually(lambda: here.client.xpending("orders:0", "billing")["pending"] == 9, DEADLINE_S)
     page.wait("!document.querySelector('dialog')")
     page.click("[aria-label='Remove the consumer bob']")
-    page.wait("document.querySelector('dialog[open]').innerText.includes('5 pending entries are forgotten')")
+    page.wait("document.querySelector('dialog[open]').innerText.includes('5 pending entries will be forgotten')")
     press("Remove")
     eventually(lambda: here.client.xpending("orders:0", "billing")["pending"] == 4, DEADLINE_S)
     page.wait("!document.querySelector('dialog')")

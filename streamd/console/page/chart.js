@@ -72,7 +72,7 @@ export class Chart {
         const names = typeof this.names === "function" ? this.names() : this.names;
         const data = [this.history.times, ...names.map((name) => this.history.values.get(name) ?? this.history.times.map(() => null))];
         this.writeKey(names, data);
-        if (!this.box.clientWidth || typeof uPlot === "undefined") return;
+        if (this.history.times.length < 2 || !this.box.clientWidth || typeof uPlot === "undefined") return;
         if (isNew || !this.plot || String(names) !== this.drawn) {
             this.plot?.destroy();
             this.plot = new uPlot(this.options(names), data, this.box);

@@ -25,6 +25,8 @@ const UNKNOWN = "–";
 
 export const count = (value) => value === null || value === undefined ? UNKNOWN : whole.format(value);
 
+export const amount = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
 export function short(value) {
     if (value === null || value === undefined) return UNKNOWN;
     if (Math.abs(value) < 10000) return whole.format(Math.round(value * 10) / 10);

@@ -1,13 +1,14 @@
 // Entries: a page of them, followed live or looked at one by one.
 
 import {Refused, get} from "./api.js";
-import {bytes, clock, count, h, notify, timeOf} from "./dom.js";
+import {amount, bytes, clock, count, h, notify, timeOf} from "./dom.js";
 import {encode, text} from "./names.js";
 import {Table} from "./table.js";
 
 const FOLLOWED = 500;   // entries that are kept while a stream is followed
 
 const isCut = (value) => value.size !== undefined;
+const isLong = (value) => typeof value !== "string" || value.length > 200;      // or not text
 
 export function fieldsText(entry) {
     const shown = entry.fields.map(([name, value]) => `${text(name)}: ${text(value)}`).join("  ");
@@ -42,11 +43,11 @@ export async function showEntry(db, key, id) {
         h("dt", {class: "mono"}, text(name)),
         h("dd", {}, h("pre", {tabindex: "0", "aria-label": `Value of ${text(name)}`}, text(value, {lines: true})),
             isCut(value) ? h("p", {class: "hint"}, `The first part of ${bytes(value.size)}. `) : null,
-            h("a", {href: whole(at), download: "value", class: "whole"}, isCut(value) ? "Save the whole value" : "Save"))));
+            isLong(value) ? h("a", {href: whole(at), download: "value", class: "whole"}, isCut(value) ? "Save the whole value" : "Save") : null)));
     const dialog = h("dialog", {class: "entry", "aria-labelledby": "entry-title"},
         h("form", {method: "dialog", class: "title"},
             h("h2", {id: "entry-title", class: "mono"}, entry.id), h("button", {type: "submit", "aria-label": "Close"}, "Close")),
-        h("p", {class: "hint"}, timeOf(id) ? timeOf(id).toLocaleString() : "The ID is not a time.", ` ${count(entry.fields.length + entry.more_fields)} fields.`),
+        h("p", {class: "hint"}, timeOf(id) ? clock(timeOf(id)) : "The ID is not a time", ` · ${amount(entry.fields.length + entry.more_fields, "field")}`),
         h("dl", {class: "fields"}, ...fields),
         entry.more_fields ? h("p", {class: "hint"}, `${count(entry.more_fields)} more fields are not shown.`) : null);
     dialog.addEventListener("close", () => dialog.remove());

@@ -1,7 +1,7 @@
 // One consumer group: its consumers, and what is pending.
 
 import {Refused, post} from "./api.js";
-import {ask, count, duration, facts, h, notify} from "./dom.js";
+import {amount, ask, count, duration, facts, h, notify} from "./dom.js";
 import {showEntry} from "./entries.js";
 import {decode, encode, text} from "./names.js";
 import {Table} from "./table.js";
@@ -102,22 +102,22 @@ export function group(place, main) {
 
     async function askAck() {
         const ids = [...waiting.chosen];
-        const note = h("p", {}, `${count(ids.length)} entries count as done; no consumer will get them again.`);
-        if (await ask("Acknowledge", [note], "Acknowledge", {isDanger: true})) await change("ack", {ids}, (done) => `${count(done)} entries were acknowledged.`);
+        const note = h("p", {}, `${amount(ids.length, "entry", "entries")} will count as done: no consumer will get them again.`);
+        if (await ask("Acknowledge", [note], "Acknowledge", {isDanger: true})) await change("ack", {ids}, (done) => `Acknowledged: ${amount(done, "entry", "entries")}.`);
     }
 
     async function askClaim() {
         const ids = [...waiting.chosen];
         const to = h("input", {required: true, list: "consumers", value: consumers.length === 1 ? "" : text(consumers.find((each) => encode(each.name) !== owner.value)?.name ?? "")});
         const known = h("datalist", {id: "consumers"}, ...consumers.map((each) => h("option", {value: text(each.name)})));
-        const note = h("p", {class: "hint"}, `${count(ids.length)} entries become pending there. They do not count as delivered once more.`);
+        const note = h("p", {class: "hint"}, `${amount(ids.length, "entry", "entries")} will be pending there, without counting as delivered once more.`);
         if (!await ask("Claim", [h("label", {}, "Consumer", to), known, note], "Claim")) return;
         const consumer = consumers.find((each) => text(each.name) === to.value)?.name ?? to.value;
-        await change("claim", {ids, consumer}, (done) => `${count(done)} entries were claimed.`);
+        await change("claim", {ids, consumer}, (done) => `Claimed: ${amount(done, "entry", "entries")}.`);
     }
 
     async function askRemove(row) {
-        const note = row.pending ? `Its ${count(row.pending)} pending entries are forgotten with it: claim them first, unless they are done.`
+        const note = row.pending ? `Its ${amount(row.pending, "pending entry", "pending entries")} will be forgotten with it: claim them first, unless they are done.`
             : "Nothing is pending there.";
         if (await ask(`Remove ${text(row.name)}`, [h("p", {}, note)], "Remove", {isDanger: true})) {
             await change("delete-consumer", {consumer: row.name}, () => `${text(row.name)} was removed.`);

@@ -1,7 +1,7 @@
 // The server as a whole: figures, clients, the slow log, memory, settings.
 
 import {Chart, History} from "./chart.js";
-import {bytes, clock, count, duration, facts, h, rate, short} from "./dom.js";
+import {amount, bytes, clock, count, duration, facts, h, rate, short} from "./dom.js";
 import {text} from "./names.js";
 import {streamPath} from "./streams.js";
 import {Table} from "./table.js";
@@ -33,7 +33,7 @@ export function overview(place, main) {
         const isWell = info.rdb_last_bgsave_status !== "err" && info.aof_last_write_status !== "err" && info.aof_last_bgrewrite_status !== "err";
         figures.replaceChildren(facts([
             ["Version", info.streamd_version ?? info.redis_version ?? "–", `Redis ${info.redis_version}`],
-            ["Role", info.role === "slave" ? `replica, link ${info.master_link_status}` : `primary, ${info.connected_slaves ?? 0} replicas`],
+            ["Role", info.role === "slave" ? `replica, link ${info.master_link_status}` : `primary, ${amount(Number(info.connected_slaves ?? 0), "replica")}`],
             ["Up", duration(number(info.uptime_in_seconds))],
             ["Clients", `${count(number(info.connected_clients))} of ${count(number(info.maxclients))}`], ["Blocked", count(number(info.blocked_clients))],
             ["Memory", number(info.maxmemory) ? `${bytes(number(info.used_memory))} of ${bytes(number(info.maxmemory))}` : bytes(number(info.used_memory))],
@@ -108,7 +108,7 @@ export function settings(place, main) {
 }
 
 export function memory(place, main) {
-    const isBytes = /allocated|bytes|buffer|backlog|overhead|clients|caches|VMs|links|dataset$/;
+    const isBytes = /allocated|resident|active|bytes|buffer|backlog|overhead|clients|caches|VMs|links|dataset$/;
     const stats = place.keep(new Table({
         label: "What memory is used for", id: (row) => row.name, sort: "value", most: 14, empty: "Nothing is known.",
         columns: [

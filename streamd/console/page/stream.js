@@ -2,7 +2,7 @@
 
 import {post} from "./api.js";
 import {Chart, History} from "./chart.js";
-import {ask, bytes, clock, count, duration, facts, h, notify, rate, short, timeOf} from "./dom.js";
+import {amount, ask, bytes, clock, count, duration, facts, h, notify, rate, short, timeOf} from "./dom.js";
 import {entryPages} from "./entries.js";
 import {decode, encode, text} from "./names.js";
 import {Table} from "./table.js";
@@ -73,7 +73,7 @@ export function stream(place, main) {
         if (!await ask("Trim the stream", [h("label", {}, "Newest entries that are kept", least), note], "Trim", {isDanger: true})) return;
         try {
             const {done} = await post("trim", {db: Number(db), key, max_length: Number(least.value)});
-            notify(`${count(done)} entries were removed.`);
+            notify(`Removed: ${amount(done, "entry", "entries")}.`);
         } catch (error) { notify(error.message, true); }
         await place.attempt(look);
     }

@@ -178,10 +178,9 @@ export class Table {
             }
         });
         if (this.below.length) {
-            const said = this.below.map((column) => {
-                const content = column.cell(row);
-                return `${column.title} ${typeof content === "object" ? content.textContent : content}`;
-            });
+            const said = this.below.map((column) => [column.title, column.cell(row)])
+                .map(([title, content]) => [title, typeof content === "object" ? content.textContent : content])
+                .filter(([, content]) => content).map(([title, content]) => `${title} ${content}`);
             element.lastChild.textContent = element.lastChild.title = said.join(" · ");
         }
     }
