@@ -28,7 +28,10 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort) as error:
+            # Abort is an answer, or comes from Ctrl-C at a question.
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise
             click.echo(err=True)
             ctx.exit(STOPPED)
 

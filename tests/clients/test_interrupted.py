@@ -89,7 +89,7 @@ class Terminal:
 
         environment = {**python_environment(), "TERM": "xterm", "COLUMNS": "100"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamd", *words], stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs,
+            [sys.executable, "-m", "streamd", *words], stdin=theirs, stdout=theirs, stderr=theirs,
             env=environment, preexec_fn=take,
         )  # fmt: skip
         os.close(theirs)
@@ -109,12 +109,18 @@ class Terminal:
         except OSError:  # the end of a terminal, on Linux
             return b""
 
-    def interrupt(self) -> int:
-        """Press Ctrl-C; returns the exit status."""
+    def interrupt(self, *, is_question: bool = False) -> int:
+        """Press Ctrl-C, at a question until it is taken (not in the moment before it is read); returns the exit status."""
         os.write(self._ours, b"\x03")
-        while data := self._read():
-            self.shown += data
-        return self._process.wait(DEADLINE_S)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ours, selectors.EVENT_READ)
+            while True:
+                if is_question and not selector.select(1):
+                    os.write(self._ours, b"\x03")
+                elif data := self._read():
+                    self.shown += data
+                else:
+                    return self._process.wait(DEADLINE_S)
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -143,11 +149,14 @@ def store(streamd_server: Server) -> Iterator[redis.Redis]:
         client.flushall()
 
 
-def interrupted(*words: str, shows: bytes = "━".encode()) -> None:
+BAR = "━".encode()
+
+
+def interrupted(*words: str, shows: bytes = BAR) -> None:
     terminal = Terminal(*words)
     try:
         terminal.read_until(shows)
-        status = terminal.interrupt()
+        status = terminal.interrupt(is_question=shows != BAR)
         assert b"Traceback" not in terminal.shown, terminal.shown
         assert status == 130, terminal.shown
     finally:
@@ -200,6 +209,8 @@ def test_archive_run_and_restore(store: redis.Redis, proxy: SlowProxy, streamd_s
     run(streamd_server.port, *archive)
     run(streamd_server.port, "archive", "verify", folder)
     assert store.xlen(STREAM) == 0
+    one = ("--id", "1700000000000-0", "-p", str(streamd_server.port))
+    interrupted("archive", "delete", folder, STREAM, *one, shows=b"permanently? [y/N]: ")
     interrupted("archive", "restore", folder, STREAM, "--into", "lost", "-p", str(proxy.port))
     assert 0 < store.xlen("lost") < ENTRIES
     run(streamd_server.port, "archive", "restore", folder, STREAM, "--into", "lost", "--resume")
