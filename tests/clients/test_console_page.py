@@ -307,6 +307,22 @@ def test_entries_are_claimed_and_acknowledged_and_a_consumer_is_removed(site: Ca
     assert page.complaints == []
 
 
+def test_looking_again_takes_the_focus_from_nothing(site: Callable[..., Site]) -> None:
+    here = site(http_allow_writes="yes")
+    fill(here.client, streams=1)
+    page = here.open("group?db=0&key=orders%3A0&group=billing")
+    page.wait("document.querySelector('[aria-label=\"Remove the consumer bob\"]')")
+    page.js("document.querySelector('[aria-label=\"Remove the consumer bob\"]').focus()")
+    here.client.xgroup_createconsumer("orders:0", "billing", "carol")
+    page.wait("document.querySelectorAll('[aria-label=Consumers] .body .row').length === 3")
+    assert page.js("document.activeElement.getAttribute('aria-label')") == "Remove the consumer bob"
+    page.press("Enter")
+    page.wait("document.querySelector('dialog[open]').innerText.includes('5 pending')")
+    page.press("Escape")
+    page.wait("!document.querySelector('dialog')")
+    assert page.js("document.activeElement.getAttribute('aria-label')") == "Remove the consumer bob"
+
+
 def test_without_leave_there_is_nothing_to_change_things_with(site: Callable[..., Site]) -> None:
     here = site()
     fill(here.client, streams=1)

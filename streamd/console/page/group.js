@@ -25,7 +25,7 @@ export function group(place, main) {
             {id: "inactive", title: "Got", hint: "How long ago it got something", value: (row) => row.inactive_ms,
                 cell: (row) => row.inactive_ms === null ? "never" : duration(row.inactive_ms / 1000), width: 90, weight: 5},
             {id: "remove", title: "", width: 96, weight: 10, cell: (row) => may.delete_consumer
-                ? h("button", {type: "button", class: "small", "aria-label": `Remove the consumer ${text(row.name)}`, onclick: () => askRemove(row)}, "Remove…") : ""},
+                ? h("button", {type: "button", class: "small", "aria-label": `Remove the consumer ${text(row.name)}`, onclick: () => askRemove(row.name)}, "Remove…") : ""},
         ],
     }));
     const waiting = place.keep(new Table({
@@ -116,7 +116,8 @@ export function group(place, main) {
         await change("claim", {ids, consumer}, (done) => `Claimed: ${amount(done, "entry", "entries")}.`);
     }
 
-    async function askRemove(row) {
+    async function askRemove(of) {
+        const row = consumers.find((each) => encode(each.name) === encode(of));
         const note = row.pending ? `Its ${amount(row.pending, "pending entry", "pending entries")} will be forgotten with it: claim them first, unless they are done.`
             : "Nothing is pending there.";
         if (await ask(`Remove ${text(row.name)}`, [h("p", {}, note)], "Remove", {isDanger: true})) {

@@ -42,6 +42,8 @@ export class Table {
 
     fit() {
         const width = this.element.clientWidth || 900;
+        if (width === this.width) return;
+        this.width = width;
         const byWeight = [...this.columns].sort((a, b) => (b.weight ?? 0) - (a.weight ?? 0));
         const kept = new Set();
         let left = width - (this.selects ? 40 : 0) - 16;
@@ -170,6 +172,7 @@ export class Table {
             const cell = element.children[at + (this.selects ? 1 : 0)];
             const content = column.cell(row);
             if (typeof content === "object") {
+                if (cell.firstElementChild?.isEqualNode(content)) return;      // which may have the focus
                 cell.replaceChildren(content);
                 if (column.isText) cell.title = content.textContent;
             } else if (cell.textContent !== content || cell.firstElementChild) {
