@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -165,7 +166,7 @@ class Answers:
 
 def prove(request: web.BaseRequest, session: Session) -> None:
     """Refuse a request that does not come from the session's own page; raises RefusedError."""
-    if request.headers.get("X-Console-Proof", "").encode() != session.proof.encode():
+    if not hmac.compare_digest(request.headers.get("X-Console-Proof", "").encode(), session.proof.encode()):
         raise RefusedError(403, "The request does not come from this session's page. Load it again.")
 
 

@@ -441,8 +441,12 @@ def test_a_user_is_told_what_it_may_not_see(site: Callable[..., Site]) -> None:
     here.client.execute_command("ACL", "SETUSER", "default", "resetkeys", "~orders", "-@dangerous")
     page = here.open("settings")
     page.wait("document.querySelector('.failure')?.innerText.startsWith('NOPERM')")
-    page.go("#/streams")
-    page.wait(f"{ROWS} === 1")
+    show(page, "streams")
+    page.wait(f"{ROWS} === 1 && !document.querySelector('.failure')")
+    page.go("#/memory")
+    page.wait("document.querySelector('.failure')?.innerText.includes('info')")
+    page.wait("document.querySelector('[aria-label=\\'Largest streams\\'] .name')")
+    assert "info" in page.text(".failure")
 
 
 def test_a_server_that_stops_is_told_of_and_comes_back(

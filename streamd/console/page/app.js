@@ -23,6 +23,7 @@ class Place {
     constructor(name, parameters) {
         Object.assign(this, {name, parameters, ending: []});
         this.gone = new AbortController();
+        this.failures = new Map();      // what does not work now, by what was tried
     }
 
     get db() { return this.parameters.get("db") ?? "0"; }
@@ -43,15 +44,30 @@ class Place {
         round();
     }
 
-    // Look, and say so when it does not work.
+    // Look, and say so when it does not work, until it does again.
     async attempt(look) {
         try {
             await look();
-            failed(null);
+            this.failures.delete(look);
             main.setAttribute("aria-busy", "false");
         } catch (error) {
-            if (!this.gone.signal.aborted) await failed(error);
+            if (this.gone.signal.aborted) return;
+            if (error instanceof Refused && error.status === 401) {
+                await start();
+                return;
+            }
+            if (!(error instanceof Refused)) console.error(error);
+            this.failures.set(look, error.message);
         }
+        this.writeFailures();
+    }
+
+    writeFailures() {
+        const message = [...new Set(this.failures.values())].join(" · ");
+        const note = document.getElementById("failure");
+        if (!message) note?.remove();
+        else if (note) note.textContent = message;
+        else main.prepend(h("p", {id: "failure", class: "failure", role: "alert"}, message));
     }
 
     keep(...parts) {
@@ -62,18 +78,6 @@ class Place {
     close() {
         this.gone.abort();
         for (const end of this.ending) end();
-    }
-}
-
-// Shows that something does not work, until it does again.
-async function failed(error) {
-    const note = document.getElementById("failure");
-    if (error === null) note?.remove();
-    else if (error instanceof Refused && error.status === 401) await start();
-    else {
-        if (!(error instanceof Refused)) console.error(error);
-        if (note) note.textContent = error.message;
-        else main.prepend(h("p", {id: "failure", class: "failure", role: "alert"}, error.message));
     }
 }
 
