@@ -12,6 +12,7 @@ from streamd.cli.archive import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.spark.moving.files import FORMATS
+from streamd.spark.wire.names import stream_key
 
 __all__ = ["command"]
 
@@ -96,7 +97,8 @@ def show(report: Any, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report.to_json()))
         return
-    streams = ", ".join(report.streams) or "no stream"
+    names = (stream_key(name).decode(errors="backslashreplace") for name in report.streams)
+    streams = ", ".join(names) or "no stream"
     text = f"{report.path}: {report.rows:,} entries into {streams}"
     if report.before:
         text += (

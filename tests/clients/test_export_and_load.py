@@ -358,6 +358,18 @@ def test_the_same_file_is_loaded_once(store: Store, large: Path) -> None:
     assert all(store.pttl(key) > 0 for key in store.keys("streamd:load:*"))
 
 
+def test_a_stream_that_was_deleted_since_is_loaded_again(store: Store, large: Path) -> None:
+    run(store, "load", str(large), "--into", "s")
+    store.delete("s")
+    run(store, "load", str(large), "--into", "s")
+    assert store.xlen("s") == ROWS
+    store.delete("s")
+    load_until(10_000, signal.SIGKILL, store, large)
+    store.delete("s")
+    run(store, "load", str(large), "--into", "s")
+    assert [int(fields[b"n"]) for fields in entries(store, "s")] == [*range(ROWS)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_load_that_ends_in_the_middle_is_continued(number: int, store: Store, large: Path) -> None:
     for reached in (5_000, 20_000, 40_000):

@@ -17,10 +17,11 @@ CSV or JSON remains `1.50`. Values of Parquet and Arrow: see arrow/as_text.py.
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
@@ -74,6 +75,10 @@ class Roles:
     fields: str = "fields"
     is_id_sure: bool = False
     keeps_ids: bool = True
+
+    def of_entries(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that are needed beside one of whole entries, and that one."""
+        return [name for name in names if name in (self.id, self.stream, self.fields)]
 
 
 @dataclass(frozen=True)
@@ -188,6 +193,10 @@ class DataFile:
                 raise ValueError("two columns have the same name")
             if not (first := file.read(BLOCK)):
                 return
+            row = dict(
+                zip(names, next(csv.reader(io.StringIO(first.decode(errors="replace"), newline="")), []), strict=False)
+            )
+            is_whole = row.get(roles.fields, "")[:1] in ("{", "[")
             if self.path == "-":
                 rest = pa.PythonFile(Continued(first, file), mode="r")
             else:
@@ -200,7 +209,7 @@ class DataFile:
                 # An empty cell is null, unless it is quoted.
                 pc.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=True, null_values=[""],
-                    quoted_strings_can_be_null=False,
+                    quoted_strings_can_be_null=False, include_columns=roles.of_entries(names) if is_whole else names,
                 ),
             )  # fmt: skip
             for batch in reader:
@@ -283,7 +292,7 @@ def is_pairs(kind: pa.DataType) -> bool:
 def needed_columns(roles: Roles, schema: pa.Schema) -> list[str]:
     """Without the columns that whole entries make needless."""
     if roles.fields in schema.names and is_pairs(schema.field(roles.fields).type):
-        return [name for name in schema.names if name in (roles.id, roles.stream, roles.fields)]
+        return roles.of_entries(schema.names)
     return list(schema.names)
 
 

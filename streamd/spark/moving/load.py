@@ -35,7 +35,7 @@ from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import parse_entry_id
-from streamd.spark.wire.names import stream_key
+from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.options import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -227,8 +227,13 @@ class FileLoad:
         if self._settings.again:
             connection.command("DEL", self._marker_key, self._done_key)
         marker, done = connection.command("MGET", self._marker_key, self._done_key)
-        if done is not None:
-            noted: dict[str, Any] = json.loads(done)
+        noted: dict[str, Any] | None = None if done is None else json.loads(done)
+        written = [*noted["streams"]] if noted else [] if self._into is None else [self._into]
+        if marker is not None and written and not connection.command("EXISTS", *map(stream_key, written)):
+            # They have been deleted since.
+            connection.command("DEL", self._marker_key, self._done_key)
+            marker = noted = None
+        if noted is not None:
             return noted
         if self._state is not None:
             check(connection, self._state)
@@ -279,7 +284,7 @@ class FileLoad:
             raise MoveError(
                 f"{self._file.path} has {report.rows:,} entries, not {state.rows:,}: it is of another export"
             )
-        report.streams = {key.decode(errors="backslashreplace"): count for key, count in delivery.stream_rows.items()}
+        report.streams = {stream_name(key): count for key, count in delivery.stream_rows.items()}
         if gone:
             report.streams = {self._into or "": report.rows}
 
