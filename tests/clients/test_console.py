@@ -17,6 +17,9 @@ from support.servers import Server, eventually, free_port, python_environment
 
 import streamd.console
 import streamd.embedded
+from streamd.console.connection import Connection, GoneError
+from streamd.core.host import Host
+from streamd.embedded.hosts import ThreadHost
 
 pytestmark = pytest.mark.long
 
@@ -135,7 +138,24 @@ def test_a_session_ends_with_its_user_its_connection_and_its_time(console: Any) 
         assert visitor.status == 401
 
 
-def test_protected_mode_and_maxclients_hold_for_the_console(console: Any) -> None:
+def test_protected_mode_holds_for_browsers_of_other_machines(tmp_path: Path) -> None:
+    thread = ThreadHost({"dir": str(tmp_path), "save": ""}, any_port=True)
+
+    def refusal(server: Host) -> str:
+        with pytest.raises(GoneError) as told:
+            Connection(server, ("192.0.2.7", 50_000), ("192.0.2.1", 80))
+        Connection(server, ("127.0.0.1", 50_000), ("127.0.0.1", 80)).close()
+        return str(told.value)
+
+    try:
+        thread.wait()
+        assert thread.inside(refusal).startswith("DENIED")
+        assert thread.inside(lambda server: len(server.clients)) == 0
+    finally:
+        thread.stop(save=False)
+
+
+def test_maxclients_holds_for_the_console(console: Any) -> None:
     client, visitor = console()
     with client:
         client.config_set("maxclients", 1)
