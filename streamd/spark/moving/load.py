@@ -285,7 +285,7 @@ class FileLoad:
                 f"{self._file.path} has {report.rows:,} entries, not {state.rows:,}: it is of another export"
             )
         report.streams = {stream_name(key): count for key, count in delivery.stream_rows.items()}
-        if gone:
+        if state is not None:
             report.streams = {self._into or "": report.rows}
 
     def _batches(self, reading: Reading) -> Iterator[tuple[pa.RecordBatch, int]]:
