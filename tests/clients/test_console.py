@@ -525,6 +525,25 @@ def test_a_stream_is_followed(console: Any) -> None:
         eventually(lambda: len(client.client_list()) == 1, DEADLINE_S, "the end of its connections")
 
 
+def test_a_stream_is_followed_as_the_user_of_the_session(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"n": 0})
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+@read", "+xinfo")
+        client.execute_command("ACL", "SETUSER", "carl", "on", ">word", "~*", "+@all", "-xread")
+        visitor.log_in("eve", "word")
+        connection, response = visitor.open("GET", "/api/tail?key=orders")
+        eventually(
+            lambda: [each["user"] for each in client.client_list() if each["cmd"] == "xread"] == ["eve"], DEADLINE_S
+        )
+        client.execute_command("ACL", "DELUSER", "eve")
+        assert any(b"event: refused" in line for line in response)
+        response.close()
+        connection.close()
+        visitor.log_in("carl", "word")
+        assert b"NOPERM" in visitor.ask("GET", "/api/tail?key=orders")
+
+
 def test_no_more_streams_are_followed_than_a_session_may(console: Any) -> None:
     client, visitor = console()
     with client:
