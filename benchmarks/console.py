@@ -5,14 +5,19 @@
 The streams are those of benchmarks.scrapes. A page is a process that asks as the page of the console does: for all streams every
 five seconds, for one stream and for the server every two, and it follows the stream that is written to. The delay is that of XADD
 after XADD on one connection; the load and the pages share a CPU that is not the server's. CPU is that of the server's process, by
-INFO: that of HTTP is in it.
+INFO: that of HTTP is in it. The longest piece is the most CPU between two turns of the event loop, while an answer is made by a
+server in a thread of this process: so long others wait at least. Unlike delays it does not depend on what else the machine does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from http.client import HTTPConnection
 from statistics import median
 
@@ -20,6 +25,7 @@ import click
 
 from benchmarks.scrapes import delays_ms, fill, free_port, show
 from benchmarks.servers import Server, describe_machine, end_in_order, pin_load, start_server
+from streamd.embedded.hosts import ThreadHost
 
 __all__ = ["main"]
 
@@ -72,6 +78,52 @@ def costs(server: Server, port: int, cookie: str, name: str, count: int = 10) ->
     return median(found[1:]), size
 
 
+class Watched:
+    """A server in a thread of this process; `pieces_ms` are the CPU times between the turns of its event loop."""
+
+    def __init__(self, folder: str, port: int) -> None:
+        self._thread = ThreadHost({"dir": folder, "save": "", "http-port": port}, any_port=True)
+        self._thread.wait()
+        self.pieces_ms: list[float] = []
+        self._task = self._thread.inside(lambda server: server.loop.create_task(self._watch()))
+
+    async def _watch(self) -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.pieces_ms.append((now - last) * 1000)
+            last = now
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._thread.port))
+
+    def close(self) -> None:
+        self._thread.inside(lambda server: self._task.cancel())
+        self._thread.stop(save=False)
+
+
+def longest_pieces_ms(streams: int, groups: int, count: int = 10) -> dict[str, float]:
+    """The median of the longest piece of each answer."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        server = Watched(folder, port)
+        fill(server, streams, groups)
+        cookie, found = log_in(port), {}
+        connection = HTTPConnection("127.0.0.1", port)
+        for name in ASKED:
+            longest = []
+            for _ in range(count):
+                server.pieces_ms.clear()
+                connection.request("GET", f"/api/{name}", headers={"Cookie": cookie})
+                connection.getresponse().read()
+                longest.append(max(server.pieces_ms))
+            found[name] = median(longest)
+        connection.close()
+        server.close()
+    return found
+
+
 @click.command()
 @click.option("--streams", default=1000, show_default=True)
 @click.option("--groups", default=5, show_default=True, help="Of each stream.")
@@ -89,10 +141,11 @@ def main(streams: int, groups: int, seconds: float, rounds: int, pages: int) -> 
             describe_machine(server, streams=streams, groups=groups, seconds=seconds, rounds=rounds, pages=pages)
         )
         cookie = log_in(port)
-        click.echo(f"{'answer':44}{'CPU, ms':>9}{'bytes':>12}")
+        longest_ms = longest_pieces_ms(streams, groups)
+        click.echo(f"{'answer':44}{'CPU, ms':>9}{'longest piece':>15}{'bytes':>12}")
         for name in ASKED:
             cpu_ms, size = costs(server, port, cookie, name)
-            click.echo(f"{name:44}{cpu_ms:>9.1f}{size:>12,}")
+            click.echo(f"{name:44}{cpu_ms:>9.1f}{longest_ms[name]:>15.2f}{size:>12,}")
         click.echo(f"{'delay of XADD, ms':28}{'median':>9}{'p99':>9}{'p99.9':>9}{'longest':>9}{'requests':>12}")
         for _ in range(rounds):
             click.echo(show("without a console", delays_ms(server, seconds)))
