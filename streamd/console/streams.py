@@ -325,7 +325,7 @@ async def entries(asked: Asked) -> dict[str, Any]:
 async def entry(asked: Asked) -> dict[str, Any]:
     """One entry with all that can be shown of it."""
     key, entry_id = asked.name("key"), asked.name("id")
-    reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, db=asked.db)
+    reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, "COUNT", 1, db=asked.db)
     if not reply:
         raise RefusedError(404, "There is no such entry: it was deleted or trimmed.")
     return entry_json(*reply[0], values=WHOLE_VALUE_SHOWN, fields_shown=WHOLE_FIELDS_SHOWN)
@@ -335,7 +335,7 @@ async def entry(asked: Asked) -> dict[str, Any]:
 async def value(asked: Asked) -> bytes:
     """One value of an entry, as it is: a file."""
     key, entry_id = asked.name("key"), asked.name("id")
-    reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, db=asked.db)
+    reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, "COUNT", 1, db=asked.db)
     at = asked.number("field") * 2 + 1
     if not reply or at >= len(reply[0][1]):
         raise RefusedError(404, "There is no such value.")

@@ -108,6 +108,7 @@ class HttpPort:
     def _make_connection(self) -> asyncio.Protocol:
         assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
         connections = self._server.connections
-        if len(connections) >= CONNECTIONS:
-            connections[0].force_close()
+        # Those accepted in this turn are not among them yet, so that there may be several too many.
+        for each in connections[: max(0, len(connections) - CONNECTIONS + 1)]:
+            each.force_close()
         return self._server()

@@ -33,7 +33,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -328,6 +328,10 @@ class StreamRun(StreamWork):
         seen = self.log.sequence
         self.recover(self.settings.trim_delay_ms)
         self.hook("recovered")
+        last = self.log.last
+        if self.settings.accept_server and last is not None and last.server_id != self.server_id:
+            # Noted even if there is nothing to archive; otherwise the next run would have to be told again.
+            self.commit(replace(self.rewritten(last), server_id=self.server_id))
         if self.log.sequence != seen:  # the previous holder of the lock has committed meanwhile
             state = self.check()
         self.step("trim")

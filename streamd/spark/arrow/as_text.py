@@ -25,7 +25,8 @@ def as_text(column: pyarrow.Array) -> pyarrow.Array:
         return column
     if types.is_timestamp(kind):
         # Seconds include their fraction, with the digits of the unit.
-        made = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.timestamp("us"))
+        unit = "ns" if kind.unit == "ns" else "us"
+        made = column.cast(pyarrow.timestamp(unit, kind.tz)).cast(pyarrow.timestamp(unit))
         return pyarrow.compute.strftime(made, "%Y-%m-%dT%H:%M:%SZ" if kind.tz is not None else "%Y-%m-%dT%H:%M:%S")
     return column.cast(pyarrow.string())
 

@@ -259,7 +259,7 @@ cdef bint skip_text(Cursor *at) noexcept nogil:
     """Go past the string at the cursor."""
     at.p += 1
     while at.p < at.end and at.p[0] != c'"':
-        at.p += 2 if at.p[0] == c'\\' else 1
+        at.p += 2 if at.p[0] == c'\\' and at.p + 1 < at.end else 1
     if at.p >= at.end:
         return False
     at.p += 1

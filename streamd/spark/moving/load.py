@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamd.spark.arrow.encode import XAddEncoder
 from streamd.spark.collector import collector_paused
-from streamd.spark.errors import DeliveryError, OptionError
+from streamd.spark.errors import DeliveryError, OptionError, ServerError
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
 from streamd.spark.moving.state import StreamCopy, check, restore
@@ -33,7 +33,7 @@ from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.chunks import Task, WriterLink
 from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.connection import Connection, Request
 from streamd.spark.wire.ids import parse_entry_id
 from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.options import ConnectionOptions
@@ -185,10 +185,11 @@ class FileLoad:
         self._settings = settings
         self._link = link
         self._into = settings.into or (state.stream if state else None)
-        self._number = number
+        # A file that is known by what it is keeps its name, whatever is loaded before it.
+        self._number = number if settings.name is not None else 0
         self._name = self._load_name()
-        self._marker_key = f"{PREFIX}{self._name}:{number}".encode()
-        self._done_key = f"{PREFIX}{self._name}:{number}:done".encode()
+        self._marker_key = f"{PREFIX}{self._name}:{self._number}".encode()
+        self._done_key = f"{PREFIX}{self._name}:{self._number}:done".encode()
 
     def _load_name(self) -> str:
         """The name of this load: that given, or one that the same file has again."""
@@ -223,7 +224,7 @@ class FileLoad:
     # --- Steps ----------------------------------------------------------------------------------------------------------
 
     def _begin(self, connection: Connection) -> dict[str, Any] | None:
-        """What an earlier load has noted when it was done; None: there is something to do, and the way is free."""
+        """What an earlier load has noted when it was done; None: there is something to do."""
         if self._settings.again:
             connection.command("DEL", self._marker_key, self._done_key)
         marker, done = connection.command("MGET", self._marker_key, self._done_key)
@@ -232,25 +233,25 @@ class FileLoad:
         if marker is not None and written and not connection.command("EXISTS", *map(stream_key, written)):
             # They have been deleted since.
             connection.command("DEL", self._marker_key, self._done_key)
-            marker = noted = None
+            noted = None
         if noted is not None:
             return noted
         if self._state is not None:
             check(connection, self._state)
-            if marker is None:
-                self._make_way(connection, self._state)
         return None
 
-    def _make_way(self, connection: Connection, state: StreamCopy) -> None:
+    def _make_way(self, connection: Connection) -> None:
+        """Begin a stream with its groups, unless an earlier attempt has: its key must be free."""
         key = stream_key(self._into or "")
-        if not connection.command("EXISTS", key):
+        if connection.command("EXISTS", self._marker_key):
             return
-        if not self._settings.replaces:
+        if connection.command("EXISTS", key) and not self._settings.replaces:
             raise MoveError(
                 f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
                 "deletes what is there, --no-groups appends the entries alone"
             )
         connection.command("DEL", key)
+        connection.command("SET", self._marker_key, Marker(0).to_bytes(), "PX", KEPT_MS)
 
     def _write(self, report: LoadReport, progress: Progress) -> None:
         roles = self._settings.roles
@@ -260,6 +261,8 @@ class FileLoad:
         state = self._state
         if state is not None and reading.shape != Shape(True, False, None) and (state.rows or reading.shape):
             raise MoveError(f"{self._file.path} is not the file that {self._file.path + STATE_SUFFIX} belongs to")
+        if state is not None:
+            self._link.ask(self._make_way)
         plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
         # On a connection of its own, which always has a transaction open.
         delivery = Marked(plan.options, Task(self._name, 0, self._number), WriterLink(self._link.options), KEPT_MS)
@@ -320,8 +323,16 @@ class FileLoad:
         if state is None or into is None:
             self._link.ask(lambda connection: connection.command(*note))
         else:
-            self._link.ask(lambda connection: restore(connection, stream_key(into), state, then=[note]))
+            self._link.ask(lambda connection: self._restore(connection, stream_key(into), state, note))
         return noted
+
+    def _restore(self, connection: Connection, key: bytes, state: StreamCopy, note: Request) -> None:
+        try:
+            restore(connection, key, state, then=[note])
+        except ServerError:
+            # A transaction does its other requests, the note among them, although one fails.
+            connection.command("DEL", self._done_key)
+            raise
 
 
 @dataclass(frozen=True)

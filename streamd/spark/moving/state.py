@@ -30,7 +30,7 @@ from streamd.spark.archive.errors import absent
 from streamd.spark.errors import ServerError
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.wire.connection import Connection, Request, server_features
-from streamd.spark.wire.ids import format_entry_id, parse_entry_id
+from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.replies import pairs
 
@@ -179,7 +179,7 @@ def restore(connection: Connection, key: bytes, state: StreamCopy, *, then: Sequ
     send(connection, groups_made(key, state, has_counters=has_counters), ignored="BUSYGROUP")
     send(connection, claims_made(key, state))
     send(connection, returned(key, state))
-    last: list[Request] = list(placeholders_removed(key, state))
+    last: list[Request] = list(placeholders_removed(key, state, first_entry(connection, key, state)))
     if state.last_generated_id != "0-0":
         last.append(("XSETID", key, state.last_generated_id, *counters(state, is_wanted=has_counters)))
     # XSETID may have moved what the groups have read.
@@ -250,15 +250,26 @@ def returned(key: bytes, state: StreamCopy) -> Iterator[Request]:
                 yield ("XNACK", key, stream_key(group.name), "FAIL", *words)
 
 
-def placeholders_removed(key: bytes, state: StreamCopy) -> Iterator[Request]:
-    """Delete the entries that stand for those gone. What was trimmed is trimmed, which is not counted as a deletion."""
+def first_entry(connection: Connection, key: bytes, state: StreamCopy) -> int:
+    """The ID of the first entry that is no placeholder; MAX_ID when there is none."""
+    gone = set(state.gone)
+    found = connection.command("XRANGE", key, "-", "+", "COUNT", len(gone) + 1) if gone else []
+    ids = (entry_id.decode() for entry_id, _ in found)
+    return next((parse_entry_id(each) for each in ids if each not in gone), MAX_ID)
+
+
+def placeholders_removed(key: bytes, state: StreamCopy, first: int) -> Iterator[Request]:
+    """Delete the entries that stand for those gone. What was trimmed is trimmed, which is not counted as a deletion.
+
+    first  the ID of the first other entry: what is gone above it was deleted, perhaps after the state was read
+    """
     if state.gone and not state.rows:
         yield ("XTRIM", key, "MAXLEN", 0)
         return
     deleted = parse_entry_id(state.max_deleted_id or "0-0")
-    for ids in cut([each for each in state.gone if parse_entry_id(each) <= deleted]):
+    trimmed = [each for each in state.gone if deleted < parse_entry_id(each) < first]
+    for ids in cut([each for each in state.gone if not deleted < parse_entry_id(each) < first]):
         yield ("XDEL", key, *ids)
-    trimmed = [each for each in state.gone if parse_entry_id(each) > deleted]
     if trimmed:
         yield ("XTRIM", key, "MINID", format_entry_id(parse_entry_id(trimmed[-1]) + 1))
 
