@@ -7,6 +7,7 @@
         _manifest/<name>/<sequence>.checkpoint             summary of the manifests up to this one
         _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
+        _probe/...                                         what shows that an object store can hold an archive
         _tables/...                                        open tables that are kept (see tables.py)
         data/_delta_log/...                                the log of one of them
 
@@ -34,6 +35,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.store import (
+    PROBES,
     ObjectDisk,
     ObjectPath,
     Place,
@@ -109,7 +111,7 @@ class Layout:
         if isinstance(disk, ObjectDisk) and isinstance(self.root, ObjectPath):
             disk.check(self.root)
         there = {each.name for each in (*files_in(self.root), *folders_in(self.root))}
-        if there - {"_manifest", "_staging"}:
+        if there - {"_manifest", "_staging", PROBES}:
             raise ArchiveError(f"{self.root} holds files but is not an archive; name an empty folder")
         disk.make_directories(self.root)
         text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 __all__ = [
+    "PROBES",
     "ObjectDisk",
     "ObjectPath",
     "ObjectReader",
@@ -53,6 +54,8 @@ __all__ = [
 ]
 
 SCHEMES = ("s3", "gs", "az")
+PROBES = "_probe"
+"""Below it lie objects that are put only to see whether a store can hold an archive."""
 BUFFER = 8 << 20
 """Bytes of one request when an object is read from its start to its end."""
 RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
@@ -330,7 +333,7 @@ class ObjectDisk(Disk):
 
     def check(self, root: ObjectPath) -> None:
         """Raise ArchiveError unless the store can be written to, and refuses to put what is there already."""
-        probe = root / f"_probe/{uuid.uuid4().hex}"
+        probe = root / f"{PROBES}/{uuid.uuid4().hex}"
         assert isinstance(probe, ObjectPath)  # noqa: S101  # its name is relative
         try:
             self.write_new(probe, b"")
