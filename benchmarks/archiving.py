@@ -94,7 +94,7 @@ def measure(server: Server, path: str, formats: tuple[str, ...], rows: int, befo
 @click.command(help=__doc__)
 @click.option("--rows", default=2_000_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--before", default=40, show_default=True)
+@click.option("--before", default=20, show_default=True)
 @click.option("--server", "name", default="streamd", show_default=True)
 @click.option("--quick", is_flag=True, help="A tenth of the rows, once.")
 def main(rows: int, rounds: int, before: int, name: str, quick: bool) -> None:
