@@ -200,6 +200,8 @@ def share(step: str, done: int, total: int) -> float:
 
 
 def print_report(report: Any) -> None:
+    if report.read_from is not None:
+        click.echo(f"read from the replica {report.read_from}")
     for each in report.streams:
         if each.status == "archived":
             text = f"{each.rows:,} entries up to {each.high} in {each.files} files, {size_text(each.bytes)}"

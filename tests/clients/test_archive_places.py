@@ -190,7 +190,9 @@ def test_a_replica_is_read_and_its_primary_trimmed(
     assert stats.get("cmdstat_xrange", {"calls": 0})["calls"] <= 10
     until_in_sync(store, client(replica))
     assert client(replica).xlen("readings") == 100
-    run(primary, "status", str(folder))
+    words = ("run", str(folder), "--stream", "readings", "--engine", "local")
+    assert f"read from the replica 127.0.0.1:{replica.port}\n" in run(replica, *words)
+    assert "replica" not in run(primary, *words)
     # The same archive, from the primary itself.
     fill(store, first=COUNT)
     assert archive(primary, folder)["rows"] == COUNT
