@@ -16,6 +16,9 @@ from support.servers import Server, eventually
 pytest.importorskip("pyarrow")
 
 from streamd.cli.subcommands import program
+from streamd.disk import Disk
+from streamd.spark.archive.run import Archiver, ArchiveSettings
+from streamd.spark.archive.staging import LocalEngine
 
 StartServer = Callable[..., Server]
 Store = Any
@@ -254,3 +257,27 @@ def test_a_primary_that_is_none_is_refused(start: StartServer, client: Callable[
     until_in_sync(client(primary), client(replica))
     until_in_sync(client(replica), client(second))
     assert archive(second, folder.with_name("b"), "--primary", f"redis://localhost:{primary.port}")["rows"] == COUNT
+
+
+@pytest.mark.parametrize("step", ["retrimmed", "bounded"])
+def test_a_replica_of_another_server_by_now_is_not_archived(
+    step: str, start: StartServer, client: Callable[[Server], Store], folder: Path
+) -> None:
+    primary, stranger = start(repl_diskless_sync_delay="0"), start(repl_diskless_sync_delay="0")
+    store = client(primary)
+    fill(store)
+    fill(client(stranger), site="b")
+    replica = replica_of(start, primary, client)
+
+    def turn_away(at: str) -> None:
+        if at == step:
+            client(replica).replicaof("127.0.0.1", stranger.port)
+            until_in_sync(client(stranger), client(replica))
+
+    options = {"port": str(replica.port), "stream": "readings"}
+    settings = ArchiveSettings(hot_window_ms=0, trim_delay_ms=0)
+    archiver = Archiver(str(folder), options, LocalEngine(options, Disk()), settings, hook=turn_away)
+    (report,) = archiver.run().streams
+    assert "does not replicate" in (report.error or "")
+    assert store.xlen("readings") == COUNT
+    assert list((folder / "_manifest").rglob("*.json")) == []

@@ -13,7 +13,7 @@ from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.options import ConnectionOptions
 
-__all__ = ["Places", "find_places"]
+__all__ = ["Places", "check_replica", "find_places"]
 
 MOST_LINKS = 8
 """Replicas of replicas that are followed up to a primary."""
@@ -62,12 +62,20 @@ def find_places(options: Mapping[str, str], primary: str | None = None) -> Place
             master = master_of(connection)
             if master is None:
                 if dataset_of(connection) != dataset:
-                    raise ArchiveError(
-                        f"{reads.place} does not replicate {connection.place}, or has lost the link to it"
-                    )
+                    raise no_replica(reads, control)
                 return Places(reads, control)
         control = at(reads, master)
     raise ArchiveError(f"no primary is found above {reads.place}")
+
+
+def check_replica(replica: Connection, primary: Connection) -> None:
+    """Raise ArchiveError unless a server, which may have been told otherwise since, still replicates the other."""
+    if master_of(replica) is None or dataset_of(replica) != dataset_of(primary):
+        raise no_replica(replica.options, primary.options)
+
+
+def no_replica(reads: ConnectionOptions, control: ConnectionOptions) -> ArchiveError:
+    return ArchiveError(f"{reads.place} does not replicate {control.place}, or has lost the link to it")
 
 
 def at(options: ConnectionOptions, address: tuple[str, int]) -> ConnectionOptions:

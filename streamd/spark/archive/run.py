@@ -55,7 +55,7 @@ from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.places import find_places
+from streamd.spark.archive.places import check_replica, find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.store import ObjectPath, disk_for, parse_place
 from streamd.spark.archive.tables import OpenTables, check_libraries, keep
@@ -367,11 +367,13 @@ class StreamRun(StreamWork):
         """The last ID at which nothing can be added any more where entries are read; see places.py.
 
         state  of the stream on the primary
+        Raises ArchiveError when entries are read from a server that is no replica of it any more.
         """
         if self.reads is self.connection.options:
             return state.last_generated
         with connect(self.reads) as connection:
             found = find_state(connection, self.stream)
+            check_replica(connection, self.connection)
         if found is None:
             self.report.warnings.append(f"the replica {self.reads.place} does not have the stream yet")
             return 0
@@ -397,6 +399,10 @@ class StreamRun(StreamWork):
         )
         self.hook("verified")
         self.refresh()
+        if self.reads is not self.connection.options:
+            # Otherwise the files may be of another server's entries, and were compared with these.
+            with connect(self.reads) as connection:
+                check_replica(connection, self.connection)
         self.step("commit")
         records = self.move(files)
         manifest = self.manifest(state, low - 1, high, records)
