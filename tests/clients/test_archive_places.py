@@ -101,6 +101,23 @@ def test_another_server_is_refused(start: StartServer, client: Callable[[Server]
     assert "is not the server" in archive(right, folder, status=1)["error"]
 
 
+def test_the_server_that_was_accepted_is_that_of_other_streams(
+    start: StartServer, client: Callable[[Server], Store], folder: Path
+) -> None:
+    old, new = start(), start()
+    for key in ("a", "b"):
+        fill(client(old), key, count=10)
+        archive(old, folder, "--stream", key)
+    fill(client(new), "b", count=10)
+    archive(new, folder.with_name("other"), "--stream", "b", "--no-trim")  # gives its data a name
+    # There is nothing to archive.
+    assert archive(new, folder, "--stream", "b", "--accept-server")["rows"] == 0
+    assert archive(new, folder, "--stream", "b")["rows"] == 0
+    # A stream that is new to the archive.
+    fill(client(new), "c", count=10)
+    assert archive(new, folder, "--stream", "c")["rows"] == 10
+
+
 def test_the_name_of_the_data_survives_a_restart(
     start: StartServer, client: Callable[[Server], Store], folder: Path
 ) -> None:

@@ -41,11 +41,13 @@ def give_identity(connection: Connection, name: str) -> str:
 
 
 def noted_identity(layout: Layout, log: ManifestLog) -> str:
-    """The name that the manifests of a stream note; of a new stream, what those of others do. Empty: there is none."""
+    """The name that the manifests of a stream note; of a new stream, what the newest of the others does. Empty: there is none."""
     if log.last is not None:
         return log.last.server_id
     others = (ManifestLog.read(layout, stream).last for stream in archived_streams(layout))
-    return next((each.server_id for each in others if each is not None and each.server_id), "")
+    named = (each for each in others if each is not None and each.server_id)
+    newest = max(named, key=lambda each: each.created_ms, default=None)
+    return "" if newest is None else newest.server_id
 
 
 def settle_identity(connection: Connection, layout: Layout, log: ManifestLog, *, accepts: bool) -> str:
