@@ -97,7 +97,7 @@ def to_folder(connection: Connection, place: ConnectionOptions, names: list[str]
 
 def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:
     """One stream to a file. Raises StreamdError, OSError."""
-    from streamd.disk import replace_file
+    from streamd.disk import Disk, replace_file
     from streamd.spark.moving.load import STATE_SUFFIX
     from streamd.spark.moving.state import read_state
     from streamd.spark.wire.ids import parse_entry_id
@@ -113,6 +113,8 @@ def export(connection: Connection, place: ConnectionOptions, name: str, form: st
             yield batch
             rows += batch.num_rows
             progress(rows)
+        # The file appears now, and must never be seen beside the state of an earlier export.
+        Disk().remove(path + STATE_SUFFIX)
 
     with bar(name, state.rows, unit="entries") as progress:
         write(counted(), form, path)

@@ -20,6 +20,7 @@ from support.servers import Server, eventually, python_environment
 
 pa = pytest.importorskip("pyarrow")
 
+from streamd import disk  # noqa: E402
 from streamd.cli.subcommands import program  # noqa: E402
 from streamd.spark.errors import UnreachableError  # noqa: E402
 from streamd.spark.moving.files import FORMATS  # noqa: E402
@@ -228,6 +229,16 @@ def test_export_says_what_is_wrong(store: Store, tmp_path: Path) -> None:
         assert found.exit_code in (1, 2)
         assert said in found.output
     assert os.listdir(tmp_path) == []
+
+
+def test_an_export_that_ends_between_its_files_leaves_no_old_state(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    run(store, "export", "readings", "--to", str(tmp_path))
+    monkeypatch.setattr(disk, "replace_file", lambda *given, **named: sys.exit(9))
+    run(store, "export", "readings", "--to", str(tmp_path), status=9)
+    assert os.listdir(tmp_path) == ["readings.parquet"]
 
 
 def test_a_file_of_another_export_is_refused(store: Store, tmp_path: Path) -> None:
