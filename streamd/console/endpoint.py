@@ -35,6 +35,7 @@ class Console(Capability):
             what="console",
             missing="needs aiohttp and hiredis, of the extra `console`: ./install '.[console]'",
             make_answer=self._make_answer,
+            closed=self._end_sessions,
         )
 
     @property
@@ -51,9 +52,12 @@ class Console(Capability):
             self._sessions.end_old()
 
     def close(self) -> None:
+        self._end_sessions()
+        self._http.close()
+
+    def _end_sessions(self) -> None:
         if self._sessions is not None:
             self._sessions.close()
-        self._http.close()
 
     def _make_answer(self) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
         from streamd.console.answers import Answers

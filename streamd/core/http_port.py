@@ -36,6 +36,7 @@ class HttpPort:
     what         what the port is for, in the log
     missing      what is said when a package is not installed
     make_answer  makes what answers requests, before the port is opened; raises ImportError
+    closed       called when CONFIG SET has closed the port
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class HttpPort:
         what: str,
         missing: str,
         make_answer: Callable[[], Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]],
+        closed: Callable[[], None] | None = None,
     ) -> None:
         self._host = host
         self._setting = setting
         self._what = what
         self._missing = missing
         self._make_answer = make_answer
+        self._closed = closed
         self._port = PortListener(host.loop, host.config, setting, self._make_connection, addresses=addresses)
         self._server: web.Server | None = None
         host.config.callbacks[apply] = self._follow_settings
@@ -80,6 +83,9 @@ class HttpPort:
 
     def close(self) -> None:
         self._port.close()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         if self._server is not None:
             # At once: the event loop may not have many more turns.
             for connection in self._server.connections:
@@ -93,8 +99,10 @@ class HttpPort:
             except ImportError as error:
                 raise ConfigError(self._setting, f"{self._setting} {self._missing}") from error
         self._port.follow_settings()
-        if not self.port and self._server is not None:
-            self._server.pre_shutdown()
+        if not self.port:
+            if self._closed is not None:
+                self._closed()
+            self._close_connections()
 
     def _prepare(self) -> None:
         """Make what answers; raises ImportError."""

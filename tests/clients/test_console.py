@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -571,8 +573,25 @@ def test_the_port_is_opened_and_closed_while_the_server_runs(console: Any) -> No
         with pytest.raises(OSError, match="refused"):
             visitor.get("session")
         client.config_set("http-port", visitor.port)
-        assert visitor.get("session")["user"] == "default"
+        visitor.get("session")
+        assert visitor.status == 401
+        assert visitor.log_in()["user"] == "default"
         assert client.config_get("http-bind") == {"http-bind": "127.0.0.1 -::1"}
+
+
+def test_nobody_is_shown_anything_after_the_port_was_closed(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"n": 0})
+        visitor.log_in()
+        connection, response = visitor.open("GET", "/api/tail?key=orders")
+        client.config_set("http-port", 0)
+        client.xadd("orders", {"n": 1})
+        with suppress(OSError, HTTPException):
+            assert b"entries" not in response.read()
+        response.close()
+        connection.close()
+        eventually(lambda: len(client.client_list()) == 1, DEADLINE_S, "the end of its connections")
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x00\xa5garbage\r\n\r\n", b"PING\r\n\r\n", b"GET / HTTP/1.1\r\nHost"])
