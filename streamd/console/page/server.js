@@ -40,7 +40,7 @@ export function overview(place, main) {
             ["CPU", cpu === null ? "–" : `${Math.round(cpu * 100)} %`, "Of one processor"],
             ["Keys", short(Object.values(keys).reduce((total, each) => total + each, 0))],
             ["On disk", isWell ? saved : h("strong", {class: "bad"}, "the last write failed")],
-            ["Errors answered", count(number(info.total_error_replies))],
+            ["Errors", count(number(info.total_error_replies)), "Requests that were answered with an error"],
         ], "Of the server"));
         for (const chart of charts) chart.draw();
     });
@@ -96,7 +96,7 @@ export function settings(place, main) {
                 cell: (row) => h("span", {class: row.value === row.default ? "mono" : "mono changed"}, row.name)},
             {id: "value", title: "Value", isText: true, value: (row) => row.value, width: 110, weight: 9, grows: 2, cell: (row) => h("span", {class: "mono"}, row.value || "–")},
             {id: "default", title: "Default", isText: true, value: (row) => row.default, width: 150, weight: 2, grows: 1, cell: (row) => h("span", {class: "mono"}, row.default || "–")},
-            {id: "doc", title: "What it is for", isText: true, width: 300, weight: 1, grows: 4, cell: (row) => row.doc || "–"},
+            {id: "doc", title: "What it is for", isText: true, isSentence: true, width: 300, weight: 1, grows: 4, cell: (row) => row.doc || "–"},
         ],
     }));
     const filter = h("input", {type: "search", placeholder: "Part of the name", "aria-label": "Show settings whose name contains", oninput: () => draw()});

@@ -1,7 +1,7 @@
 // A table of any length: only the rows that are seen are in the document. Rows are opened with Enter, the mouse or a tap; columns are
 // sorted by their heads; those of least weight stand in a second line where there is no room for them.
 //
-//   columns  {id, title, value: (row) => what it is sorted by, cell: (row) => text or element, width: px, weight, isText, grows}
+//   columns  {id, title, value: (row) => what it is sorted by, cell: (row) => text or element, width: px, weight, isText, isSentence, grows}
 //   id       (row) => what a row is known by, when rows are replaced
 
 import {h} from "./dom.js";
@@ -181,9 +181,9 @@ export class Table {
             }
         });
         if (this.below.length) {
-            const said = this.below.map((column) => [column.title, column.cell(row)])
+            const said = this.below.map((column) => [column.isSentence ? "" : column.title, column.cell(row)])
                 .map(([title, content]) => [title, typeof content === "object" ? content.textContent : content])
-                .filter(([, content]) => content).map(([title, content]) => `${title} ${content}`);
+                .filter(([, content]) => content && content !== "–").map(([title, content]) => `${title} ${content}`.trim());
             element.lastChild.textContent = element.lastChild.title = said.join(" · ");
         }
     }
