@@ -56,6 +56,11 @@ def command(streams: tuple[str, ...], pattern: str | None, to: str, form: str | 
                 to_pipe(connection, place, names, form or "json")
                 return
             known = format_of(to)
+            if known is None and form is None and Path(to).suffix and not to.endswith(os.sep) and not Path(to).is_dir():
+                suffixes = ", ".join(suffix for suffix, *_ in FORMATS.values())
+                raise click.UsageError(
+                    f"{to}: a file ends in {suffixes}; the name of a folder that is made ends in {os.sep}"
+                )
             if known is None or Path(to).is_dir():
                 to_folder(connection, place, names, form or "parquet", to)
             elif len(names) > 1:

@@ -224,6 +224,7 @@ def test_export_says_what_is_wrong(store: Store, tmp_path: Path) -> None:
         (["--to", str(tmp_path)], "name what to export"),
         (["readings", "trimmed", "--to", str(tmp_path / "a.csv")], "several streams need --to FOLDER"),
         (["--pattern", "x*", "--to", str(tmp_path)], "no stream that matches"),
+        (["readings", "--to", str(tmp_path / "x.xlsx")], "x.xlsx: a file ends in .csv, .jsonl"),
     ]:
         found = CliRunner().invoke(program, ["export", *words, *place(store)])
         assert found.exit_code in (1, 2)
