@@ -242,6 +242,29 @@ def test_an_export_that_ends_between_its_files_leaves_no_old_state(
     assert os.listdir(tmp_path) == ["readings.parquet"]
 
 
+def test_an_export_ends_when_ever_more_entries_become_pending(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(1, 41):
+        store.xadd("s", {"n": at}, id=f"{at}-0")
+    store.xgroup_create("s", "g", "0")
+    command = Connection.command
+
+    def delivering(connection: Connection, *words: Any) -> Any:
+        found = command(connection, *words)
+        if words[:2] == ("XINFO", "GROUPS"):
+            store.xreadgroup("g", "c", {"s": ">"}, count=deliveries.pop() if deliveries else 3)
+        return found
+
+    monkeypatch.setattr(Connection, "command", delivering)
+    deliveries: list[int] = []
+    said = run(store, "export", "s", "--to", str(tmp_path), status=1)
+    assert "more and more entries of stream 's' become pending" in said
+    assert os.listdir(tmp_path) == []
+    deliveries = [1, 3, 3]  # of the last, a reply has room for one more
+    run(store, "export", "s", "--to", str(tmp_path))
+
+
 def test_a_file_of_another_export_is_refused(store: Store, tmp_path: Path) -> None:
     fill(store)
     run(store, "export", "readings", "trimmed", "--to", str(tmp_path))

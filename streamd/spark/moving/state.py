@@ -41,6 +41,9 @@ FORMAT, VERSION = "streamd-stream", 1
 CLAIMED_AT_ONCE = 500
 """IDs of one XCLAIM, XDEL or XNACK."""
 
+ATTEMPTS = 5
+"""How often the state is read again because more entries became pending while it was asked for."""
+
 SENT_AT_ONCE = 200
 """Requests of one round trip."""
 
@@ -106,13 +109,13 @@ class StreamCopy:
 
 
 def read_state(connection: Connection, stream: str) -> StreamCopy:
-    """The state of a stream, as of one moment. Raises ArchiveError when there is no such stream.
+    """The state of a stream, as of one moment. Raises ArchiveError when there is no such stream, and MoveError.
 
     The reply holds all pending entries, and as many entries as the group with the most of them has pending: about 1 KB of memory
-    for each.
+    for each. The server makes it in one command.
     """
     key = stream_key(stream)
-    while True:
+    for _ in range(ATTEMPTS):
         try:
             groups = [pairs(each) for each in connection.command("XINFO", "GROUPS", key)]
             most = max((each[b"pending"] for each in groups), default=0)
@@ -123,6 +126,10 @@ def read_state(connection: Connection, stream: str) -> StreamCopy:
         copies = [pairs(each) for each in reply[b"groups"]]
         if all(each[b"pel-count"] == len(each[b"pending"]) for each in copies):
             break
+    else:
+        raise MoveError(
+            f"more and more entries of stream {stream!r} become pending: try again when its consumers are calmer"
+        )
     (expires,) = connection.pipeline([("PEXPIRETIME", key)], raise_errors=False)
     return StreamCopy(
         stream=stream,
