@@ -199,7 +199,7 @@ def test_errors_are_one_line_without_a_stack(
         with pytest.raises(Exception, match=text) as caught:
             action()
         assert "Traceback" not in str(caught.value)
-        assert text in "".join(str(caught.value).splitlines()[:2])
+        assert text in "".join(str(caught.value).splitlines()[:4])  # older releases begin with words of their own
 
 
 def read_in_a_query(spark: SparkSession, options: Options, folder: Path) -> None:
