@@ -79,7 +79,10 @@ class BuildOnce(build_ext):
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(target, kept)
+        # Whatever ends this leaves no part of a module under its name.
+        new = kept.with_suffix(".new")
+        shutil.copyfile(target, new)
+        new.replace(kept)
 
 
 def conditions() -> str:
