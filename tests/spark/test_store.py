@@ -346,6 +346,16 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
     assert time.monotonic() - start < 20
 
 
+def test_a_put_that_is_repeated_because_its_answer_was_lost_is_done(place: str) -> None:
+    path = Layout(place).root / "_manifest/s/1.json"
+    disk = disk_for(path)
+    disk.write_new(path, b"of this run")
+    disk.write_new(path, b"of this run")
+    with pytest.raises(FileExistsError):
+        disk.write_new(path, b"of another")
+    assert path.read_bytes() == b"of this run"
+
+
 class Careless(http.server.BaseHTTPRequestHandler):
     """A store that takes every put, whatever its condition."""
 
