@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from streamd.console.guard import HEADERS, RefusedError, check
 from streamd.console.sessions import LoginError, Session, Sessions
 from streamd.console.values import read_bytes
 from streamd.core.host import Host
+from streamd.core.http_port import SEND_S, break_off, write
 from streamd.shell.caller import ReplyError
 
 __all__ = ["Answers"]
@@ -40,8 +41,6 @@ TYPES: Mapping[str, str] = {
     ".svg": "image/svg+xml",
     "": "text/plain; charset=utf-8",
 }
-SEND_S = 30.0
-"""After which a browser that does not read is given up."""
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
@@ -85,9 +84,13 @@ class Answers:
         except GoneError as error:
             return refusal(401, str(error) or "The session has ended.")
         except (TimeoutError, ConnectionError):
-            if request.transport is not None:
-                request.transport.abort()
+            break_off(request)
             return web.Response(status=408)  # which nobody reads any more
+        except web.HTTPException as error:
+            return refusal(error.status, error.reason)
+        except Exception:
+            log.exception("console: %s %s failed", request.method, request.path)
+            return refusal(500, "This is a bug; the log says more.")
 
     def _file(self, request: web.BaseRequest) -> web.Response:
         if request.method not in ("GET", "HEAD"):
@@ -166,7 +169,8 @@ class Answers:
 
 def prove(request: web.BaseRequest, session: Session) -> None:
     """Refuse a request that does not come from the session's own page; raises RefusedError."""
-    if not hmac.compare_digest(request.headers.get("X-Console-Proof", "").encode(), session.proof.encode()):
+    given = request.headers.get("X-Console-Proof", "").encode("utf-8", "surrogateescape")
+    if not secrets.compare_digest(given, session.proof.encode()):
         raise RefusedError(403, "The request does not come from this session's page. Load it again.")
 
 
@@ -210,17 +214,9 @@ async def send(
             if size >= PIECE:
                 await write(request, response, b"".join(waiting))
                 waiting, size = [], 0
-    except (ReplyError, GoneError) as error:
-        if response.prepared:  # too late to say so: the answer breaks off
-            raise ConnectionAbortedError from error
+    except Exception:
+        if response.prepared:  # too late to say so
+            break_off(request)
         raise
     await write(request, response, b"".join(waiting))
     return response
-
-
-async def write(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(SEND_S):
-        if not response.prepared:
-            await response.prepare(request)
-        await response.write(data)
-    await asyncio.sleep(0)

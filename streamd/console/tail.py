@@ -4,7 +4,6 @@
     event: refused   data: {"error": "..."}                        the end
 
 A connection of its own waits for entries with XREAD. At most `ENTRIES` are sent in `EVERY_S`; of a stream that gets more, the newest.
-A browser that does not read is given up after `SEND_S`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, GoneError
 from streamd.console.guard import HEADERS
 from streamd.console.streams import entry_json, page_size
+from streamd.core.http_port import break_off, write
 from streamd.core.slices import Slices
 from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text
@@ -32,7 +32,6 @@ WAIT_MS = 1000
 """How long one XREAD waits; then it is looked whether somebody is still there."""
 QUIET = 15
 """After so many of them without an entry a comment is sent, for proxies that close what is silent."""
-SEND_S = 10.0
 
 
 @answers("GET", "tail")
@@ -45,35 +44,39 @@ async def tail(asked: Asked) -> web.StreamResponse:
         # Fails before there is a response, if it is not allowed.
         key, since = asked.name("key"), await _last_id(asked)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-        await _send(response, asked.request, ": follows\n\n")
         try:
-            quiet = 0
-            while is_wanted(asked):
-                found, is_skipping = await _wait(connection, asked, key, since)
-                if found:
-                    since = found[-1][0]
-                    slices, shown = Slices(), []
-                    for each in found:
-                        shown.append(json.dumps(entry_json(*each)))
-                        await slices.breathe()
-                    data = f'{{"entries": [{", ".join(shown)}], "skipped": {json.dumps(is_skipping)}}}'
-                    await _send(response, asked.request, event("entries", data))
-                    await asyncio.sleep(EVERY_S)
-                quiet = 0 if found else quiet + 1
-                if quiet == QUIET:
-                    await _send(response, asked.request, ": waits\n\n")
-                    quiet = 0
+            await _follow(connection, asked, key, since, response)
         except (ReplyError, GoneError) as error:
-            await _send(
-                response, asked.request, event("refused", json.dumps({"error": str(error) or "The session has ended."}))
-            )
-    except (TimeoutError, ConnectionError):
-        if asked.request.transport is not None:
-            asked.request.transport.abort()
+            said = str(error) or "The session has ended."
+            await write(asked.request, response, event("refused", json.dumps({"error": said})))
+        except Exception:
+            break_off(asked.request)
+            raise
     finally:
         asked.session.tails.discard(connection)
         connection.close()
     return response
+
+
+async def _follow(connection: Connection, asked: Asked, key: bytes, since: bytes, response: web.StreamResponse) -> None:
+    """Send what comes after an ID while it is wanted; raises ReplyError, GoneError, TimeoutError, ConnectionError."""
+    await write(asked.request, response, b": follows\n\n")
+    quiet = 0
+    while is_wanted(asked):
+        found, is_skipping = await _wait(connection, asked, key, since)
+        if found:
+            since = found[-1][0]
+            slices, shown = Slices(), []
+            for each in found:
+                shown.append(json.dumps(entry_json(*each)))
+                await slices.breathe()
+            data = f'{{"entries": [{", ".join(shown)}], "skipped": {json.dumps(is_skipping)}}}'
+            await write(asked.request, response, event("entries", data))
+            await asyncio.sleep(EVERY_S)
+        quiet = 0 if found else quiet + 1
+        if quiet == QUIET:
+            await write(asked.request, response, b": waits\n\n")
+            quiet = 0
 
 
 def is_wanted(asked: Asked) -> bool:
@@ -82,15 +85,8 @@ def is_wanted(asked: Asked) -> bool:
     return transport is not None and not transport.is_closing() and asked.sessions.find(asked.session.token) is not None
 
 
-def event(name: str, data: str) -> str:
-    return f"event: {name}\ndata: {data}\n\n"
-
-
-async def _send(response: web.StreamResponse, request: web.BaseRequest, text: str) -> None:
-    async with asyncio.timeout(SEND_S):
-        if not response.prepared:
-            await response.prepare(request)
-        await response.write(text.encode())
+def event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()
 
 
 async def _last_id(asked: Asked) -> bytes:

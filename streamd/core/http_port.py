@@ -17,7 +17,7 @@ from streamd.errors import ConfigError
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["HttpPort"]
+__all__ = ["SEND_S", "HttpPort", "break_off", "write"]
 
 log = logging.getLogger("streamd")
 
@@ -25,6 +25,8 @@ CONNECTIONS = 256
 """At most; the oldest makes room. A stranger needs no password to open one, and may keep silent."""
 KEPT_S = 75.0
 """How long a connection is kept open for another request."""
+SEND_S = 30.0
+"""After which one that does not read, or does not send what it has begun, is given up."""
 
 
 class HttpPort:
@@ -120,3 +122,21 @@ class HttpPort:
         for each in connections[: max(0, len(connections) - CONNECTIONS + 1)]:
             each.force_close()
         return self._server()
+
+
+async def write(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
+    """Write a piece of an answer, the headers before the first; then others have their turn.
+
+    Raises TimeoutError when it is not read within `SEND_S`, ConnectionError when nobody is there.
+    """
+    async with asyncio.timeout(SEND_S):
+        if not response.prepared:
+            await response.prepare(request)
+        await response.write(data)
+    await asyncio.sleep(0)
+
+
+def break_off(request: web.BaseRequest) -> None:
+    """Close the connection without the rest of an answer."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -6,7 +6,7 @@ import hashlib
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -19,6 +19,7 @@ from support.servers import Server, eventually, free_port, python_environment
 
 import streamd.console
 import streamd.embedded
+from streamd.console.asked import ANSWERS, Asked
 from streamd.console.connection import Connection, GoneError
 from streamd.core.host import Host
 from streamd.embedded.hosts import ThreadHost
@@ -208,6 +209,8 @@ def test_a_name_of_the_machine_can_be_allowed(console: Any) -> None:
         ({"Content_Type": "text/plain"}, 415),
         ({"X_Console_Proof": None}, 403),
         ({"X_Console_Proof": "guessed"}, 403),
+        ({"X_Console_Proof": "\xff"}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Sec_Fetch_Site": "cross-site"}, 403),
         ({}, 200),
     ],
@@ -242,6 +245,32 @@ def test_every_answer_has_a_policy_that_allows_no_foreign_content(console: Any) 
             assert visitor.headers["X-Content-Type-Options"] == "nosniff"
             assert visitor.headers["X-Frame-Options"] == "DENY"
             assert visitor.status == (200 if path in FILES else 401)
+
+
+def test_a_bug_is_told_of_with_the_policy_of_every_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(asked: Asked) -> None:
+        raise ZeroDivisionError
+
+    async def fail_later(asked: Asked) -> AsyncIterator[str]:
+        async def pieces() -> AsyncIterator[str]:
+            yield "x" * 100_000
+            raise ZeroDivisionError
+
+        return pieces()
+
+    monkeypatch.setitem(ANSWERS, ("GET", "fails"), fail)
+    monkeypatch.setitem(ANSWERS, ("GET", "fails-later"), fail_later)
+    visitor = Visitor(free_port())
+    with streamd.embedded.start(http_port=visitor.port, dir=str(tmp_path), save=""):
+        visitor.log_in()
+        assert "bug" in visitor.get("fails")["error"]
+        assert (visitor.status, visitor.headers["X-Frame-Options"]) == (500, "DENY")
+        connection, response = visitor.open("GET", "/api/fails-later")
+        with pytest.raises((OSError, HTTPException)):
+            response.read()
+        response.close()
+        connection.close()
+        assert visitor.get("session")["user"] == "default"
 
 
 def test_the_page_has_no_script_or_style_of_its_own_and_nothing_from_elsewhere(console: Any) -> None:
@@ -387,7 +416,7 @@ def test_what_is_asked_wrongly_is_refused_with_a_reason(console: Any) -> None:
         visitor.ask("POST", "/api/ack", b"[" * 200_000)
         assert visitor.status == 400
         visitor.ask("POST", "/api/ack", b'"' + b"x" * 2_000_000 + b'"')
-        assert visitor.status == 413
+        assert (visitor.status, visitor.headers["X-Frame-Options"]) == (413, "DENY")
         visitor.ask("GET", "/api/nothing")
         assert visitor.status == 404
 

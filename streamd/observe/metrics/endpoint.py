@@ -6,13 +6,12 @@ made by scrape.py, in slices. Nothing is counted for it that is not counted anyw
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.http_port import HttpPort
+from streamd.core.http_port import HttpPort, break_off, write
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Metrics"]
 
 PATH = "/metrics"
-SEND_S = 30.0
-"""After which a client that does not read is given up."""
 
 
 class Metrics(Capability):
@@ -68,14 +65,10 @@ class Metrics(Capability):
             pieces = await scraper.text(exposition) if request.method == "GET" else []
             response = web.StreamResponse(headers={"Content-Type": exposition.content_type})
             try:
-                async with asyncio.timeout(SEND_S):
-                    await response.prepare(request)
-                    for piece in pieces:
-                        await response.write(piece)
-                        await asyncio.sleep(0)  # others' turn
+                for piece in pieces:
+                    await write(request, response, piece)
             except (TimeoutError, ConnectionError):
-                if request.transport is not None:
-                    request.transport.abort()
+                break_off(request)
             return response
 
         return answer
