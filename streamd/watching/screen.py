@@ -91,6 +91,7 @@ class Top(App[None]):
         Binding("tab", "next_table", "Next", show=False, priority=True),
         # The most needed first: 80 columns have no room for all.
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("less_than_sign", "sort(-1)", "Sort", key_display="< >"),
         Binding("greater_than_sign", "sort(1)", "Sort", show=False),

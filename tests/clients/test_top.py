@@ -245,6 +245,16 @@ def test_a_lost_connection_is_told_and_made_again(server: Server, open_terminal:
 
 
 @pytest.mark.usefixtures("client")
+def test_an_interrupt_ends_it_also_in_the_filter(server: Server, open_terminal: Callable[..., Terminal]) -> None:
+    screen = open_terminal("-m", "streamd", "top", url_of(server), "--interval", "0.2")
+    screen.wait_for("billing", "groups: 2")
+    screen.press("/")
+    screen.wait_for("show only what contains")
+    screen.press("C-c")
+    screen.wait_for("ended with 0")
+
+
+@pytest.mark.usefixtures("client")
 def test_without_textual_it_says_what_is_missing(server: Server, open_terminal: Callable[..., Terminal]) -> None:
     program = "import sys; sys.modules['textual.app'] = None; from streamd.cli import main; main(sys.argv[1:])"
     screen = open_terminal("-c", program, "top", url_of(server))
