@@ -42,7 +42,7 @@ from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
 from streamd.spark.archive.run import STEPS, RunReport
-from streamd.spark.archive.tables import publish
+from streamd.spark.archive.tables import drop_table, publish
 from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
@@ -404,6 +404,32 @@ def test_the_command_says_what_is_wrong(store: redis.Redis, source_options: Opti
     assert command("publish", tmp_path, "--format", "delta", "--drop").exit_code == 0
     assert not (tmp_path / "data" / "_delta_log").exists()
     assert "is not an archive" in command("publish", tmp_path / "nowhere", "--format", "delta").output
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_drop_that_fails_or_ends_midway_is_repeated(
+    form: str, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds(store, 10)
+    archive_once(tmp_path, source_options, publish=BOTH)
+    layout = Layout(tmp_path)
+    kind = type(tables.make_table(layout, next(each for each in BOTH if each.format == form)))
+    errors = [OSError("out of reach")] + [Killed()] * (form == "delta")
+    for error in errors:
+
+        def fail(table: ArchiveTable, error: BaseException = error) -> None:
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kind, "drop", fail)
+            with pytest.raises((TableError, Killed)):
+                drop_table(layout, form)
+        rounds(store, 10, 1 + errors.index(error))
+        assert archive_once(tmp_path, source_options).is_success
+    drop_table(layout, form)
+    assert not (layout.delta_log.exists() and form == "delta")
+    with pytest.raises(TableError, match=f"keeps no {form} table"):
+        drop_table(layout, form)
 
 
 @pytest.mark.parametrize("form", ["iceberg", "delta"])

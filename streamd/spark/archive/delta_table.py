@@ -77,7 +77,7 @@ class DeltaArchiveTable:
         """Nothing to do: a version of a Delta table is readable as long as its files are there, as after any VACUUM."""
 
     def drop(self) -> None:
-        disk_for(self._layout.root).remove_tree(self._layout.root / "data" / "_delta_log")
+        disk_for(self._layout.root).remove_tree(self._layout.delta_log)
         self._table = None
 
     def _open(self) -> DeltaTable:

@@ -149,6 +149,11 @@ class Layout:
         """Where the metadata of an open table lies."""
         return self.tables / format
 
+    @property
+    def delta_log(self) -> Place:
+        """The log of the Delta table."""
+        return self.root / "data" / "_delta_log"
+
     # --- One stream
 
     def manifests(self, stream: str) -> Place:

@@ -30,7 +30,7 @@ from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
-from streamd.spark.archive.store import disk_for, replace_at
+from streamd.spark.archive.store import disk_for, files_below, replace_at
 
 __all__ = ["FORMATS", "OpenTables", "check_libraries", "drop_table", "keep", "publish"]
 
@@ -138,6 +138,10 @@ def keep(layout: Layout, config: TableConfig, disk: Disk) -> None:
                 raise TableError(f"{layout.root} keeps another {each.format} table, {each.name}: drop it first")
             return
     with_reason(config, make_table(layout, config).create)
+    describe(layout, config, disk)
+
+
+def describe(layout: Layout, config: TableConfig, disk: Disk) -> None:
     replace_at(layout.table(config.format), json.dumps(asdict(config), indent=1).encode() + b"\n", disk)
 
 
@@ -157,12 +161,20 @@ def publish(layout: Layout, config: TableConfig, *, disk: Disk | None = None) ->
 
 
 def drop_table(layout: Layout, name: str, *, disk: Disk | None = None) -> None:
-    """Keep the table of a format no longer, and remove it. Raises TableError when there is none, or it is out of reach."""
+    """Keep the table of a format no longer, and remove it. Raises TableError when there is none, or it is out of reach.
+
+    The description goes first: a run must not make the table again, which nobody would keep then.
+    """
     layout.check()
-    for config in kept(layout):
-        if config.format == name:
-            table = make_table(layout, config)
-            (disk or disk_for(layout.root)).remove(layout.table(name))
-            with_reason(config, table.drop)
-            return
-    raise TableError(f"{layout.root} keeps no {name} table")
+    config = next((each for each in kept(layout) if each.format == name), None)
+    if config is None and name == "delta" and any(files_below(layout.delta_log)):
+        config = TableConfig(name)  # left by a drop that ended midway
+    if config is None:
+        raise TableError(f"{layout.root} keeps no {name} table")
+    table, disk = make_table(layout, config), disk or disk_for(layout.root)
+    disk.remove(layout.table(name))
+    try:
+        with_reason(config, table.drop)
+    except TableError:
+        describe(layout, config, disk)  # to be dropped another time
+        raise
