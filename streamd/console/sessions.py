@@ -26,8 +26,10 @@ SESSIONS = 64
 TAILS = 4
 """Streams that a session follows live at the same time, at most."""
 FAILED_S = 0.5
-"""How long a wrong password takes. Logins take turns."""
+"""How long a wrong password takes. Logins from one address take turns."""
 LOGINS_WAITING = 20
+"""From one address, at most."""
+ALL_LOGINS_WAITING = 100
 NAMING = ("CLIENT", "SETNAME", "console")
 
 
@@ -85,14 +87,24 @@ class Session:
             each.close()
 
 
+@dataclass
+class Turns:
+    """Logins from one address, of which one is tried at a time.
+
+    waiting  how many there are, with the one that is tried
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+
+
 class Sessions:
     """The sessions of a server."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._of: dict[str, Session] = {}
-        self._logging_in = asyncio.Lock()
-        self._waiting = 0
+        self._turns: dict[str, Turns] = {}  # by address, while somebody logs in from there
 
     def find(self, token: str) -> Session | None:
         """The session of a token, unless it has ended. A request has come."""
@@ -124,18 +136,22 @@ class Sessions:
         """Begin a session; without a password, as the default user that needs none. Raises LoginError."""
         if password is None:
             return await self._log_in(name, password, peer, local)
-        if self._waiting >= LOGINS_WAITING:
+        turns = self._turns.get(peer[0]) or Turns()
+        if turns.waiting >= LOGINS_WAITING or sum(each.waiting for each in self._turns.values()) >= ALL_LOGINS_WAITING:
             raise LoginError("Too many logins at the same time; try again.", needs_password=True)
-        self._waiting += 1
+        self._turns[peer[0]] = turns
+        turns.waiting += 1
         try:
-            async with self._logging_in:
+            async with turns.lock:
                 try:
                     return await self._log_in(name, password, peer, local)
                 except LoginError:
                     await asyncio.sleep(FAILED_S)
                     raise
         finally:
-            self._waiting -= 1
+            turns.waiting -= 1
+            if not turns.waiting:
+                del self._turns[peer[0]]
 
     async def _log_in(self, name: bytes, password: bytes | None, peer: Peer, local: Peer) -> Session:
         if password is None and self._host.get(Acl).needs_password:

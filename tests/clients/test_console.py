@@ -166,6 +166,26 @@ def test_maxclients_holds_for_the_console(console: Any) -> None:
         assert visitor.status == 403
 
 
+def test_wrong_passwords_from_one_address_keep_nobody_out_from_another(console: Any) -> None:
+    _, visitor = console(requirepass="secret")
+    body = b'{"user": "default", "password": "guessed"}'
+    head = (
+        f"POST /api/session HTTP/1.1\r\nHost: 127.0.0.1:{visitor.port}\r\nOrigin: http://127.0.0.1:{visitor.port}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    guessing = [
+        socket.create_connection(("127.0.0.1", visitor.port), DEADLINE_S, source_address=("127.0.0.2", 0))
+        for _ in range(40)
+    ]
+    for each in guessing:
+        each.sendall(head.encode() + body)
+    # The last of them are told to come later, so all have arrived.
+    assert b"Too many logins" in guessing[-1].recv(10_000)
+    assert visitor.log_in("default", "secret")["user"] == "default"
+    for each in guessing:
+        each.close()
+
+
 # --- Requests of other sites ---------------------------------------------------------------------------------------------
 
 
