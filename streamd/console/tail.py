@@ -1,8 +1,9 @@
 """A stream followed live: server-sent events, each with the entries that have come.
 
-    event: entries   data: {"entries": [...], "skipped": true}     skipped: more had come than are shown
-    event: refused   data: {"error": "..."}                        the end
+    event: entries   id: 5-0   data: {"entries": [...], "skipped": true}     skipped: more had come than are shown
+    event: refused             data: {"error": "..."}                        the end
 
+The id is that of the last entry; a browser that connects anew names it as `Last-Event-ID`, and gets what came meanwhile.
 A connection of its own waits for entries with XREAD. At most `ENTRIES` are sent in `EVERY_S`; of a stream that gets more, the newest.
 """
 
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from streamd.console.asked import Asked, answers
 from streamd.console.connection import Connection, GoneError
-from streamd.console.guard import HEADERS
+from streamd.console.guard import HEADERS, RefusedError
 from streamd.console.streams import entry_json, page_size
 from streamd.core.http_port import break_off, write
 from streamd.core.slices import Slices
+from streamd.entry_id import parse_id
 from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text
 
@@ -42,7 +44,7 @@ async def tail(asked: Asked) -> web.StreamResponse:
     connection = asked.sessions.new_tail(asked.session)
     try:
         # Fails before there is a response, if it is not allowed.
-        key, since = asked.name("key"), await _last_id(asked)
+        key, since = asked.name("key"), await _start(asked)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         try:
             await _follow(connection, asked, key, since, response)
@@ -60,7 +62,7 @@ async def tail(asked: Asked) -> web.StreamResponse:
 
 async def _follow(connection: Connection, asked: Asked, key: bytes, since: bytes, response: web.StreamResponse) -> None:
     """Send what comes after an ID while it is wanted; raises ReplyError, GoneError, TimeoutError, ConnectionError."""
-    await write(asked.request, response, b": follows\n\n")
+    await write(asked.request, response, b": follows\nid: " + since + b"\n\n")
     quiet = 0
     while is_wanted(asked):
         found, is_skipping = await _wait(connection, asked, key, since)
@@ -71,7 +73,7 @@ async def _follow(connection: Connection, asked: Asked, key: bytes, since: bytes
                 shown.append(json.dumps(entry_json(*each)))
                 await slices.breathe()
             data = f'{{"entries": [{", ".join(shown)}], "skipped": {json.dumps(is_skipping)}}}'
-            await write(asked.request, response, event("entries", data))
+            await write(asked.request, response, event("entries", data, since))
             await asyncio.sleep(EVERY_S)
         quiet = 0 if found else quiet + 1
         if quiet == QUIET:
@@ -85,14 +87,18 @@ def is_wanted(asked: Asked) -> bool:
     return transport is not None and not transport.is_closing() and asked.sessions.find(asked.session.token) is not None
 
 
-def event(name: str, data: str) -> bytes:
-    return f"event: {name}\ndata: {data}\n\n".encode()
+def event(name: str, data: str, entry_id: bytes | None = None) -> bytes:
+    of = "" if entry_id is None else f"id: {as_text(entry_id)}\n"
+    return f"event: {name}\n{of}data: {data}\n\n".encode()
 
 
-async def _last_id(asked: Asked) -> bytes:
-    """The ID after which new entries come; raises ReplyError."""
+async def _start(asked: Asked) -> bytes:
+    """The ID after which entries are sent; raises ReplyError, RefusedError."""
     reply = await asked.connection.call("XREVRANGE", asked.name("key"), "+", "-", "COUNT", 1, db=asked.db)
-    return reply[0][0] if reply else b"0-0"
+    seen = asked.request.headers.get("Last-Event-ID", "").encode("utf-8", "surrogateescape")
+    if seen and parse_id(seen) is None:
+        raise RefusedError(400, "An entry ID looks like 1700000000000-0.")
+    return seen or (reply[0][0] if reply else b"0-0")
 
 
 async def _wait(

@@ -576,6 +576,28 @@ def test_a_stream_is_followed(console: Any) -> None:
         eventually(lambda: len(client.client_list()) == 1, DEADLINE_S, "the end of its connections")
 
 
+def test_who_was_cut_off_gets_what_came_meanwhile(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"n": 1}, id="1-0")
+        visitor.log_in()
+        connection, response = visitor.open("GET", "/api/tail?key=orders")
+        seen = next(line for line in response if line.startswith(b"id:"))
+        response.close()
+        connection.close()
+        client.xadd("orders", {"n": 2}, id="2-0")
+        last_id = seen.decode().partition(": ")[2].strip()
+        assert last_id == "1-0"
+        connection, response = visitor.open("GET", "/api/tail?key=orders", Last_Event_ID=last_id)
+        event = [next(line for line in response if line.startswith(b"event"))] + [response.readline() for _ in range(2)]
+        assert event[:2] == [b"event: entries\n", b"id: 2-0\n"]
+        assert b'"id": "2-0"' in event[2]
+        response.close()
+        connection.close()
+        visitor.ask("GET", "/api/tail?key=orders", Last_Event_ID="x\xff")
+        assert visitor.status == 400
+
+
 def test_a_stream_is_followed_as_the_user_of_the_session(console: Any) -> None:
     client, visitor = console()
     with client:

@@ -323,6 +323,81 @@ def test_looking_again_takes_the_focus_from_nothing(site: Callable[..., Site]) -
     assert page.js("document.activeElement.getAttribute('aria-label')") == "Remove the consumer bob"
 
 
+def test_a_consumer_that_has_gone_cannot_be_removed(site: Callable[..., Site]) -> None:
+    here = site(http_allow_writes="yes")
+    fill(here.client, streams=1)
+    page = here.open("group?db=0&key=orders%3A0&group=billing")
+    page.wait("window.kept = document.querySelector('[aria-label=\"Remove the consumer bob\"]')")
+    here.client.xgroup_delconsumer("orders:0", "billing", "bob")
+    page.wait("document.querySelectorAll('[aria-label=Consumers] .body .row').length === 1")
+    page.js("window.kept.click()")
+    page.wait("document.body.innerText.includes('It is gone.')")
+    assert page.complaints == []
+
+
+def test_what_is_loaded_late_does_not_replace_what_is_followed(site: Callable[..., Site]) -> None:
+    here = site()
+    fill(here.client, streams=1)
+    page = here.open("stream?db=0&key=orders%3A0")
+    entries = "document.querySelector('[role=grid][aria-label=Entries]')?.innerText"
+    page.wait(f"{entries}?.includes('customer')")
+    page.js("""(() => {
+        const own = window.fetch;
+        const held = new Promise((go) => { window.release = go; });
+        window.fetch = async (path, ...rest) => {
+            if (!path.includes("/entries")) return own(path, ...rest);
+            window.isHeld = true;
+            await held;
+            const response = await own(path, ...rest);
+            response.text().then(() => { window.hasCome = true; });
+            return {ok: true, status: 200, json: async () => ({entries: [{id: "1-1", fields: [["late", "x"]], more_fields: 0}], next: null})};
+        };
+        const press = (text) => [...document.querySelectorAll("button")].find((each) => each.innerText === text).click();
+        press("Newest");
+        press("Follow");
+    })()""")
+    page.wait("window.isHeld")
+    page.js("window.release()")
+    page.wait("window.hasCome")
+    page.js("new Promise((go) => setTimeout(go))")
+    assert "late" not in page.js(entries)
+    assert page.js("document.querySelector('[aria-pressed=true]').innerText") == "Stop"
+
+
+def test_being_seen_again_does_not_double_what_is_asked(site: Callable[..., Site]) -> None:
+    page = site().open("settings")
+    page.wait(f"{ROWS} > 5")
+    page.js("""(() => {
+        const own = window.fetch;
+        window.most = window.done = 0;
+        let open = 0;
+        window.fetch = async (...request) => {
+            window.most = Math.max(window.most, ++open);
+            try { return await own(...request); } finally { open--; window.done++; }
+        };
+        for (let time = 0; time < 5; time++) document.dispatchEvent(new Event("visibilitychange"));
+    })()""")
+    page.wait("window.done")
+    assert page.js("window.most") == 1
+
+
+def test_a_session_that_has_ended_is_begun_anew_once(site: Callable[..., Site]) -> None:
+    here = site()
+    here.client.xadd("orders", {"a": 1})
+    page = here.open("memory")
+    page.wait(f"{ROWS} > 5")
+    asked = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/api/session')).length"
+    before = page.js(asked)
+    for each in here.client.client_list():
+        if each["name"] == "console":
+            here.client.client_kill_filter(_id=each["id"])
+    page.js("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait(f"{asked} >= {before} + 2")
+    page.wait(f"document.querySelector('main[aria-busy=false]') && {ROWS} > 5")
+    assert page.js(asked) == before + 2
+    assert [each["name"] for each in here.client.client_list()].count("console") == 1
+
+
 def test_without_leave_there_is_nothing_to_change_things_with(site: Callable[..., Site]) -> None:
     here = site()
     fill(here.client, streams=1)

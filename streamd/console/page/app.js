@@ -16,6 +16,7 @@ const SLOWEST = 20;     // a look that takes long is taken seldom: in at most on
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
 let shown = null;
+let starting = null;    // the login under way, which all that need one wait for
 
 // --- A view: what it needs while it is seen, and what ends with it
 
@@ -32,10 +33,13 @@ class Place {
 
     // Look again and again while the page is seen.
     every(ms, look) {
-        let timer = 0;
+        let timer = 0, isLooking = false;
         const round = async () => {
+            if (isLooking) return;
+            isLooking = true;
             const began = performance.now();
             if (!document.hidden) await this.attempt(look);
+            isLooking = false;
             if (!this.gone.signal.aborted) timer = setTimeout(round, Math.max(ms, (performance.now() - began) * SLOWEST));
         };
         const wake = () => { if (!document.hidden) { clearTimeout(timer); round(); } };
@@ -157,14 +161,9 @@ function begin() {
     show();
 }
 
-async function start() {
-    try {
-        await resume();
-    } catch (error) {
-        askWho(error.status === 401 ? "" : error.message);
-        return;
-    }
-    begin();
+function start() {
+    starting ??= resume().then(begin, (error) => askWho(error.status === 401 ? "" : error.message)).finally(() => { starting = null; });
+    return starting;
 }
 
 addEventListener("error", (event) => notify(event.message, true));

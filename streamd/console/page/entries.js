@@ -65,7 +65,7 @@ export function entryPages(place, db, key) {
     const follow = h("button", {type: "button", "aria-pressed": "false", onclick: () => source ? stop() : start()}, "Follow");
     const tools = h("form", {class: "tools", onsubmit: (event) => { event.preventDefault(); load(startOf(from.value)); }},
         note, follow, newest, older, from, h("button", {type: "submit"}, "Go"));
-    let next = null, source = null;
+    let next = null, source = null, asked = 0;     // asked: what is shown is the answer to the last question
 
     function startOf(written) {
         const time = /^\d+(-\d+)?$/.test(written.trim()) ? NaN : Date.parse(written.trim().replace(" ", "T"));
@@ -74,8 +74,10 @@ export function entryPages(place, db, key) {
 
     async function load(start) {
         stop();
+        const number = ++asked;
         try {
             const found = await place.get(`entries?db=${db}&key=${encode(key)}&start=${encodeURIComponent(start)}`);
+            if (number !== asked) return;
             table.set(found.entries);
             table.body.scrollTop = 0;
             next = found.next;
@@ -88,6 +90,7 @@ export function entryPages(place, db, key) {
 
     function start() {
         let shown = [], skipped = 0;
+        asked++;
         source = new EventSource(`/api/tail?db=${db}&key=${encode(key)}`);
         source.addEventListener("entries", (event) => {
             const found = JSON.parse(event.data);

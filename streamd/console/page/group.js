@@ -118,6 +118,10 @@ export function group(place, main) {
 
     async function askRemove(of) {
         const row = consumers.find((each) => encode(each.name) === encode(of));
+        if (!row) {
+            notify("It is gone.", true);
+            return;
+        }
         const note = row.pending ? `Its ${amount(row.pending, "pending entry", "pending entries")} will be forgotten with it: claim them first, unless they are done.`
             : "Nothing is pending there.";
         if (await ask(`Remove ${text(row.name)}`, [h("p", {}, note)], "Remove", {isDanger: true})) {
