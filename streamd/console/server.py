@@ -62,8 +62,8 @@ async def clients(asked: Asked) -> dict[str, Any]:
     for line in lines[:CLIENTS_SHOWN]:
         told = dict(part.partition("=")[::2] for part in line.split(" "))
         found.append(
-            {name: told.get(name, "") for name in ("addr", "name", "user", "cmd", "lib-name", "flags")}
-            | {name: int(told.get(name) or 0) for name in ("id", "age", "idle", "db", "tot-mem", "omem", "tot-cmds")}
+            {name: told.get(name, "") for name in ("addr", "name", "user", "cmd")}
+            | {name: int(told.get(name) or 0) for name in ("id", "age", "idle", "db", "tot-mem", "tot-cmds")}
         )
         await slices.breathe()
     return {"clients": found, "more": max(0, len(lines) - CLIENTS_SHOWN)}

@@ -1,7 +1,8 @@
 """Sessions: who is logged in to the console.
 
-A session is a token in a cookie and a connection to the server, authenticated as a user. It ends when its user logs out or does
-nothing for `http-session-timeout`, and when the server closes the connection (CLIENT KILL, ACL DELUSER, `timeout`).
+A session is a token in a cookie and a connection to the server, authenticated as a user. It ends when its user logs out, when no
+request has come for `http-session-timeout` (a stream that is followed counts as one), when the port is closed, and when the server closes
+the connection (CLIENT KILL, ACL DELUSER, `timeout`).
 """
 
 from __future__ import annotations

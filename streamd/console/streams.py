@@ -21,7 +21,7 @@ from streamd.entry_id import format_id
 from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text, pairs
 from streamd.stream_state import ID, GroupState, StreamState
-from streamd.watching.reading import id_of, make_consumer, make_stream
+from streamd.watching.reading import make_consumer, make_group, make_stream
 
 __all__ = ["entry_json", "page_size"]
 
@@ -61,8 +61,7 @@ async def streams(asked: Asked) -> AsyncIterator[str]:
 
 
 async def _streams(asked: Asked, found: FoundKeys) -> AsyncIterator[str]:
-    began, slices = time.perf_counter(), Slices()
-    connection = asked.connection
+    connection, slices = asked.connection, Slices()
     separator = '{"streams":['
     keys = []
     for key in found.keys:
@@ -75,7 +74,7 @@ async def _streams(asked: Asked, found: FoundKeys) -> AsyncIterator[str]:
             separator = ","
             await slices.breathe()
     now_ms = int(time.time() * 1000)
-    rest = {"now_ms": now_ms, "is_whole": found.is_whole, "took_ms": (time.perf_counter() - began) * 1000}
+    rest = {"now_ms": now_ms, "is_whole": found.is_whole}
     yield (separator if separator != "," else "") + "]," + json.dumps(rest)[1:]
 
 
@@ -142,19 +141,7 @@ async def _add_groups(
     replies = iter(await connection.ask([each for each in requests if each], db))
     answered: Iterator[Reply] = (next(replies) if each else None for each in requests)
     for stream, told in groups:
-        following, pending = next(answered), next(answered)
-        stream.groups.append(
-            GroupState(
-                name=told["name"],
-                last_delivered=id_of(told["last-delivered-id"]) or (0, 0),
-                entries_read=told.get("entries-read"),
-                lag=told.get("lag"),
-                next_id=id_of(following[0][0]) if isinstance(following, list) and following else None,
-                pending=told["pending"],
-                oldest_pending=id_of(pending[1]) if isinstance(pending, list) and pending[0] else None,
-                consumer_count=told["consumers"],
-            )
-        )
+        stream.groups.append(make_group(told, next(answered), next(answered)))
         await slices.breathe()
 
 
@@ -204,7 +191,6 @@ async def stream(asked: Asked) -> dict[str, Any]:
     now_ms = int(time.time() * 1000)
     return summary_json(state) | {
         "now_ms": now_ms,
-        "nodes": told.get("radix-tree-nodes"),
         "ttl_ms": state.ttl_ms,
         "more_groups": max(0, len(groups or []) - GROUPS_SHOWN),
         "groups": [group_json(each, now_ms) for each in state.groups],

@@ -385,7 +385,7 @@ CONSOLE = (
         "http-allow-writes", False,
         doc="Let users of the console acknowledge, claim, trim and remove consumers, as far as their permissions go.",
     ),
-    integer("http-session-timeout", 1800, unit="s", lo=1, doc="Users of the console log in again after doing nothing for so long."),
+    integer("http-session-timeout", 1800, unit="s", lo=1, doc="Sessions of the console end after so long without a request; an open page makes requests."),
     integer("http-max-streams", 5000, doc="How many streams the console lists at most."),
 )  # fmt: skip
 

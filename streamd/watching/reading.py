@@ -237,19 +237,9 @@ class Reader:
             )
         )
         for (stream, group), (summary, consumers, following) in zip(groups, batched(replies, asked), strict=True):
-            stream.groups.append(
-                GroupState(
-                    name=group["name"],
-                    last_delivered=id_of(group["last-delivered-id"]) or (0, 0),
-                    entries_read=group.get("entries-read"),
-                    lag=group.get("lag"),
-                    next_id=id_of(following[0][0]) if following else None,
-                    pending=group["pending"],
-                    oldest_pending=id_of(summary[1]) if summary else None,
-                    consumer_count=group["consumers"],
-                    consumers=[make_consumer(pairs(each)) for each in (consumers or [])[: self.limits.consumers]],
-                )
-            )
+            made = make_group(group, following, summary)
+            made.consumers = [make_consumer(pairs(each)) for each in (consumers or [])[: self.limits.consumers]]
+            stream.groups.append(made)
 
     def pending(self, places: Sequence[tuple[bytes, bytes]], count: int) -> list[list[PendingEntry]]:
         """Of each (stream, group) the pending entries with the smallest IDs."""
@@ -274,6 +264,25 @@ def make_stream(key: bytes, told: dict[str, Any], used: int | None, ttl_ms: int 
         last_id=id_of(last[0]) if last else None,
         bytes=used,
         ttl_ms=ttl_ms if ttl_ms is not None and ttl_ms >= 0 else None,
+    )
+
+
+def make_group(told: dict[str, Any], following: Reply | None, pending: Reply | None) -> GroupState:
+    """A group without its consumers, as XINFO GROUPS tells.
+
+    following  the reply of XRANGE with the first entry that it has not read
+    pending    the reply of XPENDING, its summary
+    Each may be an error, or None when it was not asked for.
+    """
+    return GroupState(
+        name=told["name"],
+        last_delivered=id_of(told["last-delivered-id"]) or (0, 0),
+        entries_read=told.get("entries-read"),
+        lag=told.get("lag"),
+        next_id=id_of(following[0][0]) if isinstance(following, list) and following else None,
+        pending=told["pending"],
+        oldest_pending=id_of(pending[1]) if isinstance(pending, list) else None,
+        consumer_count=told["consumers"],
     )
 
 
