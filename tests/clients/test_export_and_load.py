@@ -23,6 +23,7 @@ pa = pytest.importorskip("pyarrow")
 from streamd import disk  # noqa: E402
 from streamd.cli.subcommands import program  # noqa: E402
 from streamd.spark.errors import UnreachableError  # noqa: E402
+from streamd.spark.moving import state  # noqa: E402
 from streamd.spark.moving.files import FORMATS  # noqa: E402
 from streamd.spark.wire.connection import Connection  # noqa: E402
 
@@ -172,6 +173,80 @@ def test_groups_are_restored_after_a_failure_in_between(
     assert shown(store, b"readings") != expected
     run(store, "load", str(tmp_path))
     assert shown(store, b"readings") == expected
+
+
+def test_an_end_that_fails_is_not_done(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store)
+    expected = shown(store, b"readings")
+    run(store, "export", "readings", "--to", str(tmp_path))
+    store.delete("readings")
+    transaction = Connection.transaction
+    # The server notes that all is done, although the other request fails.
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Connection,
+            "transaction",
+            lambda connection, requests: transaction(connection, [("XSETID", "nosuch", "1-1"), *requests[-1:]]),
+        )
+        run(store, "load", str(tmp_path), status=1)
+    assert shown(store, b"readings") != expected
+    run(store, "load", str(tmp_path))
+    assert shown(store, b"readings") == expected
+
+
+@pytest.mark.parametrize("key", ["trimmed", "never"])
+def test_a_stream_without_entries_is_continued(
+    key: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    expected = shown(store, key.encode())
+    run(store, "export", key, "--to", str(tmp_path))
+    store.delete(key)
+
+    def fail(connection: Connection, requests: list[Any]) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "transaction", fail)
+        assert "no space" in run(store, "load", str(tmp_path), status=1)
+    assert store.exists(key)
+    run(store, "load", str(tmp_path))
+    assert shown(store, key.encode()) == expected
+
+
+def test_an_entry_that_is_deleted_while_it_is_exported_takes_no_other_along(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(1, 9):
+        store.xadd("s", {"n": at}, id=f"{at}-0")
+    store.xgroup_create("s", "g", "0")
+    store.xreadgroup("g", "c", {"s": ">"}, count=5)
+    read_state = state.read_state
+
+    def read_before(connection: Connection, stream: str) -> state.StreamCopy:
+        found = read_state(connection, stream)
+        store.xdel("s", "3-0")
+        return found
+
+    monkeypatch.setattr(state, "read_state", read_before)
+    assert "1 entries were trimmed or deleted while" in run(store, "export", "s", "--to", str(tmp_path))
+    left, pending = store.xrange("s"), store.xpending_range("s", "g", "-", "+", 10)
+    run(store, "load", str(tmp_path), "--into", "copy")
+    assert store.xrange("copy") == left
+    ids = [each["message_id"] for each in store.xpending_range("copy", "g", "-", "+", 10)]
+    assert ids == [each["message_id"] for each in pending] == [f"{at}-0".encode() for at in range(1, 6)]
+
+
+def test_a_damaged_file_replaces_nothing(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    expected = shown(store, b"readings")
+    for form in SHAPES:
+        folder = tmp_path / form
+        run(store, "export", "readings", "--to", str(folder), "--format", form)
+        (data,) = (each for each in folder.iterdir() if not each.name.endswith(".groups.json"))
+        data.write_bytes(b"damaged" + data.read_bytes()[7:300])
+        run(store, "load", str(folder), "--replace", status=1)
+        assert shown(store, b"readings") == expected
 
 
 def test_entries_that_were_given_back_stay_so(store: Store, tmp_path: Path, redis_server: Server) -> None:
@@ -328,13 +403,21 @@ def test_types_of_parquet_have_a_text_form(store: Store, tmp_path: Path) -> None
             "d": [decimal.Decimal("1.50"), None],
             "at": [datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC), None],
             "kind": pa.array(["a", "b"]).dictionary_encode(),
+            "ns": pa.array([1_709_209_800_123_456_789, None], pa.timestamp("ns", "UTC")),
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
     run(store, "load", str(tmp_path / "t.parquet"), "--into", "s", "--nulls", "empty")
     assert entries(store, "s") == [
-        {b"n": b"1", b"x": b"0.1", b"d": b"1.50", b"at": b"2024-02-29T12:30:00.000000Z", b"kind": b"a"},
-        {b"n": b"", b"x": b"1e+20", b"d": b"", b"at": b"", b"kind": b"b"},
+        {
+            b"n": b"1",
+            b"x": b"0.1",
+            b"d": b"1.50",
+            b"at": b"2024-02-29T12:30:00.000000Z",
+            b"kind": b"a",
+            b"ns": b"2024-02-29T12:30:00.123456789Z",
+        },
+        {b"n": b"", b"x": b"1e+20", b"d": b"", b"at": b"", b"kind": b"b", b"ns": b""},
     ]
     pq.write_table(pa.table({"l": [[1]]}), tmp_path / "l.parquet")
     assert "column l is Arrow's list" in run(store, "load", str(tmp_path / "l.parquet"), "--into", "s", status=1)
@@ -391,6 +474,14 @@ def test_the_same_file_is_loaded_once(store: Store, large: Path) -> None:
     run(store, "load", str(large), "--into", "s", "--again")
     assert store.xlen("s") == 2 * ROWS
     assert all(store.pttl(key) > 0 for key in store.keys("streamd:load:*"))
+
+
+def test_of_a_folder_only_what_is_new_is_loaded(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("n\n1\n2\n")
+    run(store, "load", str(tmp_path), "--into", "s")
+    (tmp_path / "a.csv").write_text("n\n3\n")
+    run(store, "load", str(tmp_path), "--into", "s")
+    assert [fields[b"n"] for fields in entries(store, "s")] == [b"1", b"2", b"3"]
 
 
 def test_a_stream_that_was_deleted_since_is_loaded_again(store: Store, large: Path) -> None:

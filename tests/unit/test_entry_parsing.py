@@ -99,6 +99,15 @@ def test_wrong_text_is_refused(text: str, place: str) -> None:
         parse_lines(b'{"a":"1"}\n' + text.encode(), b"id", b"stream", b"fields", 10)
 
 
+def test_an_error_shows_nothing_of_what_lies_behind_the_text() -> None:
+    text = b'{"fields":{},"a":["\\'
+    memory = text + b"x" * 100_000
+    with pytest.raises(ValueError, match="wrong JSON") as caught:
+        parse_lines(memoryview(memory)[: len(text)], b"id", b"stream", b"fields")
+    assert "x" not in str(caught.value)
+    assert len(str(caught.value)) < 120
+
+
 def test_cells() -> None:
     cells = pa.array(["skipped", None, "", ' {"a": "b"} ', '[["a", "b"]]'])[1:]
     pair = [{"field": b"a", "value": b"b"}]

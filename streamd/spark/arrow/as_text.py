@@ -5,7 +5,7 @@ whole numbers, decimals   decimal digits: 42, -1.50
 float, double             the shortest digits that read back as the same number: 0.1, 1e+20, nan, inf
 boolean                   true, false
 date                      2024-02-29
-timestamp                 2024-02-29T12:30:00.000000Z, always UTC; without the Z when it has no zone
+timestamp                 2024-02-29T12:30:00.000000Z, always UTC; nine digits of nanoseconds; without the Z when it has no zone
 null                      null
 """
 
