@@ -12,18 +12,20 @@ expensive to import is imported where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from streamd.errors import StreamdError
 from streamd.spark.errors import VersionError, told_in_one_line
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.source.batch import PushingRangesReader, RangesReader
 from streamd.spark.source.read_options import SourceOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
 __all__ = ["PushingStreamdDataSource", "StreamdDataSource"]
 
@@ -54,8 +56,14 @@ class StreamdDataSource(DataSource):
             return (PushingHistoryReader if pushes else HistoryReader)(options, schema)
         return (PushingRangesReader if pushes else RangesReader)(schema, options)
 
-    @told_in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            return self._stream_reader(schema)
+        except StreamdError as error:
+            # Spark's process, which always stops its reader, would fail for the lack of one, and report only that.
+            return FailingStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             from streamd.spark.source.streaming import StreamdStreamReader
         except ModuleNotFoundError as error:
@@ -75,6 +83,25 @@ class StreamdDataSource(DataSource):
         from streamd.spark.sink.writer import StreamdStreamWriter
 
         return StreamdStreamWriter(schema, SinkOptions.parse(self.options), overwrite)
+
+
+class FailingStreamReader(DataSourceStreamReader):
+    """Raises an error at the first thing that Spark asks."""
+
+    def __init__(self, error: StreamdError) -> None:
+        self.error = error
+
+    @told_in_one_line()
+    def initialOffset(self) -> dict[str, Any]:
+        raise self.error
+
+    @told_in_one_line()
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # with arguments from PySpark 4.2 on
+        raise self.error
+
+    @told_in_one_line()
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        raise self.error
 
 
 class PushingStreamdDataSource(StreamdDataSource):

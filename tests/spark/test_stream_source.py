@@ -192,3 +192,12 @@ def test_a_session_that_is_killed_twenty_times_reads_everything_once(
     with session_of_its_own(tmp_path, {**options, "maxEntriesPerTrigger": "100000"}, is_final=True) as process:
         process.wait(600)
     assert in_parquet(spark, tmp_path) == Counter(producer.added)
+
+
+def test_an_option_that_a_query_cannot_have_is_said_in_one_line(
+    spark: SparkSession, source_options: Options, tmp_path: Path
+) -> None:
+    query = to_parquet(read(spark, {**source_options, "stream": "s", "endingId": "5"}), tmp_path)
+    with pytest.raises(Exception, match="OptionError: option endingId: is for batch reads") as caught:
+        query.awaitTermination(60)
+    assert "Traceback" not in str(caught.value)

@@ -126,4 +126,4 @@ def test_a_query_that_reads_streams_needs_limits_of_batches(monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "streamd.spark.source.streaming", raising=False)
     source = StreamdDataSource({"stream": "s"})
     with pytest.raises(VersionError, match=r"queries that read streams need PySpark 4\.2 or newer"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
