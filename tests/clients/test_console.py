@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 import subprocess
 import sys
@@ -503,6 +504,33 @@ def test_connections_that_keep_silent_make_room_for_others(console: Any) -> None
         for each in idle:
             each.close()
         assert visitor.get("session")["user"] == "default"
+
+
+def test_connections_of_a_burst_make_room_for_others(new_streamd: StartServer) -> None:
+    port = free_port()
+    server = new_streamd(http_port=str(port))
+    server.process.send_signal(signal.SIGSTOP)  # so that they are accepted together
+    burst = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(400)]
+    server.process.send_signal(signal.SIGCONT)
+    assert Visitor(port).log_in()["user"] == "default"
+    for each in burst[: 400 - 255]:
+        assert each.recv(1) == b""
+    for each in burst:
+        each.close()
+    assert Visitor(port).log_in()["user"] == "default"
+
+
+def test_an_entry_is_read_alone_even_by_a_part_of_its_id(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        for number in range(3):
+            client.xadd("orders", {"n": number}, id=f"5-{number}")
+        visitor.log_in()
+        client.config_set("slowlog-log-slower-than", 0)
+        assert visitor.get("entry", key="orders", id="5")["id"] == "5-0"
+        assert visitor.ask("GET", "/api/value?key=orders&id=5&field=0") == b"0"
+        asked = [each["command"] for each in client.slowlog_get() if each["command"].startswith(b"XRANGE")]
+        assert asked == [b"XRANGE orders 5 5 COUNT 1"] * 2
 
 
 # --- What may be changed -------------------------------------------------------------------------------------------------
