@@ -247,6 +247,12 @@ def test_a_damaged_file_replaces_nothing(store: Store, tmp_path: Path) -> None:
         data.write_bytes(b"damaged" + data.read_bytes()[7:300])
         run(store, "load", str(folder), "--replace", status=1)
         assert shown(store, b"readings") == expected
+        # As damaged, but this shows only when all of it is read.
+        if form in ("json", "csv"):
+            run(store, "export", "readings", "--to", str(folder), "--format", form)
+            data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:-2]))
+            assert "it is of another export" in run(store, "load", str(folder), "--replace", status=1)
+            assert shown(store, b"readings") == expected
 
 
 def test_entries_that_were_given_back_stay_so(store: Store, tmp_path: Path, redis_server: Server) -> None:

@@ -240,17 +240,20 @@ class FileLoad:
             check(connection, self._state)
         return None
 
-    def _make_way(self, connection: Connection) -> None:
+    def _make_way(self, roles: Roles, state: StreamCopy, connection: Connection) -> None:
         """Begin a stream with its groups, unless an earlier attempt has: its key must be free."""
         key = stream_key(self._into or "")
         if connection.command("EXISTS", self._marker_key):
             return
-        if connection.command("EXISTS", key) and not self._settings.replaces:
-            raise MoveError(
-                f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
-                "deletes what is there, --no-groups appends the entries alone"
-            )
-        connection.command("DEL", key)
+        if connection.command("EXISTS", key):
+            if not self._settings.replaces:
+                raise MoveError(
+                    f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
+                    "deletes what is there, --no-groups appends the entries alone"
+                )
+            # The file is read twice, rather than that a damaged one replaces a stream.
+            self._check_rows(state, sum(batch.num_rows for batch, _ in self._file.open(roles).batches))
+            connection.command("DEL", key)
         connection.command("SET", self._marker_key, Marker(0).to_bytes(), "PX", KEPT_MS)
 
     def _write(self, report: LoadReport, progress: Progress) -> None:
@@ -262,7 +265,7 @@ class FileLoad:
         if state is not None and reading.shape != Shape(True, False, None) and (state.rows or reading.shape):
             raise MoveError(f"{self._file.path} is not the file that {self._file.path + STATE_SUFFIX} belongs to")
         if state is not None:
-            self._link.ask(self._make_way)
+            self._link.ask(partial(self._make_way, roles, state))
         plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
         # On a connection of its own, which always has a transaction open.
         delivery = Marked(plan.options, Task(self._name, 0, self._number), WriterLink(self._link.options), KEPT_MS)
@@ -283,13 +286,15 @@ class FileLoad:
             delivery.close()
         gone = 0 if state is None else len(state.gone)
         report.rows = rows - gone
-        if state is not None and report.rows != state.rows:
-            raise MoveError(
-                f"{self._file.path} has {report.rows:,} entries, not {state.rows:,}: it is of another export"
-            )
+        if state is not None:
+            self._check_rows(state, report.rows)
         report.streams = {stream_name(key): count for key, count in delivery.stream_rows.items()}
         if state is not None:
             report.streams = {self._into or "": report.rows}
+
+    def _check_rows(self, state: StreamCopy, rows: int) -> None:
+        if rows != state.rows:
+            raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it is of another export")
 
     def _batches(self, reading: Reading) -> Iterator[tuple[pa.RecordBatch, int]]:
         if self._state is None or not self._state.gone:
