@@ -406,6 +406,25 @@ def test_the_command_says_what_is_wrong(store: redis.Redis, source_options: Opti
     assert "is not an archive" in command("publish", tmp_path / "nowhere", "--format", "delta").output
 
 
+def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    create = SqlCatalog.create_namespace
+
+    def create_behind(self: SqlCatalog, *given: Any) -> None:
+        """As both see it that looked before either made it."""
+        create(self, *given)
+        with monkeypatch.context() as patched:
+            patched.setattr(SqlCatalog, "namespace_exists", lambda *given: False)
+            create(self, *given)
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", create_behind)
+    tables.make_table(Layout(tmp_path), TableConfig("iceberg")).create()
+    assert (tmp_path / "_tables/iceberg/metadata").is_dir()
+
+
 @pytest.mark.parametrize("form", ["iceberg", "delta"])
 def test_a_drop_that_fails_or_ends_midway_is_repeated(
     form: str, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationException,
@@ -159,8 +158,12 @@ class IcebergTable:
         try:
             self._table = catalog.load_table(self._name)
         except NoSuchTableError:
-            with suppress(NamespaceAlreadyExistsError):
+            try:
                 catalog.create_namespace(self._name[:-1])
+            except Exception:
+                # Somebody else was faster. A catalog in a database may say so with the database's own error.
+                if not catalog.namespace_exists(self._name[:-1]):
+                    raise
             location = uri_of(self._layout.table_folder("iceberg"))
             with suppress(TableAlreadyExistsError):
                 catalog.create_table(self._name, SCHEMA, location, PARTITIONS, properties=PROPERTIES)
