@@ -20,6 +20,8 @@ from streamd.disk import Disk
 from streamd.spark.archive.run import Archiver, ArchiveSettings
 from streamd.spark.archive.staging import LocalEngine
 
+pytestmark = pytest.mark.long
+
 StartServer = Callable[..., Server]
 Store = Any
 NAME = "streamd:archive:server"

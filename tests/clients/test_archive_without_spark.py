@@ -15,6 +15,8 @@ import pytest
 import redis
 from support.servers import Server, python_environment
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("pyarrow")
 
 COUNT = 3000

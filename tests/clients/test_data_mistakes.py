@@ -12,6 +12,8 @@ from support.servers import free_port, python_environment
 
 import streamd.embedded
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: ./install '.[archive]'")
 
 HERE = ["-p", "{port}"]

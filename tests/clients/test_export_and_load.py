@@ -27,6 +27,8 @@ from streamd.spark.moving import state  # noqa: E402
 from streamd.spark.moving.files import FORMATS  # noqa: E402
 from streamd.spark.wire.connection import Connection  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., str]
 Store = Any
 

@@ -17,6 +17,8 @@ from support.crash import Load, Trial
 from support.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 
+pytestmark = pytest.mark.long
+
 UNITS = (1, 600)
 """Between how many and how many acknowledgements the server is killed."""
 

@@ -15,7 +15,7 @@ from support.servers import Server, directive_arguments, eventually, find_oracle
 from support.tables import cases
 from support.wire import ConnectionClosed, Reply, Wire, show, split_line
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 CLIENT_LINE = re.compile(rb"id=\d+ addr=.*")
 SEEDS = range(6)

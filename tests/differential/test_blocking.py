@@ -12,7 +12,7 @@ from support.differential import Tally
 from support.servers import Server
 from support.stories import Stage, compare_story
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 Story = Callable[[Stage], None]
 STORIES: list[Story] = []

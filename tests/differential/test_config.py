@@ -18,7 +18,7 @@ import streamd.serve.app  # noqa: F401  (capabilities declare directives)
 from streamd.errors import ConfigError
 from streamd.settings.config import Config, ConfigFileError, UnresolvedError, fatal_text
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 # What the tests' own servers are started with, and what says where a server is.
 OWN = {b"port", b"bind", b"dir", b"save", b"enable-debug-command", b"unixsocket", b"logfile", b"pidfile", b"loglevel"}

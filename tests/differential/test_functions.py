@@ -10,7 +10,7 @@ import pytest
 from support.differential import Pair, Tally
 from support.servers import Server
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 HEAD = "#!lua name={name}\n"
 ONE = (

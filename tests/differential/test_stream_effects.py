@@ -25,7 +25,7 @@ from support.stories import Stage
 from streamd.engine.stream import Stream
 from streamd.serve.families import load_all
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 Observers = tuple[ServerObserver, ServerObserver]
 

@@ -21,7 +21,7 @@ from streamd.errors import StreamdError
 INCR = "appendonly.aof.1.incr.aof"
 ORACLES = all_oracles()
 
-pytestmark = pytest.mark.real(since="7.0")
+pytestmark = [pytest.mark.long, pytest.mark.real(since="7.0")]
 
 
 @pytest.fixture(

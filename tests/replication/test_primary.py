@@ -25,6 +25,8 @@ from support.wire import Reply, Wire, encode_request
 
 from streamd.engine.database import Database
 
+pytestmark = pytest.mark.long
+
 NewNode = Callable[..., Node]
 
 SMALL_BACKLOG = {"repl_backlog_size": "16384", "repl_ping_replica_period": "3600"}

@@ -12,7 +12,7 @@ from support.wire import ConnectionClosed
 NewNode = Callable[..., Node]
 
 every_kind = pytest.mark.parametrize("kind", ["streamd", "redis"])
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.long, pytest.mark.real]
 
 
 def begin(new_node: NewNode, kind: str, **settings: str) -> tuple[Node, Node]:

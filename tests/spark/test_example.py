@@ -16,6 +16,8 @@ import pytest
 import redis
 from support.servers import Server
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.linearizability import Ack, Add, Deliver, Entry, EntryId, Length, Operation, Pending, Range, check
 
+pytestmark = pytest.mark.long
+
 KEY = b"s"
 A, B, C = (1, 0), (2, 0), (3, 0)
 VALUES = {A: b"a", B: b"b", C: b"c"}
