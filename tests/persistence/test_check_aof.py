@@ -181,8 +181,9 @@ def test_it_shows_a_bar_on_a_terminal(file: Callable[[bytes], Path]) -> None:
     pty = pytest.importorskip("pty")
     path = file(bytes_of(HEAD * 30_000))
     parent, child = pty.openpty()
+    at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamd", "check-aof", str(path)],
+        [sys.executable, "-c", at_once, "check-aof", str(path)],
         stdout=subprocess.PIPE, stderr=child, env=python_environment() | {"TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
     os.close(child)
