@@ -185,7 +185,6 @@ def test_a_stalled_archiver_commits_nothing_whose_files_are_removed(
     def taken_over(name: str) -> None:
         if name == step:
             expire_lock(store)
-            time.sleep(0.01)
             assert archive_once(place, source_options).is_success
 
     report = archive_once(place, source_options, hook=taken_over)
