@@ -17,7 +17,8 @@ import os
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from streamd.spark.arrow.encode import XAddEncoder
 from streamd.spark.collector import collector_paused
 from streamd.spark.errors import DeliveryError, OptionError, ServerError
+from streamd.spark.moving.ahead import made_ahead
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
 from streamd.spark.moving.state import StreamCopy, check, restore
@@ -55,6 +57,9 @@ KEPT_MS = 7 * 86_400_000
 CHUNK_ROWS = 1_000
 CHUNK_BYTES = 4 * 1024 * 1024
 """What a transaction holds at most, in Arrow's form: the server keeps it until EXEC."""
+
+CHUNKS_AHEAD = 8
+"""How many transactions are encoded before it is their turn."""
 
 SAMPLE = 64 * 1024
 """Bytes of the start, and of the end, of a file by which it is recognized."""
@@ -269,14 +274,14 @@ class FileLoad:
         plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
         # On a connection of its own, which always has a transaction open.
         delivery = Marked(plan.options, Task(self._name, 0, self._number), WriterLink(self._link.options), KEPT_MS)
-        encoder = plan.encoder()
         report.before = self._link.ask(self._rows_before)
         rows = 0
         try:
-            for batch, done in self._batches(reading):
-                deliver(BatchRows(plan, encoder, batch), delivery, batch)
-                rows += batch.num_rows
-                progress(done)
+            with closing(self._chunks(plan, reading)) as chunks:
+                for chunk in chunks:
+                    chunk.deliver(delivery)
+                    rows += chunk.stop - chunk.start
+                    progress(chunk.done)
             delivery.finish()
         except DeliveryError as error:
             raise MoveError(f"{self._file.path}: {error}") from None
@@ -295,6 +300,11 @@ class FileLoad:
     def _check_rows(self, state: StreamCopy, rows: int) -> None:
         if rows != state.rows:
             raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it is of another export")
+
+    def _chunks(self, plan: LoadPlan, reading: Reading) -> Generator[Chunk]:
+        """The rows, ready to be sent. A pipe is not read ahead: who waits for it could not be ended."""
+        chunks = chunks_of(plan, self._batches(reading))
+        return chunks if self._file.path == "-" else made_ahead(chunks, CHUNKS_AHEAD)
 
     def _batches(self, reading: Reading) -> Iterator[tuple[pa.RecordBatch, int]]:
         if self._state is None or not self._state.gone:
@@ -374,12 +384,50 @@ class LoadPlan:
         )
 
 
-def deliver(rows: BatchRows, delivery: Marked, batch: pa.RecordBatch) -> None:
-    fitting = CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
-    chunk = max(1, min(CHUNK_ROWS, fitting))
-    start = 0
-    while start < batch.num_rows:
-        start = delivery.deliver(rows, start, min(start + chunk, batch.num_rows))
+class EncodedRows(BatchRows):
+    """Rows of which some are encoded already."""
+
+    encoded: tuple[int, int, bytes] = (0, 0, b"")
+    """From which row on, up to which one, and their requests."""
+
+    def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
+        if (start, stop) == self.encoded[:2]:
+            return self.encoded[2]
+        return super().encode(start, stop, producer_id)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a transaction writes.
+
+    start, stop  of the rows
+    encoded      their requests
+    done         how many bytes of the file are read by then
+    """
+
+    rows: EncodedRows
+    start: int
+    stop: int
+    encoded: bytes
+    done: int
+
+    def deliver(self, delivery: Marked) -> None:
+        self.rows.encoded = self.start, self.stop, self.encoded
+        start = self.start
+        while start < self.stop:
+            start = delivery.deliver(self.rows, start, self.stop)
+
+
+def chunks_of(plan: LoadPlan, batches: Iterator[tuple[pa.RecordBatch, int]]) -> Generator[Chunk]:
+    # One encoder for each side of the thread.
+    ahead, encoder = plan.encoder(), plan.encoder()
+    for batch, done in batches:
+        early, rows = BatchRows(plan, ahead, batch), EncodedRows(plan, encoder, batch)
+        fitting = CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
+        size = max(1, min(CHUNK_ROWS, fitting))
+        for start in range(0, batch.num_rows, size):
+            stop = min(start + size, batch.num_rows)
+            yield Chunk(rows, start, stop, early.encode(start, stop), done)
 
 
 def with_placeholders(

@@ -32,6 +32,9 @@ RETRIED_CODES = TEMPORARY_CODES | {"OOM", "NOREPLICAS", "MISCONF"}
 
 MULTI, EXEC = pack_command(("MULTI",)), pack_command(("EXEC",))
 
+QUEUED = b"+QUEUED\r\n"
+"""The reply to a request of a transaction that is not refused."""
+
 
 class Rows(Protocol):
     """Rows of one record batch, ready to be encoded; `start` and `stop` count from its first row."""
@@ -172,13 +175,15 @@ class Delivery:
         connection.socket_send(data)  # sent separately, because joining would copy it
         connection.socket_send(b"".join([*map(pack_command, extra), EXEC, self._arming]))
         total = count + len(extra)
-        replies = connection.replies(total + 1 + self._arming_count, raise_errors=False)
-        next_arming = replies[total + 1 :]
+        queued: list[Any] = []
+        if not connection.expect(QUEUED * total):
+            queued = connection.replies(total, raise_errors=False)
+        done, *next_arming = connection.replies(1 + self._arming_count, raise_errors=False)
         if not any(isinstance(reply, ServerError) for reply in next_arming):
             self._take_arming(connection, next_arming)
-        if replies[:total].count(b"QUEUED") != total:
-            raise next(reply for reply in replies[:total] if isinstance(reply, ServerError))
-        done = replies[total]
+        for reply in queued:
+            if isinstance(reply, ServerError):
+                raise reply
         if isinstance(done, ServerError):
             raise done
         return cast("list[Any] | None", done)
@@ -214,6 +219,8 @@ class Delivery:
 
 def find_refused(replies: list[Any], count: int) -> list[int]:
     """Which of the first replies are not IDs."""
+    if {*map(type, replies[:count])} <= {bytes}:  # as a rule, and found out quickly
+        return []
     return [at for at, reply in enumerate(replies[:count]) if type(reply) is not bytes]
 
 

@@ -86,6 +86,18 @@ class Connection:
                 self._raised(each)
         return found
 
+    def expect(self, expected: bytes) -> bool:
+        """Receive replies to requests that were sent with `socket_send`, and drop these bytes, if they begin with them.
+
+        Otherwise `replies` has all of them. No reply may be outstanding that was sent before.
+        """
+        held = b""
+        while len(held) < len(expected) and expected.startswith(held):
+            held += self._receive()
+        is_expected = held.startswith(expected)
+        self._reader.feed(held[len(expected) :] if is_expected else held)
+        return is_expected
+
     def transaction(self, requests: Sequence[Request]) -> list[Reply] | None:
         """MULTI, the requests and EXEC at once: the replies, or None when a watched key was touched.
 
@@ -136,13 +148,16 @@ class Connection:
             reply = self._reader.gets()
             if reply is not False:
                 return reply
-            try:
-                data = self._socket.recv(RECEIVE_BYTES)
-            except OSError as error:
-                raise self._lost(error) from None
-            if not data:
-                raise self._lost(None)
-            self._reader.feed(data)
+            self._reader.feed(self._receive())
+
+    def _receive(self) -> bytes:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except OSError as error:
+            raise self._lost(error) from None
+        if not data:
+            raise self._lost(None)
+        return data
 
     def _raised(self, reply: Reply) -> Reply:
         if isinstance(reply, ServerError):

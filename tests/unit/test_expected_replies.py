@@ -1,0 +1,60 @@
+"""Replies that are the expected ones are dropped unread; any others are read as always (`Connection.expect`)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("hiredis")
+
+from streamd.spark.errors import ServerError, UnreachableError  # noqa: E402
+from streamd.spark.wire.connection import Connection  # noqa: E402
+from streamd.spark.wire.options import ConnectionOptions  # noqa: E402
+
+QUEUED = b"+QUEUED\r\n"
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Connection, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Connection(ConnectionOptions(), ours), theirs
+
+
+def test_replies_are_dropped_wherever_they_are_cut(ends: tuple[Connection, socket.socket]) -> None:
+    connection, server = ends
+    for cut in range(1, len(QUEUED) * 3):
+        # The rest is sent when the beginning has been taken.
+        sender = threading.Thread(target=send_in_two, args=(server, QUEUED * 3 + b":7\r\n", cut))
+        sender.start()
+        assert connection.expect(QUEUED * 3)
+        assert connection.replies(1) == [7]
+        sender.join()
+
+
+def send_in_two(server: socket.socket, data: bytes, cut: int) -> None:
+    server.sendall(data[:cut])
+    server.sendall(data[cut:])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_other_replies_are_read(at: int, ends: tuple[Connection, socket.socket]) -> None:
+    connection, server = ends
+    parts = [QUEUED] * 3
+    parts[at] = b"-ERR refused\r\n"
+    server.sendall(b"".join(parts) + b":7\r\n")
+    assert not connection.expect(QUEUED * 3)
+    *found, last = connection.replies(4, raise_errors=False)
+    assert isinstance(found.pop(at), ServerError)
+    assert (found, last) == ([b"QUEUED"] * 2, 7)
+
+
+def test_a_connection_that_ends_is_an_error(ends: tuple[Connection, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(QUEUED)
+    server.close()
+    with pytest.raises(UnreachableError):
+        connection.expect(QUEUED * 3)
