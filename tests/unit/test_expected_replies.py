@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("hiredis")
 
-from streamd.spark.errors import ServerError, UnreachableError  # noqa: E402
-from streamd.spark.wire.connection import Connection  # noqa: E402
-from streamd.spark.wire.options import ConnectionOptions  # noqa: E402
+from streamd.spark.errors import ServerError, UnreachableError
+from streamd.spark.wire.connection import Connection
+from streamd.spark.wire.options import ConnectionOptions
 
 QUEUED = b"+QUEUED\r\n"
 

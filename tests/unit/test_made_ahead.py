@@ -44,10 +44,9 @@ def test_the_items_come_in_their_order(count: int) -> None:
 def test_an_error_comes_in_its_turn(at: int) -> None:
     source = Source(10, fails_at=at)
     items = made_ahead(source.numbers(), 3)
-    found = []
+    found: list[int] = []
     with pytest.raises(ValueError, match=f"^no {at}$"):
-        for item in items:  # noqa: PERF402
-            found.append(item)
+        found.extend(items)
     assert found == [*range(at)]
     assert source.is_closed
 
