@@ -40,7 +40,12 @@ __all__ = ["command"]
     help="What a null becomes: no field, an empty value, an error. An empty cell of CSV is null, unless it is quoted.",
 )  # fmt: skip
 @click.option("--no-groups", is_flag=True, help="Append the entries of an export; leave its groups and counters out.")
-@click.option("--replace", "replaces", is_flag=True, help="Delete the stream that is in the way of an export.")
+@click.option(
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="Put the stream of an export in the place of what is there, once it is whole.",
+)
 @click.option(
     "--name", metavar="NAME", help="Name of the load, by which it is continued.  [default: made from the file]"
 )

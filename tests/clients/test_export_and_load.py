@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 from click.testing import CliRunner
-from support.servers import Server, eventually, python_environment
+from support.servers import Server, eventually, free_port, python_environment
 
 pa = pytest.importorskip("pyarrow")
 
@@ -177,6 +177,33 @@ def test_groups_are_restored_after_a_failure_in_between(
     assert shown(store, b"readings") == expected
 
 
+@pytest.mark.parametrize("how", [(), ("--replace",)])
+def test_an_end_that_is_not_heard_of_is_not_done_twice(
+    how: tuple[str, ...], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pending entries that are gone from the stream would not survive it."""
+    fill(store)
+    expected = shown(store, b"readings")
+    run(store, "export", "readings", "--to", str(tmp_path))
+    if not how:
+        store.delete("readings")
+    transaction = Connection.transaction
+    seen: set[str] = set()
+
+    def unheard(connection: Connection, requests: list[Any]) -> Any:
+        found = transaction(connection, requests)
+        if repr(requests) not in seen:
+            seen.add(repr(requests))
+            connection.close()
+            raise UnreachableError("lost")
+        return found
+
+    monkeypatch.setattr(Connection, "transaction", unheard)
+    run(store, "load", str(tmp_path), *how)
+    assert len(seen) == (3 if how else 1)
+    assert shown(store, b"readings") == expected
+
+
 def test_an_end_that_fails_is_not_done(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store)
     expected = shown(store, b"readings")
@@ -255,6 +282,7 @@ def test_a_damaged_file_replaces_nothing(store: Store, tmp_path: Path) -> None:
             data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:-2]))
             assert "it is of another export" in run(store, "load", str(folder), "--replace", status=1)
             assert shown(store, b"readings") == expected
+    assert store.keys("streamd:load:*") == []
 
 
 def test_entries_that_were_given_back_stay_so(store: Store, tmp_path: Path, redis_server: Server) -> None:
@@ -282,7 +310,7 @@ def test_one_stream_to_a_file_and_into_another_key(store: Store, tmp_path: Path)
     assert (first["stream"], first["fields"]) == ("readings", {"sensor": "s4", "celsius": "1.1"})
     run(store, "load", str(out), "--into", "copy")
     assert shown(store, b"copy")[:1] == shown(store, b"readings")[:1]
-    assert "--replace deletes what is there" in run(store, "load", str(out), "--into", "trimmed", status=1)
+    assert "--replace puts the new stream in its place" in run(store, "load", str(out), "--into", "trimmed", status=1)
 
 
 def test_entries_alone_are_appended_to_a_stream_that_is_there(store: Store, tmp_path: Path) -> None:
@@ -521,6 +549,95 @@ def load_until(reached: int, number: int, store: Store, path: Path) -> None:
     ) as loading:
         eventually(lambda: store.xlen("s") >= reached or loading.poll() is not None)
         loading.send_signal(number)
+
+
+STAGED = "streamd:load:{big}:*:stream"
+
+
+@pytest.fixture
+def replacing(store: Store, tmp_path: Path) -> tuple[Store, Path, list[Any], list[Any]]:
+    """A stream `big` that a file is to replace: the file, the entries that are there and those of the file."""
+    for start in range(0, ROWS, 10_000):
+        pipe = store.pipeline(transaction=False)
+        for at in range(start, start + 10_000):
+            pipe.xadd("big", {"n": at}, id=f"{at + 1}-0")
+        pipe.execute()
+    new = store.xrange("big")
+    run(store, "export", "big", "--to", str(tmp_path), "--format", "csv")
+    store.delete("big")
+    store.xadd("big", {"old": 1}, id="7-7")
+    return store, tmp_path, store.xrange("big"), new
+
+
+def replace_until(reached: int, number: int, store: Store, path: Path) -> int:
+    """Load a file until the new stream has so many entries, or has replaced the other; then the process gets a signal.
+
+    Returns how many it had.
+    """
+    found = 0
+
+    def is_reached() -> bool:
+        nonlocal found
+        found = max([found, *(store.xlen(key) for key in store.keys(STAGED))])
+        return bool(found >= reached)
+
+    words = ["load", str(path), "--replace", *place(store)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "streamd", *words], env=python_environment(), stderr=subprocess.DEVNULL
+    ) as loading:
+        eventually(lambda: is_reached() or loading.poll() is not None)
+        loading.send_signal(number)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stream_is_replaced_when_the_new_one_is_whole(
+    number: int, replacing: tuple[Store, Path, list[Any], list[Any]]
+) -> None:
+    store, path, old, new = replacing
+    for reached in (5_000, 20_000, 40_000):
+        replace_until(reached, number, store, path)
+        assert store.xrange("big") in (old, new)
+        assert all(store.pttl(key) > 0 for key in store.keys("streamd:load:*"))
+    run(store, "load", str(path), "--replace")
+    assert store.xrange("big") == new
+    assert store.keys(STAGED) == []
+    assert store.ttl("big") == -1
+
+
+@pytest.mark.parametrize("how", ["gone", "shorter"])
+def test_a_new_stream_that_lost_entries_replaces_nothing(
+    how: str, replacing: tuple[Store, Path, list[Any], list[Any]]
+) -> None:
+    store, path, old, new = replacing
+    replace_until(5_000, signal.SIGKILL, store, path)
+    staged = store.keys(STAGED)
+    if not staged:
+        return  # the load was faster than the signal
+    if how == "gone":
+        store.delete(*staged)
+    else:
+        store.xtrim(staged[0], maxlen=10, approximate=False)
+        assert "the server has evicted it" in run(store, "load", str(path), "--replace", status=1)
+        assert store.xrange("big") == old
+        assert store.keys("streamd:load:*") == []
+    run(store, "load", str(path), "--replace")
+    assert store.xrange("big") == new
+
+
+@pytest.mark.real
+def test_a_load_stays_in_one_slot(store: Store, new_redis: Callable[..., Server], tmp_path: Path) -> None:
+    cluster = new_redis(cluster_enabled="yes", cluster_port=str(free_port()))
+    with redis.Redis(port=cluster.port, protocol=2) as client:
+        ask(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: b"cluster_state:ok" in ask(client, "CLUSTER", "INFO"))
+        for at, key in enumerate(["plain", "a tag {of} it", "a{b", "{a}{b}"]):
+            store.xadd(key, {"n": 1}, id="1-1")
+            store.xgroup_create(key, "g", "0")
+            run(store, "export", key, "--to", str(tmp_path / str(at)))
+            for how in ((), ("--again", "--replace")):
+                run(client, "load", str(tmp_path / str(at)), *how)
+                assert shown(client, key.encode()) == shown(store, key.encode())
 
 
 def test_a_file_that_changes_in_the_middle_is_noticed(store: Store, tmp_path: Path) -> None:

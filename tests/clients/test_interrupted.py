@@ -197,6 +197,17 @@ def test_load(store: redis.Redis, proxy: SlowProxy, streamd_server: Server, tmp_
     assert store.xrange("copy") == store.xrange(STREAM)
 
 
+def test_load_that_replaces(store: redis.Redis, proxy: SlowProxy, streamd_server: Server, tmp_path: Path) -> None:
+    run(streamd_server.port, "export", STREAM, "--to", str(tmp_path))
+    store.xadd("copy", {"old": 1}, id="7-7")
+    load = ("load", str(tmp_path), "--into", "copy", "--replace")
+    interrupted(*load, "-p", str(proxy.port))
+    assert store.xrange("copy") == [(b"7-7", {b"old": b"1"})]
+    assert sorted(store.keys("*")) == [b"copy", STREAM.encode()]
+    run(streamd_server.port, *load)
+    assert store.xrange("copy") == store.xrange(STREAM)
+
+
 def test_report(store: redis.Redis, proxy: SlowProxy, tmp_path: Path) -> None:
     interrupted("report", STREAM, "-p", str(proxy.port), "--out", str(tmp_path / "report.html"), "--watch", "0s")
     assert os.listdir(tmp_path) == []

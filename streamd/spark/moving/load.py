@@ -6,7 +6,14 @@ what it passes over, and goes on behind it. When all is done, a second key says 
 expire.
 
 A file beside the data, as `streamd export` writes it, has the rest of the stream: then the stream must be new, and becomes equal to
-the one that was exported.
+the one that was exported. One that replaces another is made under a name of its own, and renamed when it is whole:
+
+    XADD staged ... SET marker                       transaction by transaction, as always
+    XGROUP, XCLAIM ... XSETID staged, SET restored   its groups and counters
+    RENAME staged into, SET done                     only now the other stream is gone
+
+Whatever fails before, the staged stream is deleted, unless the server cannot be reached or the process is killed: then it waits for
+the load to be repeated, and expires like the marker.
 """
 
 from __future__ import annotations
@@ -18,24 +25,25 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamd.errors import StreamdError
 from streamd.spark.arrow.encode import XAddEncoder
 from streamd.spark.collector import collector_paused
-from streamd.spark.errors import DeliveryError, OptionError, ServerError
+from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark.moving.ahead import made_ahead
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
-from streamd.spark.moving.state import StreamCopy, check, restore
+from streamd.spark.moving.state import StreamCopy, check, expiry, restore
 from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.chunks import Task, WriterLink
 from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.wire.connection import Connection, Request
+from streamd.spark.wire.connection import Connection, Request, run
 from streamd.spark.wire.ids import parse_entry_id
 from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.options import ConnectionOptions
@@ -76,7 +84,7 @@ class LoadSettings:
     roles      see files.py
     nulls      what becomes of nulls: omit, empty, fail
     with_state restore groups and counters where a file has them
-    replaces   delete a stream that is in the way of a restored one
+    replaces   put a restored stream in the place of what has its key
     name       of the load; None: recognized by the files
     again      load what was loaded before another time
     """
@@ -193,8 +201,18 @@ class FileLoad:
         # A file that is known by what it is keeps its name, whatever is loaded before it.
         self._number = number if settings.name is not None else 0
         self._name = self._load_name()
-        self._marker_key = f"{PREFIX}{self._name}:{self._number}".encode()
-        self._done_key = f"{PREFIX}{self._name}:{self._number}:done".encode()
+        # One transaction has the stream, the marker and the note: in a cluster they must be in the same slot.
+        self._prefix = PREFIX if self._into is None else f"{PREFIX}{in_slot_of(self._into)}:"
+        self._done_key = stream_key(f"{self._prefix}{self._name}:{self._number}:done")
+        self._target = self._into  # the stream that is written; its key may be another in the end
+        self._query = self._name  # of the marker; each target has its own
+        self._staged: bytes | None = None
+        if settings.replaces and state is not None and self._into is not None:
+            self._query = f"{self._name}:new"
+            self._target = f"{self._prefix}{self._query}:{self._number}:stream"
+            self._staged = stream_key(self._target)
+        self._marker_key = stream_key(f"{self._prefix}{self._query}:{self._number}")
+        self._restored_key = self._marker_key + b":restored"
 
     def _load_name(self) -> str:
         """The name of this load: that given, or one that the same file has again."""
@@ -218,8 +236,14 @@ class FileLoad:
         started = time.monotonic()
         done = self._link.ask(self._begin)
         if done is None:
-            self._write(report, progress)
-            done = self._end(report)
+            try:
+                self._write(report, progress)
+                done = self._end(report)
+            except UnreachableError:
+                raise
+            except BaseException:
+                self._abandon()
+                raise
         else:
             report.before = done["rows"]
         report.rows, report.streams, report.groups = done["rows"], done["streams"], done["groups"]
@@ -230,14 +254,19 @@ class FileLoad:
 
     def _begin(self, connection: Connection) -> dict[str, Any] | None:
         """What an earlier load has noted when it was done; None: there is something to do."""
+        own = [self._marker_key, self._done_key, *self._staged_keys]
         if self._settings.again:
-            connection.command("DEL", self._marker_key, self._done_key)
+            connection.command("DEL", *own)
         marker, done = connection.command("MGET", self._marker_key, self._done_key)
         noted: dict[str, Any] | None = None if done is None else json.loads(done)
-        written = [*noted["streams"]] if noted else [] if self._into is None else [self._into]
-        if marker is not None and written and not connection.command("EXISTS", *map(stream_key, written)):
+        written = [*noted["streams"]] if noted else [] if self._target is None else [self._target]
+        if (
+            (marker is not None or noted is not None)
+            and written
+            and not connection.command("EXISTS", *map(stream_key, written))
+        ):
             # They have been deleted since.
-            connection.command("DEL", self._marker_key, self._done_key)
+            connection.command("DEL", *own)
             noted = None
         if noted is not None:
             return noted
@@ -245,21 +274,40 @@ class FileLoad:
             check(connection, self._state)
         return None
 
-    def _make_way(self, roles: Roles, state: StreamCopy, connection: Connection) -> None:
-        """Begin a stream with its groups, unless an earlier attempt has: its key must be free."""
+    @property
+    def _staged_keys(self) -> list[bytes]:
+        """Keys of a staged stream beside its marker."""
+        return [] if self._staged is None else [self._staged, self._restored_key]
+
+    def _make_way(self, connection: Connection) -> None:
+        """Begin a stream with its groups, unless an earlier attempt has: its key must be free, or it is staged."""
         key = stream_key(self._into or "")
         if connection.command("EXISTS", self._marker_key):
+            if self._staged is not None:
+                connection.command("PEXPIRE", self._staged, KEPT_MS)
+            return
+        begun: Request = ("SET", self._marker_key, Marker(0).to_bytes(), "PX", KEPT_MS)
+        if self._staged is not None:
+            # Made before its first entry, so that at no time it is without an expiry.
+            made = [("XGROUP", "CREATE", self._staged, "-", "$", "MKSTREAM"), ("XGROUP", "DESTROY", self._staged, "-")]
+            connection.transaction([("DEL", *self._staged_keys), *made, ("PEXPIRE", self._staged, KEPT_MS), begun])
             return
         if connection.command("EXISTS", key):
-            if not self._settings.replaces:
-                raise MoveError(
-                    f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
-                    "deletes what is there, --no-groups appends the entries alone"
+            raise MoveError(
+                f"there is a key {self._into!r} already. A stream with its groups needs a new one: --into names it, --replace "
+                "puts the new stream in its place, --no-groups appends the entries alone"
+            )
+        connection.command(*begun)
+
+    def _abandon(self) -> None:
+        """Remove a staged stream, if the server lets that be done now."""
+        if self._staged is not None:
+            with suppress(StreamdError):
+                # The marker is watched by a transaction that is still on its way, which then fails.
+                run(
+                    replace(self._link.options, retries=0, failover_timeout_ms=0),
+                    lambda connection: connection.command("DEL", self._marker_key, *self._staged_keys),
                 )
-            # The file is read twice, rather than that a damaged one replaces a stream.
-            self._check_rows(state, sum(batch.num_rows for batch, _ in self._file.open(roles).batches))
-            connection.command("DEL", key)
-        connection.command("SET", self._marker_key, Marker(0).to_bytes(), "PX", KEPT_MS)
 
     def _write(self, report: LoadReport, progress: Progress) -> None:
         roles = self._settings.roles
@@ -270,10 +318,10 @@ class FileLoad:
         if state is not None and reading.shape != Shape(True, False, None) and (state.rows or reading.shape):
             raise MoveError(f"{self._file.path} is not the file that {self._file.path + STATE_SUFFIX} belongs to")
         if state is not None:
-            self._link.ask(partial(self._make_way, roles, state))
+            self._link.ask(self._make_way)
         plan = LoadPlan(self._options(reading.shape), reading.shape or Shape(True, False, None))
         # On a connection of its own, which always has a transaction open.
-        delivery = Marked(plan.options, Task(self._name, 0, self._number), WriterLink(self._link.options), KEPT_MS)
+        delivery = Marked(plan.options, Task(self._query, 0, self._number), WriterLink(self._link.options), KEPT_MS)
         report.before = self._link.ask(self._rows_before)
         rows = 0
         try:
@@ -319,13 +367,13 @@ class FileLoad:
             raise MoveError(f"{self._file.path} does not say which stream it is of: --into does")
         return SinkOptions(
             connection=self._link.options,
-            stream=self._into,
+            stream=self._target,
             stream_column=STREAM,
             id_column=ID if shape is not None and shape.has_id else None,
             fields_column=FIELDS,
             null_values=self._settings.nulls,
             delivery="exactly-once",
-            marker_prefix=PREFIX,
+            marker_prefix=self._prefix,
             chunk_size=CHUNK_ROWS,
         )
 
@@ -334,20 +382,55 @@ class FileLoad:
         groups = None if self._state is None else len(self._state.groups)
         noted = {"rows": report.rows, "streams": report.streams, "groups": groups}
         note = ("SET", self._done_key, json.dumps(noted), "PX", KEPT_MS)
-        state, into = self._state, self._into
-        if state is None or into is None:
+        if self._state is None or self._into is None:
             self._link.ask(lambda connection: connection.command(*note))
         else:
-            self._link.ask(lambda connection: self._restore(connection, stream_key(into), state, note))
+            self._link.ask(partial(self._restore, self._state, stream_key(self._into), note))
         return noted
 
-    def _restore(self, connection: Connection, key: bytes, state: StreamCopy, note: Request) -> None:
-        try:
-            restore(connection, key, state, then=[note])
-        except ServerError:
-            # A transaction does its other requests, the note among them, although one fails.
-            connection.command("DEL", self._done_key)
-            raise
+    def _restore(self, state: StreamCopy, key: bytes, note: Request, connection: Connection) -> None:
+        if connection.command("EXISTS", self._done_key):
+            return  # it was only not heard of
+        if self._staged is None:
+            with noted_if_done(connection, self._done_key):
+                restore(connection, key, state, then=[*expiry(key, state), note])
+            return
+        if not connection.command("EXISTS", self._restored_key):
+            self._check_staged(state, connection)
+            with noted_if_done(connection, self._restored_key):
+                restore(connection, self._staged, state, then=[("SET", self._restored_key, "", "PX", KEPT_MS)])
+        with noted_if_done(connection, self._done_key):
+            moved: list[Request] = [("RENAME", self._staged, key), ("PERSIST", key), *expiry(key, state)]
+            connection.transaction([*moved, ("DEL", self._restored_key), note])
+
+    def _check_staged(self, state: StreamCopy, connection: Connection) -> None:
+        """A key that expires may have gone, and come again with what was written after that."""
+        found, wanted = connection.command("XLEN", self._staged or b""), state.rows + len(state.gone)
+        if found != wanted:
+            raise MoveError(
+                f"{stream_name(self._staged or b'')} has {found:,} entries of {wanted:,}: the server has evicted it, or it has expired; "
+                "load the file again"
+            )
+
+
+@contextmanager
+def noted_if_done(connection: Connection, key: bytes) -> Iterator[None]:
+    """Delete a note when what it is about has failed: a transaction does its other requests, the note among them."""
+    try:
+        yield
+    except ServerError:
+        connection.command("DEL", key)
+        raise
+
+
+def in_slot_of(key: str) -> str:
+    """What gives a name that begins with it, behind whatever has no brace, the slot of a key in a cluster.
+
+    There is no such thing for a key with a closing brace and without a hash tag.
+    """
+    start = key.find("{")
+    has_tag = 0 <= start < key.find("}", start + 1) - 1
+    return key if has_tag else f"{{{key}}}"
 
 
 @dataclass(frozen=True)

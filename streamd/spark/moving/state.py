@@ -2,7 +2,8 @@
 
     read_state(connection, stream)      the state at one moment
     check(connection, state)            whether a server can have it
-    restore(connection, key, state)     give it to a stream whose entries are there
+    restore(connection, key, state)     give it, but for the expiry, to a stream whose entries are there
+    expiry(key, state)                  the request for that
 
     {"format": "streamd-stream", "version": 1, "stream": "readings", "rows": 3,
      "last_generated_id": "5-0", "entries_added": 4, "max_deleted_id": "2-0", "expires_at_ms": null,
@@ -34,7 +35,7 @@ from streamd.spark.wire.ids import MAX_ID, format_entry_id, parse_entry_id
 from streamd.spark.wire.names import stream_key, stream_name
 from streamd.spark.wire.replies import pairs
 
-__all__ = ["GroupCopy", "StreamCopy", "check", "read_state", "restore"]
+__all__ = ["GroupCopy", "StreamCopy", "check", "expiry", "read_state", "restore"]
 
 FORMAT, VERSION = "streamd-stream", 1
 
@@ -196,9 +197,12 @@ def restore(connection: Connection, key: bytes, state: StreamCopy, *, then: Sequ
         current = pairs(connection.command("XINFO", "STREAM", key))
         if (current[b"idmp-duration"], current[b"idmp-maxsize"]) != (words[1], words[3]):
             last.append(("XCFGSET", key, *words))
-    if state.expires_at_ms is not None:
-        last.append(("PEXPIREAT", key, state.expires_at_ms))
     connection.transaction([*last, *then])
+
+
+def expiry(key: bytes, state: StreamCopy) -> list[Request]:
+    """What makes a stream expire as the other does; nothing when that does not."""
+    return [] if state.expires_at_ms is None else [("PEXPIREAT", key, state.expires_at_ms)]
 
 
 def counters(state: StreamCopy, *, is_wanted: bool) -> Request:

@@ -22,6 +22,7 @@ from streamd.spark.errors import DeliveryError, ServerError
 from streamd.spark.sink.chunks import MULTI, Delivery, Rows, Task, find_refused
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Link, Request, pack_command
+from streamd.spark.wire.names import stream_key
 
 __all__ = ["Marked", "Marker"]
 
@@ -58,7 +59,7 @@ class Marked(Delivery):
 
     def __init__(self, options: SinkOptions, task: Task, link: Link, marker_ttl_ms: int | None) -> None:
         super().__init__(options, task, link)
-        self._key = f"{options.marker_prefix}{task.query}:{task.partition}".encode()
+        self._key = stream_key(f"{options.marker_prefix}{task.query}:{task.partition}")
         self._ttl = () if marker_ttl_ms is None else ("PX", marker_ttl_ms)
         self._arming = pack_command(("WATCH", self._key)) + pack_command(("GET", self._key)) + MULTI
         self._arming_count = 3
