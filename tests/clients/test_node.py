@@ -1,68 +1,31 @@
 """The Node clients ioredis (RESP2) and node-redis (RESP3), as a user calls them.
 
-The stories are in node/; each is a process of its own. The libraries are those of node/package-lock.json, installed with npm
-into a folder of the cache, once for each content of that file. Without Node or npm, or without the registry, the tests skip;
-STREAMD_REQUIRE_NODE=1 makes that a failure.
+The stories are in node/; each is a process of its own. The libraries are those of node/package-lock.json (see support/node.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.node import modules_of
 from support.servers import Server
 
 pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent / "node"
-OLDEST_NODE = (18, 19)
 STORY_TIMEOUT_S = 60.0
-INSTALL_TIMEOUT_S = 300.0
 
 Play = Callable[..., None]
-
-
-def _do_without(reason: str) -> None:
-    if os.environ.get("STREAMD_REQUIRE_NODE"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
-def _check_node() -> None:
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            _do_without(f"no {program}")
-    text = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-    version = tuple(map(int, text.strip().lstrip("v").split(".")[:2]))
-    if version < OLDEST_NODE:
-        _do_without(f"needs Node {'.'.join(map(str, OLDEST_NODE))}, found {text.strip()}")
 
 
 @pytest.fixture(scope="session")
 def modules() -> Path:
     """The folder with the libraries."""
-    _check_node()
-    lock = HERE / "package-lock.json"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "streamd-tests" / f"node-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
-    if not (folder / "installed").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, folder)
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            _do_without("npm ci did not end in time")
-        if done.returncode != 0:
-            _do_without(f"npm ci failed: {done.stderr[-500:]}")
-        (folder / "installed").touch()
-    return folder / "node_modules"
+    return modules_of(HERE)
 
 
 def play(modules: Path, library: str, story: str, server: Server) -> None:

@@ -18,7 +18,7 @@ from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import day_of, id_bounds, mark_of, ms_bounds, stream_text
 from streamd.spark.archive.parquet import file_schema
-from streamd.spark.archive.store import disk_for
+from streamd.spark.archive.store import ObjectPath, disk_for
 
 __all__ = ["DeltaArchiveTable"]
 
@@ -41,6 +41,8 @@ class DeltaArchiveTable:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._uri = str(layout.root / "data")
+        # As for obstore, whether it is HTTP is said by the endpoint.
+        self._options = {"allow_http": "true"} if isinstance(layout.root, ObjectPath) else None
         self._schema = Schema.from_arrow(table_schema())
         self._table: DeltaTable | None = None
 
@@ -86,13 +88,13 @@ class DeltaArchiveTable:
             self._table.update_incremental()
             return self._table
         try:
-            self._table = DeltaTable(self._uri)
+            self._table = DeltaTable(self._uri, storage_options=self._options)
         except TableNotFoundError:
             create_table_with_add_actions(
                 self._uri, self._schema, [], mode="ignore", partition_by=PARTITIONS, configuration=CONFIGURATION,
-                name="archive", description="Entries of streams, archived by streamd",
+                name="archive", description="Entries of streams, archived by streamd", storage_options=self._options,
             )  # fmt: skip
-            self._table = DeltaTable(self._uri)
+            self._table = DeltaTable(self._uri, storage_options=self._options)
         return self._table
 
     def _named(self, table: DeltaTable, stream: str) -> dict[str, int]:

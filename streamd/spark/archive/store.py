@@ -62,6 +62,9 @@ RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 CLIENT: Any = {"connect_timeout": "5s", "allow_http": True}
 """Whether it is HTTP is said by the endpoint, where one is named."""
 
+METADATA_SERVICE = "169.254.169.254"
+"""Where machines of a cloud ask for credentials, if they are given none."""
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -325,7 +328,10 @@ class plain_errors:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             raise FileNotFoundError(2, "there is no such object", str(self._path)) from None
         if isinstance(error, exceptions.BaseError):
-            raise OSError(f"{self._path}: {first_line(error)}") from error
+            said = first_line(error)
+            if METADATA_SERVICE in said:
+                said = f"the environment names no credentials for {self._path.url}, nor does this machine: {said}"
+            raise OSError(f"{self._path}: {said}") from error
 
 
 class ObjectDisk(Disk):
@@ -337,6 +343,8 @@ class ObjectDisk(Disk):
         assert isinstance(probe, ObjectPath)  # noqa: S101  # its name is relative
         try:
             self.write_new(probe, b"1")
+        except FileNotFoundError:
+            raise ArchiveError(f"{root} cannot hold an archive: there is no {root.url}") from None
         except OSError as error:
             raise ArchiveError(f"{root} cannot hold an archive: {error}") from error
         try:

@@ -21,6 +21,7 @@ a table follows is kept in the table for each stream, so that nobody who has rea
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
@@ -37,6 +38,8 @@ __all__ = ["FORMATS", "OpenTables", "check_libraries", "drop_table", "keep", "pu
 FORMATS = ("iceberg", "delta")
 ATTEMPTS = 20
 """How often a table is compared again because somebody else has changed it meanwhile."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+ARROW = "↳"
 
 
 class OpenTables:
@@ -82,8 +85,14 @@ def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
         action()
     except Exception as error:
         # The libraries raise errors of their own, those of catalogs, and of the clients of catalogs and stores.
-        text = str(error).strip() or type(error).__name__
-        raise TableError(f"the {config.format} table: {text.splitlines()[0]}") from error
+        raise TableError(f"the {config.format} table: {in_one_line(error)}") from error
+
+
+def in_one_line(error: Exception) -> str:
+    """The first line of an error's text, with the causes that deltalake puts below it, each after an arrow in colour."""
+    text = COLOUR.sub("", str(error)).strip() or type(error).__name__
+    first, *others = map(str.strip, text.splitlines())
+    return ": ".join([first, *(each.removeprefix(ARROW).strip() for each in others if each.startswith(ARROW))])
 
 
 def make_table(layout: Layout, config: TableConfig) -> ArchiveTable:
