@@ -75,7 +75,7 @@ def deliver(subscribers: int, publish: int, patterns: list[str] | None = None) -
 class Times:
     """How long messages take that are published at a steady rate, until the last subscriber has them.
 
-    Each percentile is a case of its own, and the n-th run of every one of them tells of the same messages.
+    Each percentile is a case of its own, and the n-th run of every one of them is about the same messages.
     """
 
     def __init__(self, subscribers: int, rate: int) -> None:

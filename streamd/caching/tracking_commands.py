@@ -21,7 +21,7 @@ __all__ = ["TrackingOptions", "find_overlapping"]
 FLAGS = "noscript loading stale"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrackingOptions:
     """The request of a CLIENT TRACKING.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamd.core.args import database_index
@@ -148,23 +147,22 @@ def parse_cursor(text: bytes) -> int:
     return -number & UINT64_MAX if is_negative else number
 
 
-@dataclass(frozen=True, slots=True)
-class ScanOptions:
+class ScanOptions(NamedTuple):
     """The options after the cursor of a SCAN.
 
     pattern    what the names must match, or None
-    count      number of keys to visit
+    limit      number of keys to visit (COUNT)
     type_name  the type the keys must have, in lower case, or None
     """
 
     pattern: bytes | None = None
-    count: int = 10
+    limit: int = 10
     type_name: bytes | None = None
 
     @classmethod
     def parse(cls, words: list[bytes]) -> ScanOptions:
         """Read the options; the last one of each kind counts. OptionSyntaxError, NotIntegerError."""
-        wanted, count, kind = None, 10, None
+        wanted, limit, kind = None, 10, None
         for at in range(0, len(words), 2):
             word = words[at].upper()
             if at + 1 == len(words) or word not in (b"COUNT", b"MATCH", b"TYPE"):
@@ -175,10 +173,10 @@ class ScanOptions:
             elif word == b"TYPE":
                 kind = operand.lower()
             else:
-                count = read_integer(operand)
-                if count < 1:
+                limit = read_integer(operand)
+                if limit < 1:
                     raise OptionSyntaxError
-        return cls(wanted, count, kind)
+        return cls(wanted, limit, kind)
 
 
 @command(
@@ -194,7 +192,7 @@ class ScanOptions:
 def scan(ctx: Context, args: list[bytes]) -> None:
     cursor = parse_cursor(args[1])
     options = ScanOptions.parse(args[2:])
-    cursor, slots = ctx.db.scan(cursor, options.count)
+    cursor, slots = ctx.db.scan(cursor, options.limit)
     if options.type_name is not None:
         slots = [slot for slot in slots if type_name(slot.value) == options.type_name]
     names = [slot.key for slot in slots]

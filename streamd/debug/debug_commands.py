@@ -10,7 +10,6 @@ without regard to order (`add`: exclusive or with the piece's SHA-1) or with it 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -48,6 +47,8 @@ ZERO = bytes(DIGEST_BYTES)
 
 
 def sha1(data: bytes) -> bytes:
+    import hashlib
+
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 

@@ -5,7 +5,7 @@ What counts as an access follows from maxmemory-policy (AccessMode). Frequency i
 that one byte is enough: a count is raised with a probability that falls as it grows, and it falls by itself with time.
 """
 
-from random import randrange
+from os import urandom
 
 from streamd.engine.slot cimport ACCESS_FREQUENCY, ACCESS_TIME, NEW_USES, Slot, minute_of
 
@@ -16,7 +16,7 @@ cdef class Accesses(Deadlines):
     def __cinit__(self):
         self.log_factor = 10
         self.decay_minutes = 1
-        self.dice = <unsigned long long>randrange(1, 1 << 64)
+        self.dice = <unsigned long long>(int.from_bytes(urandom(8), "little") | 1)
 
     cdef unsigned long long roll(self) noexcept:
         """A random number, good enough for sampling."""

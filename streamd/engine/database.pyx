@@ -46,7 +46,6 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memset
 
-from random import randrange
 from sys import getsizeof
 
 from streamd.engine.deadlines cimport Deadline
@@ -659,7 +658,7 @@ cdef class Database:
         cdef Slot slot
         cdef int tries = 0
         while self.count:
-            at = randrange(self.count)
+            at = <Py_ssize_t>(self.roll() % <unsigned long long>self.count)
             slot = self.slot_at(at)
             if slot.expire_at_ms < 0 or slot.expire_at_ms >= self.now_ms:
                 return slot.key

@@ -17,8 +17,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-import xxhash
-
 __all__ = ["Idempotency", "IdempotencyRegistry", "automatic_iid"]
 
 EntryID = tuple[int, int]
@@ -149,6 +147,8 @@ def automatic_iid(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     Each pair is hashed (XXH3, 128 bits) as field, length of the field, value; the halves are added and xor-ed over all
     pairs, and each half of the result mixes one sum with the other xor. Behaviour: Redis 8.6, as seen in a DUMP.
     """
+    import xxhash  # takes memory, of which servers without such requests should know nothing
+
     low_sum = low_xor = high_sum = high_xor = 0
     for field, value in fields:
         digest = xxhash.xxh3_128_intdigest(field + len(field).to_bytes(8, "little") + value)

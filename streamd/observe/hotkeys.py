@@ -10,10 +10,9 @@ of a session keep being charged, and survive that; the weight of light ones is l
 from __future__ import annotations
 
 import asyncio
-import random
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from streamd.core.args import integer as read_integer
@@ -145,6 +144,11 @@ class Session:
         self._cpu_started = _cpu_ms()
         self._duration_ms = 0
         self._cpu = (0, 0)
+        self._draw: Callable[[int], int] | None = None
+        if options.ratio > 1:
+            from random import randrange
+
+            self._draw = randrange
 
     @property
     def duration_ms(self) -> int:
@@ -167,7 +171,7 @@ class Session:
         """Count a command that names `keys`."""
         self.time_us += took_us
         self.net_bytes += net_bytes
-        if self.options.ratio > 1 and random.randrange(self.options.ratio):
+        if self._draw is not None and self._draw(self.options.ratio):
             return
         for weights, weight in ((self.time, took_us), (self.bytes, net_bytes)):
             if weights is not None:

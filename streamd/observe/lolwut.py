@@ -5,12 +5,15 @@ The picture shows a river from above, of random width, running down the page bet
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING
 
 from streamd import REDIS_VERSION
 from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import command, integer, optional
+
+if TYPE_CHECKING:
+    import random
 
 __all__ = ["river"]
 
@@ -47,6 +50,8 @@ def river(columns: int, rows: int, chance: random.Random) -> str:
 )  # fmt: skip
 def lolwut(ctx: Context, args: list[bytes]) -> None:
     """VERSION n chooses the picture of a version of Redis; after it, versions 5 and 6 take columns and rows."""
+    import random
+
     version, sizes = 8, args[1:]
     if len(args) > 2 and args[1].upper() == b"VERSION":
         version, sizes = int(read_integer(args[2])), args[3:]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -364,7 +364,7 @@ class Following(Capability):
         if isinstance(reached, Snapshot):
             point = reached.point
             self._is_old_protocol = not point.replid
-            replication.adopt(point.replid or secrets.token_hex(20), max(0, point.offset))
+            replication.adopt(point.replid or os.urandom(20).hex(), max(0, point.offset))
             self._take_stream_db(str(reached.stream_db))
             self.kept_peak = link.kept_peak
             outcome = "Finished with success"

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -407,7 +406,7 @@ class Primary(Capability):
         log.info("Starting BGSAVE for SYNC with target: replicas sockets")
         offset = self._replication.offset
         self._replication.stream.select_again()
-        mark = secrets.token_hex(20).encode()
+        mark = os.urandom(20).hex().encode()
         heads: dict[int, bytes] = {}
         relays: list[SocketRelay] = []
         for replica in group:

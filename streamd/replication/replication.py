@@ -8,7 +8,7 @@ has the history of its primary. When it becomes a primary, a new history begins,
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ class Replication(Capability):
         """Called when the server has become a replica, or a primary."""
         self.is_link_up = False
         self.stream_db = 0
-        self.replid = secrets.token_hex(20)
+        self.replid = os.urandom(20).hex()
         self.replid2 = NO_ID
         self.second_offset = -1
         self._effects.counter = self._aof
@@ -118,14 +118,14 @@ class Replication(Capability):
 
     def change_id(self) -> None:
         """Begin a new history here; nobody can continue the old one."""
-        self.replid = secrets.token_hex(20)
+        self.replid = os.urandom(20).hex()
         self.replid2 = NO_ID
         self.second_offset = -1
 
     def branch_off(self) -> None:
         """Begin a new history that continues the one so far."""
         self.replid2, self.second_offset = self.replid, self.offset + 1
-        self.replid = secrets.token_hex(20)
+        self.replid = os.urandom(20).hex()
         log.warning(
             "Setting secondary replication ID to %s, valid up to offset: %d. New replication ID is %s",
             self.replid2, self.second_offset, self.replid,

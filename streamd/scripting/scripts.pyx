@@ -7,8 +7,6 @@ longest unused first; those that came by SCRIPT LOAD stay until SCRIPT FLUSH. No
 
 cimport cython
 
-import hashlib
-
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
@@ -16,6 +14,7 @@ from streamd.core.dispatch cimport BUSY
 from streamd.core.info import Field, human_size
 from streamd.core.route cimport ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, RUNS_SCRIPT, STALE, WRITE, Route
 from streamd.core.transaction cimport Transaction
+from streamd.digests import sha1_hex
 from streamd.errors import CommandError
 from streamd.scripting.host cimport ALLOW_OOM, ALLOW_STALE, NO_WRITES, UNDECLARED, ScriptHost
 from streamd.scripting.shebang import read_first_line
@@ -105,7 +104,7 @@ cdef class Scripts(Capability):
 
     cdef Script add(self, bytes body, bint is_lasting):
         """The script with a body, compiled unless it is known. Raises CommandError."""
-        cdef bytes sha = hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
+        cdef bytes sha = sha1_hex(body)
         cdef Script script = self.find(sha)
         if script is None:
             script = Script.__new__(Script)

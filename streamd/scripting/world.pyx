@@ -24,13 +24,13 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport uintptr_t
 from libc.string cimport memchr, memcmp, strlen, strncmp
 
-import hashlib
 import logging
-from pathlib import Path
+import os
 
 from streamd.core.clock cimport monotonic_us
 from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
 from streamd.core.log import VERBOSE
+from streamd.digests import sha1_hex
 from streamd.errors import CommandError
 from streamd.heap cimport free, realloc
 from streamd.protocol.reply cimport ReplyWriter
@@ -60,7 +60,7 @@ COMPILE_TEXT = "ERR Error compiling script (new function): "
 NO_ARGUMENT = "ERR Please specify at least one argument for this redis lib call"
 BAD_ARGUMENT = "ERR Lua redis lib command arguments must be strings or integers"
 
-FOLDER = Path(__file__).parent
+FOLDER = os.path.dirname(__file__)
 
 cdef bytes VERSION_BYTES = REDIS_VERSION.encode()
 cdef const char *VERSION = VERSION_BYTES
@@ -344,7 +344,7 @@ cdef class World:
         try:
             if lua.type(L, 1) == LUA_TSTRING or lua.type(L, 1) == LUA_TNUMBER:
                 text = get_text(L, 1)
-            self.error = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+            self.error = sha1_hex(text)
         except BaseException as error:
             self.bug = error
         return 0
@@ -792,7 +792,8 @@ cdef int push_file(lua_State *L) noexcept:
     """Push the contents of the file whose name is at the bottom of the stack; an empty string if there is none."""
     cdef bytes code
     try:
-        code = (FOLDER / f"{get_text(L, 1).decode()}.lua").read_bytes()
+        with open(os.path.join(FOLDER, f"{get_text(L, 1).decode()}.lua"), "rb") as file:
+            code = file.read()
     except OSError:
         code = b""
     lua.pushlstring(L, PyBytes_AS_STRING(code), <size_t>PyBytes_GET_SIZE(code))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import secrets
 import struct
 import sys
 import time
@@ -75,7 +74,7 @@ class About(Capability):
         self._host = host
         self._config = host.config
         self._started = time.monotonic()
-        self.run_id = secrets.token_hex(20)
+        self.run_id = os.urandom(20).hex()
 
     @property
     def uptime_s(self) -> int:

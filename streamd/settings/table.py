@@ -359,7 +359,7 @@ METRICS = (
         "metrics-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-metrics",
         doc="Addresses of that port. Whoever reaches it sees names of streams, groups and consumers, without a password.",
     ),
-    text("metrics-streams", "*", doc="Pattern of the streams that the metrics tell of one by one."),
+    text("metrics-streams", "*", doc="Pattern of the streams whose figures the metrics report one by one."),
     integer("metrics-max-streams", 1000, doc="How many of them at most."),
     integer("metrics-max-consumers", 1000, doc="Of how many consumers the metrics tell one by one, all groups together."),
     integer(

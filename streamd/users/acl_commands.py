@@ -6,7 +6,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 from streamd.core.args import integer as read_integer
@@ -221,7 +221,7 @@ def acl_genpass(ctx: ServerContext, args: list[bytes]) -> None:
             f" {MOST_BITS}"
         )
     digits = (bits + 3) // 4
-    ctx.reply.bulk(secrets.token_hex((digits + 1) // 2)[:digits].encode())
+    ctx.reply.bulk(os.urandom((digits + 1) // 2).hex()[:digits].encode())
 
 
 @command(

@@ -6,16 +6,15 @@ ever runs under half a change.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable, Iterable
 
 from streamd.core.identity import Identity
+from streamd.digests import sha256_hex
 from streamd.errors import RuleError
 from streamd.users.permissions import Permissions
 from streamd.users.rules import CommandIndex, RuleSet
 
-__all__ = ["User", "hash_of"]
+__all__ = ["User"]
 
 HASH_FORM = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
 NOT_A_LOGIN = "The password you are trying to remove from the user does not exist"
@@ -98,11 +97,11 @@ class User(Identity):
         if word in _USER_WORDS:
             _USER_WORDS[word](self)
         elif sign == b">":
-            self._add_hash(hash_of(rule[1:]))
+            self._add_hash(sha256_hex(rule[1:]))
         elif sign == b"#":
             self._add_hash(_checked_hash(rule[1:]))
         elif sign == b"<":
-            self._remove_hash(hash_of(rule[1:]))
+            self._remove_hash(sha256_hex(rule[1:]))
         elif sign == b"!":
             self._remove_hash(_checked_hash(rule[1:]))
         elif sign == b"(" and rule[-1:] == b")":
@@ -155,10 +154,12 @@ class User(Identity):
 
     def accepts(self, password: bytes) -> bool:
         """Whether a password is accepted. Takes the same time whichever of the passwords matches."""
-        digest = hash_of(password)
+        from hmac import compare_digest
+
+        digest = sha256_hex(password)
         is_right = False
         for known in self.hashes:
-            is_right |= hmac.compare_digest(known, digest)
+            is_right |= compare_digest(known, digest)
         return self.is_enabled and (self.is_nopass or is_right)
 
     @property
@@ -193,11 +194,6 @@ _USER_WORDS: dict[bytes, Callable[[User], None]] = {
     b"clearselectors": lambda user: user._clear_selectors(),
     b"reset": lambda user: user._reset(),
 }
-
-
-def hash_of(password: bytes) -> bytes:
-    """SHA-256 of a password, in hex."""
-    return hashlib.sha256(password).hexdigest().encode()
 
 
 def _checked_hash(digest: bytes) -> bytes:

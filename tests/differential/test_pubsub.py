@@ -70,7 +70,7 @@ class Cast:
                 return [*heard, f"{who}: closed"]
             if is_mark(reply):
                 return heard
-            is_greeting = args[0] == b"HELLO" and reply.kind in "*%"  # tells of modules, which only a Redis has
+            is_greeting = args[0] == b"HELLO" and reply.kind in "*%"  # lists modules, which only a Redis has
             heard.append(f"{who}: {'is greeted' if is_greeting else show(mask(args, reply))}")
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from support.servers import Server
+from support.spark import QUERIES
 
 pytestmark = pytest.mark.long
 
@@ -57,6 +58,7 @@ def closes_windows(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.spark
+@QUERIES
 @pytest.mark.usefixtures("closes_windows")
 def test_from_sensors_to_history(
     spark: SparkSession, sensors: ModuleType, server: Server, store: redis.Redis, tmp_path: Path

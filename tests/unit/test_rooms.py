@@ -221,7 +221,7 @@ def test_the_table_has_every_room_and_no_other() -> None:
     assert {path.stem for path in sources() if path.parent == PACKAGE} >= LEAVES
 
 
-def test_the_table_names_rooms_and_continuese_way() -> None:
+def test_the_table_names_rooms_and_goes_one_way() -> None:
     left = dict(ROOMS)
     while left:
         lowest = {room for room, imports in left.items() if not imports & set(left)}

@@ -5,23 +5,16 @@ Redis has it since 8.8. Behaviour: its manual and tests; where they are silent, 
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import NamedTuple
 
-from streamd.core.args import integer as read_integer
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
-from streamd.data.strings.long_double import GREATEST, LongDouble
-from streamd.data.strings.set_options import INT64_MAX, UNITS, expiry_at_ms
+from streamd.data.strings.set_options import INT64_MAX, INT64_MIN, UNITS, expiry_at_ms
 from streamd.data.strings.strings import find_string_for_write
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
-from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
+from streamd.errors import CommandError, OptionSyntaxError
 
-__all__ = ["IncrexOptions", "Range"]
-
-Number = int | Fraction
-
-INT64_MIN = -(2**63)
+__all__ = ["IncrexOptions"]
 
 
 # --- The request -----------------------------------------------------------------------------------------------------
@@ -89,70 +82,6 @@ class IncrexOptions(NamedTuple):
         )
 
 
-# --- The numbers -----------------------------------------------------------------------------------------------------
-
-
-def _read(text: bytes, is_float: bool, what: str, if_infinite: str) -> Number:
-    """A number; CommandError when it is not a number, or infinite."""
-    if not is_float:
-        try:
-            return int(read_integer(text))
-        except NotIntegerError:
-            raise CommandError(f"ERR {what} is not an integer or out of range") from None
-    number = LongDouble.parse(text)
-    if number is None:
-        raise CommandError(f"ERR {what} is not a valid float")
-    if number.value is None:
-        raise CommandError(f"ERR {if_infinite}")
-    return number.value
-
-
-def _read_bound(text: bytes | None, is_float: bool, name: str, widest: Number, infinite: tuple[bytes, ...]) -> Number:
-    """A bound; `widest` when none is given, or an infinite one that sets no limit."""
-    if text is None or (is_float and text.lower() in infinite):
-        return widest
-    return _read(text, is_float, name, f"{name} is not a valid float")
-
-
-class Range(NamedTuple):
-    """The bounds for a sum; by default, those of its type."""
-
-    lower: Number
-    upper: Number
-
-    @classmethod
-    def of(cls, options: IncrexOptions) -> Range:
-        """The bounds of a request; CommandError."""
-        least, greatest = (-GREATEST, GREATEST) if options.is_float else (INT64_MIN, INT64_MAX)
-        lower = _read_bound(options.lower, options.is_float, "LBOUND", least, (b"-inf", b"-infinity"))
-        upper = _read_bound(
-            options.upper, options.is_float, "UBOUND", greatest, (b"inf", b"infinity", b"+inf", b"+infinity")
-        )
-        if lower > upper:
-            raise CommandError("ERR LBOUND can't be greater than UBOUND")
-        return cls(lower, upper)
-
-    def place(self, total: Number, is_saturated: bool) -> Number | None:
-        """The sum if it is within the bounds, or the bound that replaces it; None when neither is allowed."""
-        if self.lower <= total <= self.upper:
-            return total
-        if not is_saturated:
-            return None
-        return self.upper if total > self.upper else self.lower
-
-
-def _rounded(exact: Number, is_float: bool) -> Number:
-    """A sum as its type represents it; one beyond the type's bounds stays exact."""
-    if not is_float:
-        return exact
-    value = (LongDouble(Fraction(exact)) + LongDouble()).value
-    return exact if value is None else value
-
-
-def _text(number: Number, is_float: bool) -> bytes:
-    return LongDouble(Fraction(number)).format() if is_float else b"%d" % number
-
-
 # --- The command -----------------------------------------------------------------------------------------------------
 
 
@@ -174,25 +103,28 @@ def _text(number: Number, is_float: bool) -> bytes:
     ),
 )  # fmt: skip
 def increx(ctx: Context, args: list[bytes]) -> None:
+    from streamd.data.strings.increx_numbers import Range, number_text, read_number, rounded
+
     name = args[1]
     options = IncrexOptions.parse(args[2:])
     is_float = options.is_float
-    increment = _read(options.increment, is_float, "Increment", "BYFLOAT increment cannot be Infinity")
-    bounds = Range.of(options)
+    increment = read_number(options.increment, is_float, "Increment", "BYFLOAT increment cannot be Infinity")
+    bounds = Range.of(options.lower, options.upper, is_float)
     at_ms = -1 if options.unit is None else expiry_at_ms(options.time, options.unit, ctx.now_ms, "increx")
     text = find_string_for_write(ctx, name)
-    present = 0 if text is None else _read(text, is_float, "value", "value cannot be Infinity")
-    total = bounds.place(_rounded(present + increment, is_float), options.is_saturated)
+    present = 0 if text is None else read_number(text, is_float, "value", "value cannot be Infinity")
+    total = bounds.place(rounded(present + increment, is_float), options.is_saturated)
     if total is None:
-        _answer(ctx, present, 0, is_float)
+        _answer(ctx, is_float, number_text(present, is_float), b"0")
         return
     applied = total - present
     if not is_float and not INT64_MIN <= applied <= INT64_MAX:
         raise CommandError("ERR applied increment would overflow")
     if options.only_new and ctx.db.expiry(name) >= 0:
         at_ms = -1
-    _store(ctx, name, _text(total, is_float), options, at_ms)
-    _answer(ctx, total, _rounded(applied, is_float), is_float)
+    text = number_text(total, is_float)
+    _store(ctx, name, text, options, at_ms)
+    _answer(ctx, is_float, text, number_text(rounded(applied, is_float), is_float))
 
 
 def _store(ctx: Context, name: bytes, text: bytes, options: IncrexOptions, at_ms: int) -> None:
@@ -216,13 +148,13 @@ def _store(ctx: Context, name: bytes, text: bytes, options: IncrexOptions, at_ms
         ctx.propagate(effect)
 
 
-def _answer(ctx: Context, value: Number, applied: Number, is_float: bool) -> None:
+def _answer(ctx: Context, is_float: bool, value: bytes, applied: bytes) -> None:
     reply = ctx.reply
     reply.array(2)
     for number in (value, applied):
         if not is_float:
             reply.integer(int(number))
         elif reply.resp == 3:
-            reply.raw(b",%s\r\n" % _text(number, True))  # all digits, which are more than a double has
+            reply.raw(b",%s\r\n" % number)  # all digits, which are more than a double has
         else:
-            reply.bulk(_text(number, True))
+            reply.bulk(number)

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import xxhash
-
 from streamd.core.args import integer as read_integer
 from streamd.core.spec import integer, unix_time
+from streamd.digests import xxh3_hex
 from streamd.errors import CommandError, OptionSyntaxError, invalid_expire_time
 
 __all__ = [
     "COMPARISONS",
     "EXPIRATIONS",
     "INT64_MAX",
+    "INT64_MIN",
     "UNITS",
     "SetOptions",
-    "digest_of",
     "expiry_at_ms",
     "is_met",
     "operand_of",
 ]
 
-INT64_MAX = 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNITS = ("EX", "PX", "EXAT", "PXAT")
 COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
 
@@ -104,12 +103,7 @@ def is_met(comparison: str, operand: bytes, present: bytes) -> bool:
         return (present == operand) is wants_equal
     if len(operand) != 16:
         raise CommandError("ERR must be exactly 16 hexadecimal characters")
-    return (digest_of(present) == operand.lower()) is wants_equal
-
-
-def digest_of(text: bytes) -> bytes:
-    """The digest of a string by which clients compare without sending it: 64-bit XXH3 in hexadecimal."""
-    return xxhash.xxh3_64_hexdigest(text).encode()
+    return (xxh3_hex(present) == operand.lower()) is wants_equal
 
 
 def operand_of(rest: object) -> bytes:

@@ -23,16 +23,15 @@ from streamd.core.spec import (
     token,
     unix_time,
 )
-from streamd.data.strings.long_double import LongDouble
 from streamd.data.strings.set_options import (
     COMPARISONS,
     UNITS,
     SetOptions,
-    digest_of,
     expiry_at_ms,
     is_met,
     operand_of,
 )
+from streamd.digests import xxh3_hex
 from streamd.engine.listener import EVENTS
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
@@ -224,7 +223,7 @@ def delex(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def digest(ctx: Context, args: list[bytes]) -> None:
     present = find_string(ctx, args[1])
-    ctx.reply.bulk(None if present is None else digest_of(present))
+    ctx.reply.bulk(None if present is None else xxh3_hex(present))
 
 
 def _parse_getex(words: list[bytes]) -> tuple[str | None, bytes]:
@@ -426,6 +425,8 @@ def msetex(ctx: Context, args: list[bytes]) -> None:
     args=(key(), double("increment")),
 )  # fmt: skip
 def incrbyfloat(ctx: Context, args: list[bytes]) -> None:
+    from streamd.data.strings.long_double import LongDouble
+
     present = find_string_for_write(ctx, args[1])
     number = LongDouble() if present is None else LongDouble.parse(present)
     increment = LongDouble.parse(args[2])

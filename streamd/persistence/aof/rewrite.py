@@ -7,7 +7,7 @@ returns, and takes its name only then (AppendOnlyFile.finish_rewrite).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from streamd.disk import SYNC_EVERY, Disk, SyncingSink, new_file
 from streamd.engine.database import Database
@@ -19,8 +19,7 @@ from streamd.persistence.rdb.write import RdbWriter
 __all__ = ["BaseOptions", "write_base"]
 
 
-@dataclass(frozen=True)
-class BaseOptions:
+class BaseOptions(NamedTuple):
     """
     use_rdb_preamble   a snapshot; otherwise commands (aof-use-rdb-preamble)
     timestamp          note the time at the head of commands (aof-timestamp-enabled)
@@ -32,7 +31,7 @@ class BaseOptions:
     use_rdb_preamble: bool = True
     timestamp: bool = False
     incremental_fsync: bool = True
-    rdb: WriteOptions = field(default_factory=WriteOptions)
+    rdb: WriteOptions = WriteOptions()
     idmp: tuple[int, int] = (100, 100)
 
 
@@ -60,7 +59,7 @@ def write_base(
     with new_file(path, disk=disk) as fd:
         sink = SyncingSink(disk, fd, sync_every=SYNC_EVERY if options.incremental_fsync else 0)
         if options.use_rdb_preamble:
-            snapshot = RdbWriter(sink, replace(options.rdb, aux={**options.rdb.aux, "aof-base": 1}))
+            snapshot = RdbWriter(sink, options.rdb._replace(aux={**options.rdb.aux, "aof-base": 1}))
             snapshot.write(databases, now_ms=now_ms, used_memory=used_memory, progress=progress, libraries=libraries)
             size, line = snapshot.bytes_written, summary(snapshot)
         else:

@@ -14,7 +14,7 @@ The stream's own layout is drawn in write.pyx.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from streamd.engine.idempotency import IdempotencyRegistry
@@ -123,8 +123,7 @@ class Losses(dict[str, int]):
 # --- Options ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(NamedTuple):
     """How an RDB stream is written.
 
     form          which release's form, a key of FORMS
@@ -142,7 +141,7 @@ class WriteOptions:
     checksum: bool = True
     access_times: bool = False
     access_counts: bool = False
-    aux: Mapping[str, str | int] = field(default_factory=dict)
+    aux: Mapping[str, str | int] = MappingProxyType({})
     default_idmp: tuple[int, int] = (100, 100)
 
 
