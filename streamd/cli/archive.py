@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from streamd.cli.archive_publish import publish
+from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 
 __all__ = ["group"]
@@ -23,6 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 @click.group()
 def group() -> None:
     """Move old entries to Parquet files, and restore them."""
+
+
+group.add_command(publish)
 
 
 def duration(text: str) -> int:
@@ -43,19 +47,6 @@ def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
         callback=lambda _, __, text: duration(text),
         help=help,
     )
-
-
-@contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Report errors of the user and of the environment in one line, without a traceback."""
-    from streamd.errors import StreamdError
-
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error}; it comes with the extra `spark`: ./install '.[spark]'") from None
-    except (StreamdError, OSError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 # --- run ------------------------------------------------------------------------------------------------------------------
@@ -418,58 +409,6 @@ def delete(
             f"{stream}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
             f"server, {outcome}"
         )
-
-
-# --- publish --------------------------------------------------------------------------------------------------------------
-
-
-@group.command()
-@click.argument("path", type=click.Path())
-@click.option("--format", "form", type=click.Choice(["iceberg", "delta"]), required=True, help="Which table.")
-@click.option("--name", metavar="NAMESPACE.TABLE", help="Iceberg: the name of the table.  [default: streamd.archive]")
-@click.option(
-    "--catalog", metavar="NAME",
-    help="Iceberg: a catalog that pyiceberg is configured for.  [default: one of the archive's own, in SQLite]",
-)  # fmt: skip
-@click.option(
-    "--property", "properties", multiple=True, metavar="NAME=VALUE",
-    help="Iceberg: a property of the catalog; kept in the archive, so no place for secrets. May be repeated.",
-)  # fmt: skip
-@click.option("--drop", is_flag=True, help="Remove the table, and keep it no longer; what is archived stays.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def publish(
-    path: str,
-    form: str,
-    name: str | None,
-    catalog: str | None,
-    properties: tuple[str, ...],
-    drop: bool,
-    as_json: bool,
-) -> None:
-    """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
-    if form == "delta" and (name or catalog or properties):
-        raise click.UsageError("--name, --catalog and --property are for Iceberg: a Delta table has no catalog")
-    if name is not None and not re.fullmatch(r"\w+(\.\w+)+", name):
-        raise click.UsageError("--name must have the form namespace.table")
-    if malformed := [each for each in properties if "=" not in each]:
-        raise click.UsageError(f"--property {malformed[0]}: it must have the form name=value")
-    with errors_in_one_line():
-        from streamd.spark.archive import tables
-        from streamd.spark.archive.layout import Layout
-        from streamd.spark.archive.open_table import TableConfig
-
-        layout = Layout(path)
-        if drop:
-            tables.drop_table(layout, form)
-            return
-        given: dict[str, Any] = {"name": name, "catalog": catalog}
-        given["properties"] = dict(each.split("=", 1) for each in properties)
-        given = {key: value for key, value in given.items() if value}
-        found = tables.publish(layout, TableConfig(form, **given))
-    if as_json:
-        click.echo(json.dumps({"format": form, "files": found}))
-    else:
-        click.echo(f"{form}: {sum(found.values()):,} files of {len(found):,} streams")
 
 
 def parse_whole_id(text: str) -> tuple[int, int]:

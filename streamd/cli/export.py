@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamd.cli.archive import errors_in_one_line
 from streamd.cli.entry_formats import check_output, is_file, write
+from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.spark.moving.files import FORMATS, format_of

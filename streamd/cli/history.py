@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamd.cli.archive import errors_in_one_line, parse_range
+from streamd.cli.archive import parse_range
 from streamd.cli.entry_formats import check_output, is_file, write
+from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.spark.moving.files import FORMATS

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streamd.cli.archive import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.spark.moving.files import FORMATS

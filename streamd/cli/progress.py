@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-__all__ = ["bar"]
+__all__ = ["Update", "bar"]
 
 SHOWN_AFTER_S = 1.0
 
 
+class Update(Protocol):
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """So much is done; the total, once it is known."""
+
+
+def nothing(done: int, total: int | None = None, /) -> None:
+    """Where nothing is shown."""
+
+
 @contextmanager
-def bar(
-    name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = True
-) -> Iterator[Callable[[int], None]]:
+def bar(name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = True) -> Iterator[Update]:
     """A callback for the number of bytes, or whatever `unit` says, read so far; a total of None is not known."""
     if not is_wanted or not sys.stderr.isatty():
-        yield lambda done: None
+        yield nothing
         return
     try:
         from rich.console import Console
@@ -35,7 +43,7 @@ def bar(
             TransferSpeedColumn,
         )
     except ImportError:
-        yield lambda done: None
+        yield nothing
         return
     sizes = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(), TextColumn(unit))
     progress = Progress(
@@ -46,12 +54,12 @@ def bar(
     shown_at = time.monotonic() + SHOWN_AFTER_S
     is_shown = False
 
-    def update(done: int) -> None:
+    def update(done: int, total: int | None = None, /) -> None:
         nonlocal is_shown
         if not is_shown and time.monotonic() >= shown_at:
             progress.start()
             is_shown = True
-        progress.update(task, completed=done)
+        progress.update(task, completed=done, total=total)  # None: as it was
 
     try:
         yield update

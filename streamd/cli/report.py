@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamd.cli.archive import errors_in_one_line, parse_range
+from streamd.cli.archive import parse_range
+from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.disk import replace_file

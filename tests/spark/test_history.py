@@ -23,7 +23,8 @@ from support.spark import ON_BOTH
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk
-from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, pattern_of, plan_history, read_part
+from streamd.spark.archive.full_history import ColdPart, HotPart, end_read, plan_history, read_part
+from streamd.spark.archive.glob import pattern_of
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.lock import key_beside
 from streamd.spark.errors import DataLossError

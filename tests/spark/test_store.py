@@ -350,6 +350,52 @@ def after_some_runs(store: redis.Redis, place: str, options: Options) -> Any:
     return expected
 
 
+@pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
+def test_typed_tables_lie_in_the_store_too(
+    store: redis.Redis, source_options: Options, place: str, tmp_path: Path, emulator: LocalStore
+) -> None:
+    pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
+    deltalake = pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    from pyiceberg.catalog import load_catalog
+
+    produced = fill(store, 300)
+    archive_once(place, source_options)
+    given = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "s3.endpoint": emulator.endpoint}
+    properties = [word for name, value in given.items() for word in ("--property", f"{name}={value}")]
+    schema = ("--schema", "sensor int, value bigint, missing string")
+    publishing = ("archive", "publish", place, "--format")
+    forms = {"iceberg": properties, "delta": []} if emulator.scheme == "s3" else {"delta": []}
+    for form, words in forms.items():
+        done = command(*publishing, form, *words, *schema)
+        assert done.exit_code == 0, done.output
+    for number in range(1, 4):
+        produced += fill(store, 300, start_ms=1_700_000_000_000 + number * 20_000_000)
+        report = archive_once(place, source_options, merge_files=2)
+        assert not report.streams[0].warnings
+    gone = parse_entry_id(produced.pop(5))
+    delete(place, KEY, source_options, [(gone, gone)])
+    root = Layout(place).root
+
+    def lying(folder: str) -> list[str]:
+        return sorted(str(each) for each in files_below(root / folder) if each.name.endswith(".parquet"))
+
+    def read(form: str) -> Any:
+        if form == "iceberg":
+            return load_catalog("streamd", **given).load_table("streamd.typed").scan().to_arrow()
+        uri = f"{place}/_tables/delta-streamd.typed"
+        return deltalake.DeltaTable(uri, storage_options={"allow_http": "true"}).to_pyarrow_table()
+
+    for form in forms:
+        rows = sorted(read(form).to_pylist(), key=lambda row: (row["ms"], row["seq"]))
+        assert [row["id"] for row in rows] == produced
+        assert {row["sensor"] for row in rows} == set(range(7))
+        assert {row["missing"] for row in rows} == {None}
+        assert len(lying(f"_tables/{form}-streamd.typed")) == len(lying("data"))
+    for form in forms:
+        assert command(*publishing, form, "--drop", "--name", "streamd.typed").exit_code == 0
+    assert list(files_below(root / "_tables")) == []
+
+
 # --- What cannot be done is said at once ---------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
 from streamd.spark.archive.run import STEPS, RunReport
+from streamd.spark.archive.table_files import FilesInPlace
 from streamd.spark.archive.tables import drop_table, publish
 from streamd.spark.wire.ids import parse_entry_id
 
@@ -393,7 +394,8 @@ def test_the_command_says_what_is_wrong(store: redis.Redis, source_options: Opti
     archive_once(tmp_path, source_options)
     done = command("publish", tmp_path, "--format", "delta", "--json")
     assert json.loads(done.output) == {"format": "delta", "files": {KEY: 1}}
-    assert "Delta table has no catalog" in command("publish", tmp_path, "--format", "delta", "--name", "a.b").output
+    assert "Delta table has no catalog" in command("publish", tmp_path, "--format", "delta", "--catalog", "a").output
+    assert "needs --schema" in command("publish", tmp_path, "--format", "delta", "--name", "a.b").output
     assert command("publish", tmp_path, "--format", "iceberg", "--name", "lake.readings").exit_code == 0
     assert command("publish", tmp_path, "--format", "iceberg").exit_code == 0  # the one that is kept
     done = command("publish", tmp_path, "--format", "iceberg", "--name", "lake.other")
@@ -421,7 +423,8 @@ def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
             create(self, *given)
 
     monkeypatch.setattr(SqlCatalog, "create_namespace", create_behind)
-    tables.make_table(Layout(tmp_path), TableConfig("iceberg")).create()
+    layout, config = Layout(tmp_path), TableConfig("iceberg")
+    tables.make_table(layout, config, FilesInPlace(layout)).create()
     assert (tmp_path / "_tables/iceberg/metadata").is_dir()
 
 
@@ -432,8 +435,9 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
     rounds(store, 10)
     archive_once(tmp_path, source_options, publish=BOTH)
     layout = Layout(tmp_path)
-    kind = type(tables.make_table(layout, next(each for each in BOTH if each.format == form)))
-    errors = [OSError("out of reach")] + [Killed()] * (form == "delta")
+    config = TableConfig(form)
+    kind = type(tables.make_table(layout, config, FilesInPlace(layout)))
+    errors = [OSError("out of reach"), Killed()]
     for error in errors:
 
         def fail(table: ArchiveTable, error: BaseException = error) -> None:
@@ -446,7 +450,7 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
         rounds(store, 10, 1 + errors.index(error))
         assert archive_once(tmp_path, source_options).is_success
     drop_table(layout, form)
-    assert not (layout.delta_log.exists() and form == "delta")
+    assert not ((tmp_path / "data" / "_delta_log").exists() and form == "delta")
     with pytest.raises(TableError, match=f"keeps no {form} table"):
         drop_table(layout, form)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.cli.archive import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, VerifyError
 from streamd.spark.archive.manifest import FileRecord

@@ -1,4 +1,4 @@
-"""An archive as an Iceberg table: its files stay in `data/`, its metadata lies in `_tables/iceberg/`."""
+"""An archive as an Iceberg table; its metadata lies in `_tables/<label>/metadata/`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import date
 from typing import Any, cast
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
@@ -27,13 +28,19 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
     ListType,
     LongType,
     NestedField,
     PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
     TimestamptzType,
 )
 
@@ -43,40 +50,34 @@ from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
 from streamd.spark.archive.store import ObjectPath, Place, disk_for, files_below
+from streamd.spark.archive.table_columns import table_schema
+from streamd.spark.archive.table_files import TableFiles
 
 __all__ = ["IcebergTable"]
 
 EPOCH = date(1970, 1, 1)
+CATALOG = "iceberg"
+"""The folder of the archive's own catalog."""
 SNAPSHOTS = 100
 """Snapshots that a table keeps at most: each is repeated in every version of the metadata."""
 READERS_MS = 3_600_000
 """How long metadata files stay that no snapshot names any more, for readers that have begun with an older version."""
 
-# Catalogs number the columns of a new table anew, in this order; the name mapping below needs the same numbers.
 PAIR = StructType(
     NestedField(9, "field", BinaryType(), required=False), NestedField(10, "value", BinaryType(), required=False)
 )
-SCHEMA = Schema(
-    NestedField(1, "id", StringType(), required=False),
-    NestedField(2, "ms", LongType(), required=False),
-    NestedField(3, "seq", LongType(), required=False),
-    NestedField(4, "time", TimestamptzType(), required=False),
-    NestedField(5, "stream", StringType(), required=False),
-    NestedField(6, "fields", ListType(8, PAIR, element_required=False), required=False),
-    NestedField(7, "date", DateType(), required=False),
-)
-PARTITIONS = PartitionSpec(
-    PartitionField(5, 1000, IdentityTransform(), "stream"), PartitionField(7, 1001, IdentityTransform(), "date")
-)
+FIELDS = ListType(8, PAIR, element_required=False)
+"""The column `fields`, the sixth of seven: catalogs number nested columns after the others."""
+
 PROPERTIES = {
-    # The files have no field IDs.
-    "schema.name-mapping.default": create_mapping_from_schema(SCHEMA).model_dump_json(),
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
     "commit.manifest.min-count-to-merge": "32",
     # What is added and removed depends on the snapshot that it is based on, so it must not be tried again as it is.
     "commit.retry.num-retries": "0",
 }
+OWNER = "streamd.table"
+"""Property of a table: the `id` of its description in the archive."""
 STREAM, MOMENT = "streamd.stream", "streamd.moment-ms"
 """In the summary of a snapshot: the stream that it follows, and when its last manifest was written (the server's Unix ms)."""
 
@@ -84,9 +85,10 @@ STREAM, MOMENT = "streamd.stream", "streamd.moment-ms"
 class IcebergTable:
     """The Iceberg table of an archive."""
 
-    def __init__(self, layout: Layout, config: TableConfig) -> None:
+    def __init__(self, layout: Layout, config: TableConfig, files: TableFiles) -> None:
         self._layout = layout
         self._config = config
+        self._files = files
         self._name = tuple(config.name.split("."))
         self._catalog: Catalog | None = None
         self._table: Table | None = None
@@ -98,9 +100,10 @@ class IcebergTable:
         table, mark = self._open(), mark_of(log.stream)
         if log.last is None or int(table.properties.get(mark, 0)) >= log.sequence:
             return True
-        wanted = {self._uri(file): file for file in log.files}
-        named = named_files(table, log.stream)
-        added = [data_file(table, log.stream, uri, file) for uri, file in wanted.items() if uri not in named]
+        wanted = {uri_of(self._layout.root / self._files.path_of(file.path)): file for file in log.files}
+        named = self._named(table, log.stream)
+        missing = {uri: self._files.make(log.stream, file) for uri, file in wanted.items() if uri not in named}
+        added = [self._data_file(table, log.stream, uri, file) for uri, file in missing.items()]
         removed = [file for uri, file in named.items() if uri not in wanted]
         if not added and not removed:
             return True
@@ -131,9 +134,11 @@ class IcebergTable:
                 return
 
     def drop(self) -> None:
-        self._open()
-        self._load().drop_table(self._name)
+        with suppress(NoSuchTableError):
+            if is_own(self._load().load_table(self._name), self._config):
+                self._load().drop_table(self._name)
         self._table = None
+        disk_for(self._layout.root).remove_tree(self._metadata)
 
     # --- The table
 
@@ -141,7 +146,7 @@ class IcebergTable:
         if self._catalog is None:
             given = dict(self._config.properties)
             if self._config.catalog is None and "uri" not in given:
-                folder = self._layout.table_folder("iceberg")
+                folder = self._layout.table_folder(CATALOG)
                 if isinstance(folder, ObjectPath):
                     raise TableError("an object store cannot hold its catalog: name one with --catalog or --property")
                 folder.mkdir(parents=True, exist_ok=True)
@@ -164,14 +169,57 @@ class IcebergTable:
                 # Somebody else was faster. A catalog in a database may say so with the database's own error.
                 if not catalog.namespace_exists(self._name[:-1]):
                     raise
-            location = uri_of(self._layout.table_folder("iceberg"))
             with suppress(TableAlreadyExistsError):
-                catalog.create_table(self._name, SCHEMA, location, PARTITIONS, properties=PROPERTIES)
+                self._create(catalog)
             self._table = catalog.load_table(self._name)
+        if not is_own(self._table, self._config):
+            self._table = None
+            raise TableError(f"its catalog has another table of the name {self._config.name}: give another --name")
         return self._table
 
-    def _uri(self, file: FileRecord) -> str:
-        return uri_of(self._layout.root / file.path)
+    def _create(self, catalog: Catalog) -> None:
+        schema = iceberg_schema(table_schema(self._config))
+        # The files have no field IDs.
+        names = {"schema.name-mapping.default": create_mapping_from_schema(schema).model_dump_json()}
+        catalog.create_table(
+            self._name,
+            schema,
+            uri_of(self._layout.table_folder(self._config.label)),
+            partitions_of(schema, self._config),
+            properties={**PROPERTIES, **names, OWNER: self._config.id},
+        )
+
+    @property
+    def _metadata(self) -> Place:
+        return self._layout.table_folder(self._config.label) / "metadata"
+
+    # --- Files
+
+    def _named(self, table: Table, stream: str) -> dict[str, DataFile]:
+        """The files that the table names of a stream, by their address."""
+        column = self._config.column("stream")
+        is_of_stream = EqualTo(column, stream_text(stream))  # type: ignore[call-arg, arg-type]  # as pyiceberg's manual has it
+        found = table.scan(row_filter=is_of_stream).plan_files()
+        return {task.file.file_path: task.file for task in found}
+
+    def _data_file(self, table: Table, stream: str, uri: str, file: FileRecord) -> DataFile:
+        day = day_of(file.path)
+        low, high = bounds_of(table.schema(), file, self._config)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=uri,
+            file_format=FileFormat.PARQUET,
+            partition=Record(stream_text(stream), None if day is None else (date.fromisoformat(day) - EPOCH).days),
+            record_count=file.rows,
+            file_size_in_bytes=file.size,
+            column_sizes={},
+            value_counts={},
+            null_value_counts={},
+            nan_value_counts={},
+            lower_bounds=low,
+            upper_bounds=high,
+            spec_id=table.spec().spec_id,
+        )
 
     # --- Expiry
 
@@ -191,7 +239,7 @@ class IcebergTable:
         self._remove_metadata(table)
 
     def _remove_metadata(self, table: Table) -> None:
-        found = files_below(self._layout.table_folder("iceberg") / "metadata")
+        found = files_below(self._metadata)
         until = time.time() - READERS_MS / 1000
         old = [each for each in found if each.name.endswith(".avro") and each.stat().st_mtime < until]
         if not old:
@@ -212,34 +260,45 @@ def uri_of(path: Place) -> str:
     return str(path) if isinstance(path, ObjectPath) else f"file://{path}"
 
 
-def named_files(table: Table, stream: str) -> dict[str, DataFile]:
-    """The files that a table names of a stream, by their address."""
-    is_of_stream = EqualTo("stream", stream_text(stream))  # type: ignore[call-arg, arg-type]  # as pyiceberg's manual has it
-    found = table.scan(row_filter=is_of_stream).plan_files()
-    return {task.file.file_path: task.file for task in found}
+def is_own(table: Table, config: TableConfig) -> bool:
+    return table.properties.get(OWNER, "") == config.id
 
 
-def data_file(table: Table, stream: str, uri: str, file: FileRecord) -> DataFile:
-    day = day_of(file.path)
-    low, high = bounds_of(table.schema(), file)
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=uri,
-        file_format=FileFormat.PARQUET,
-        partition=Record(stream_text(stream), None if day is None else (date.fromisoformat(day) - EPOCH).days),
-        record_count=file.rows,
-        file_size_in_bytes=file.size,
-        column_sizes={},
-        value_counts={},
-        null_value_counts={},
-        nan_value_counts={},
-        lower_bounds=low,
-        upper_bounds=high,
-        spec_id=table.spec().spec_id,
+def iceberg_schema(columns: pa.Schema) -> Schema:
+    """The columns in Iceberg's types, numbered as a catalog numbers those of a new table, for the name mapping."""
+    found = []
+    for number, each in enumerate(columns, 1):
+        kind = FIELDS if each.name == "fields" and pa.types.is_list(each.type) else iceberg_type(each.type)
+        found.append(NestedField(number, each.name, kind, required=False))
+    return Schema(*found)
+
+
+SINGLE: dict[pa.DataType, PrimitiveType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.date32(): DateType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+    pa.timestamp("us"): TimestampType(),
+}
+
+
+def iceberg_type(kind: pa.DataType) -> PrimitiveType:
+    return DecimalType(kind.precision, kind.scale) if pa.types.is_decimal(kind) else SINGLE[kind]
+
+
+def partitions_of(schema: Schema, config: TableConfig) -> PartitionSpec:
+    columns = [schema.find_field(config.column(name)) for name in ("stream", "date")]
+    return PartitionSpec(
+        *(PartitionField(each.field_id, 1000 + at, IdentityTransform(), each.name) for at, each in enumerate(columns))
     )
 
 
-def bounds_of(schema: Schema, file: FileRecord) -> tuple[dict[int, bytes], dict[int, bytes]]:
+def bounds_of(schema: Schema, file: FileRecord, config: TableConfig) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """What lets readers skip a file."""
     found: dict[str, tuple[Any, Any]] = {}
     if (ms := ms_bounds(file)) is not None:
@@ -250,7 +309,7 @@ def bounds_of(schema: Schema, file: FileRecord) -> tuple[dict[int, bytes], dict[
         found["id"] = ids
     low, high = {}, {}
     for name, bounds in found.items():
-        column = schema.find_field(name)
+        column = schema.find_field(config.column(name))
         kind = cast(PrimitiveType, column.field_type)
         low[column.field_id], high[column.field_id] = (to_bytes(kind, each) for each in bounds)
     return low, high

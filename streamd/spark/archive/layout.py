@@ -8,7 +8,7 @@
         _manifest/<name>/<sequence>.<run>.pending          a manifest or checkpoint that is not committed yet
         _staging/<name>/<run>/...                          files that a run is writing
         _probe/...                                         what shows that an object store can hold an archive
-        _tables/...                                        open tables that are kept (see tables.py)
+        _tables/<label>.json, _tables/<label>/...          open tables that are kept (see tables.py)
         data/_delta_log/...                                the log of one of them
 
 `<name>` is the stream's key percent-encoded, so that every key has a folder name, and Spark and others, which decode
@@ -85,7 +85,7 @@ def date_of(ms: int) -> str:
 
 def date_in(path: str) -> str:
     """The date of a file of the archive, as its path says."""
-    return Path(path).parent.name.removeprefix("date=")
+    return Path(path).parent.name.rpartition("date=")[2]
 
 
 class Layout:
@@ -141,18 +141,13 @@ class Layout:
     def tables(self) -> Place:
         return self.root / "_tables"
 
-    def table(self, format: str) -> Place:
-        """What describes the open table of a format that is kept."""
-        return self.tables / f"{format}.json"
+    def table(self, label: str) -> Place:
+        """What describes an open table that is kept."""
+        return self.tables / f"{label}.json"
 
-    def table_folder(self, format: str) -> Place:
-        """Where the metadata of an open table lies."""
-        return self.tables / format
-
-    @property
-    def delta_log(self) -> Place:
-        """The log of the Delta table."""
-        return self.root / "data" / "_delta_log"
+    def table_folder(self, label: str) -> Place:
+        """Where the metadata of an open table lies, and its own files if it has some."""
+        return self.tables / label
 
     # --- One stream
 

@@ -1,40 +1,90 @@
-"""What an open table is, and what both formats say of a file. tables.py keeps them."""
+"""What an open table is, and what both formats say of a file. tables.py keeps them, table_files.py makes what they name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from streamd.spark.archive.glob import pattern_of
 from streamd.spark.archive.layout import NO_DATE, date_in, folder_name, quote_key
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.wire.ids import ms_of
 
-__all__ = ["ArchiveTable", "TableConfig", "day_of", "id_bounds", "mark_of", "ms_bounds", "stream_text"]
+__all__ = [
+    "PLAIN_NAME",
+    "TYPED_NAME",
+    "ArchiveTable",
+    "TableConfig",
+    "day_of",
+    "id_bounds",
+    "mark_of",
+    "ms_bounds",
+    "stream_text",
+]
+
+PLAIN_NAME = "streamd.archive"
+TYPED_NAME = "streamd.typed"
 
 
 @dataclass(frozen=True)
 class TableConfig:
     """A table that is kept.
 
-    name        `namespace.table`; Iceberg only
-    catalog     the name of a catalog that pyiceberg is configured for; None: the archive's own, in SQLite
+    name        `namespace.table`
+    catalog     Iceberg: the name of a catalog that pyiceberg is configured for; None: the archive's own, in SQLite
     properties  of the catalog, on top of what pyiceberg is configured for. No secrets: they belong to pyiceberg's own
                 configuration
+    schema      the columns for fields of entries; None: the plain table, which names the archive's files in place
+    prefix      before the names of the other columns of a typed table (table_columns.py)
+    streams     whose entries a typed table has, together with those that match `pattern`; neither is given: all
+    id          of this very table, so that another one of its name is not taken for it
+    is_dropped  it is being removed
     """
 
     format: str
-    name: str = "streamd.archive"
+    name: str = PLAIN_NAME
     catalog: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    prefix: str = ""
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    id: str = field(default="", compare=False)
+    is_dropped: bool = field(default=False, compare=False)
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> TableConfig:
+        """Raises TypeError when it is not what `asdict` gives."""
+        return cls(**{**found, "streams": tuple(found.get("streams", ()))})
+
+    @property
+    def label(self) -> str:
+        """The name of its description and its folder in the archive."""
+        return self.format if self.schema is None else f"{self.format}-{self.name}"
+
+    def column(self, name: str) -> str:
+        """What a column that is not for a field is called."""
+        return self.prefix + name
+
+    def covers(self, stream: str) -> bool:
+        """Whether it has the entries of a stream."""
+        if not self.streams and self.pattern is None:
+            return True
+        is_match = self.pattern is not None and re.fullmatch(pattern_of(self.pattern), stream, re.DOTALL) is not None
+        return is_match or stream in self.streams
+
+    def __str__(self) -> str:
+        return f"{self.format} table" if self.schema is None else f"{self.format} table {self.name}"
 
 
 class ArchiveTable(Protocol):
     """One table."""
 
     def create(self) -> None:
-        """Make the table, unless it is there."""
+        """Make the table, unless it is there. Raises TableError when another one has its name."""
         ...
 
     def bring_up(self, log: ManifestLog) -> bool:
@@ -49,7 +99,7 @@ class ArchiveTable(Protocol):
         ...
 
     def drop(self) -> None:
-        """Remove the table, and not the files that it names."""
+        """Remove the table and its metadata, both of which may be gone already; not the files that it names."""
         ...
 
 

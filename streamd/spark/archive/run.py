@@ -245,7 +245,7 @@ class Archiver:
         self.disk = disk or disk_for(self.layout.root)
         self.hook = hook
         self.progress = progress or no_progress
-        self.tables = OpenTables(self.layout)
+        self.tables = OpenTables(self.layout, self.disk)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         self.run_name = f"{stamp}-{uuid.uuid4().hex[:12]}"
 

@@ -386,10 +386,12 @@ class ObjectDisk(Disk):
         super().unlink(old)
 
     def publish(self, temporary: StrPath, final: StrPath) -> None:
-        if not (isinstance(temporary, ObjectPath) and isinstance(final, ObjectPath)):
+        if not isinstance(final, ObjectPath):
             super().publish(temporary, final)
             return
-        self.write_new(final, temporary.read_bytes())
+        # In one request, which needs all of it in memory.
+        content = temporary if isinstance(temporary, ObjectPath) else Path(temporary)
+        self.write_new(final, content.read_bytes())
         self.remove(temporary)
 
     def unlink(self, path: StrPath) -> None:

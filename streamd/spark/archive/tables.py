@@ -1,12 +1,14 @@
-"""Open tables: what is archived as an Iceberg or a Delta table, for programs that know nothing of streams.
+"""Open tables: what is archived as Iceberg or Delta tables, for programs that know nothing of streams.
 
-    _tables/<format>.json    a table that is kept; `archive publish` and `archive run --publish` write it
-    _tables/iceberg/         the metadata of the Iceberg table, and its catalog unless another one is named
-    data/_delta_log/         the log of the Delta table
+    _tables/<label>.json     a table that is kept; `archive publish` and `archive run --publish` write it
+    _tables/<label>/         its metadata, and the files of a typed table; the label of a plain one is its format
+    _tables/iceberg/         the catalog of Iceberg tables, too, unless another one is named
+    data/_delta_log/         the log of the plain Delta table
 
-The manifests remain the truth. A table names the files of `data/` in place; after each commit it is compared with the
-manifests of the stream, and one commit of its own adds and removes what differs. Both formats have the columns of the files
-and, as partitions, `stream` and `date`, which the files do not repeat.
+An archive keeps at most one plain table of each format, and any number of typed ones under names of their own. The manifests
+remain the truth. After each commit a table is compared with the manifests of the stream, and one commit of its own adds and
+removes what differs. A plain table names the files of `data/` in place; a typed one names files that are derived of them, one
+of each (table_files.py). All have, as partitions, `stream` and `date`, which the files do not repeat.
 
 The order makes every crash harmless: first the manifest, then the table, and only then are files that were replaced removed
 (`StreamWork.remove_replaced`). So a table is behind the manifests for a moment, never ahead of them, and no table names a file
@@ -16,14 +18,18 @@ and replaced files stay.
 Several archivers, and `publish`, may bring one table up at a time. Each compares and commits on top of the version it has
 seen; the catalog, or the log, lets one of them through, and the others compare again. The number of the last manifest that
 a table follows is kept in the table for each stream, so that nobody who has read older manifests takes it back.
+
+A table exists from the moment its description is there, whoever makes it then, until the description is gone: while it is
+dropped, its description says so, and whoever drops or publishes it next removes what is left of it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 
 from streamd.disk import Disk
@@ -31,9 +37,10 @@ from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
-from streamd.spark.archive.store import disk_for, files_below, replace_at
+from streamd.spark.archive.store import Place, disk_for, files_in, replace_at
+from streamd.spark.archive.table_files import Progress, TableFiles, files_of
 
-__all__ = ["FORMATS", "OpenTables", "check_libraries", "drop_table", "keep", "publish"]
+__all__ = ["FORMATS", "Noted", "OpenTables", "check_libraries", "drop_table", "keep", "publish"]
 
 FORMATS = ("iceberg", "delta")
 ATTEMPTS = 20
@@ -41,29 +48,71 @@ ATTEMPTS = 20
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ARROW = "↳"
 
+Noted = Mapping[str, list[Place]]
+"""The derived files of a stream that lay there at a moment, by the label of the table."""
+
 
 class OpenTables:
-    """The tables of an archive. What is kept is looked up at each use, since `publish` may come at any time."""
+    """The tables of an archive. What is kept is looked up at each use, since `publish` may come at any time.
 
-    def __init__(self, layout: Layout) -> None:
+    only      the label of the only table that is meant; None: all
+    progress  called with a number of rows that have been derived
+    """
+
+    def __init__(
+        self, layout: Layout, disk: Disk | None = None, *, only: str | None = None, progress: Progress | None = None
+    ) -> None:
         self._layout = layout
-        self._made: dict[str, tuple[TableConfig, ArchiveTable]] = {}
+        self._disk = disk or disk_for(layout.root)
+        self._only = only
+        self._progress = progress
+        self._made: dict[str, tuple[TableConfig, ArchiveTable, TableFiles]] = {}
 
     def bring_up(self, log: ManifestLog) -> None:
-        """Bring all tables up to the manifests of a stream. Raises TableError."""
-        for config, table in self._tables():
-            with_reason(config, partial(bring_up, table, log))
+        """Bring all tables up to the manifests of a stream. Raises TableError, when all have been tried."""
+        self._each(log.stream, lambda table, files: bring_up(table, log))
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        """Bring all tables up, and expire what names files of the stream replaced up to this moment. Raises TableError."""
-        for config, table in self._tables():
-            with_reason(config, partial(forget, table, log, moment_ms))
+        """Bring all tables up, and expire and remove what has to do with files of the stream replaced up to this moment.
 
-    def _tables(self) -> Iterable[tuple[TableConfig, ArchiveTable]]:
+        Raises TableError, when all have been tried.
+        """
+        self._each(log.stream, partial(forget, log=log, moment_ms=moment_ms))
+
+    def note(self, stream: str) -> Noted:
+        """The derived files that lie there, for `sweep`. Raises TableError."""
+        found: dict[str, list[Place]] = {}
+
+        def note(label: str, files: TableFiles) -> None:
+            found[label] = files.lying(stream)
+
+        for config, _, files in self._tables(stream):
+            with_reason(config, partial(note, config.label, files))
+        return found
+
+    def sweep(self, log: ManifestLog, noted: Noted) -> None:
+        """Remove those of the noted files that no table names, nor will name. Raises TableError."""
+        for config, _, files in self._tables(log.stream):
+            with_reason(config, partial(files.sweep, log, noted.get(config.label, [])))
+
+    def _each(self, stream: str, action: Callable[[ArchiveTable, TableFiles], None]) -> None:
+        faults = []
+        for config, table, files in self._tables(stream):
+            try:
+                with_reason(config, partial(action, table, files))
+            except TableError as error:
+                faults.append(error)
+        if faults:
+            raise TableError("; ".join(map(str, faults))) from faults[0]
+
+    def _tables(self, stream: str) -> Iterable[tuple[TableConfig, ArchiveTable, TableFiles]]:
         for config in kept(self._layout):
-            made = self._made.get(config.format)
-            if made is None or made[0] != config:
-                made = self._made[config.format] = (config, make_table(self._layout, config))
+            if not config.covers(stream) or self._only not in (None, config.label):
+                continue
+            made = self._made.get(config.label)
+            if made is None or (made[0], made[0].id) != (config, config.id):
+                files = files_of(self._layout, config, self._disk, self._progress)
+                made = self._made[config.label] = (config, make_table(self._layout, config, files), files)
             yield made
 
 
@@ -74,9 +123,10 @@ def bring_up(table: ArchiveTable, log: ManifestLog) -> None:
     raise TableError("others keep changing it")
 
 
-def forget(table: ArchiveTable, log: ManifestLog, moment_ms: int) -> None:
+def forget(table: ArchiveTable, files: TableFiles, *, log: ManifestLog, moment_ms: int) -> None:
     bring_up(table, log)
     table.forget(log, moment_ms)
+    files.forget(log, moment_ms)
 
 
 def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
@@ -85,7 +135,7 @@ def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
         action()
     except Exception as error:
         # The libraries raise errors of their own, those of catalogs, and of the clients of catalogs and stores.
-        raise TableError(f"the {config.format} table: {in_one_line(error)}") from error
+        raise TableError(f"the {config}: {in_one_line(error)}") from error
 
 
 def in_one_line(error: Exception) -> str:
@@ -95,16 +145,16 @@ def in_one_line(error: Exception) -> str:
     return ": ".join([first, *(each.removeprefix(ARROW).strip() for each in others if each.startswith(ARROW))])
 
 
-def make_table(layout: Layout, config: TableConfig) -> ArchiveTable:
+def make_table(layout: Layout, config: TableConfig, files: TableFiles) -> ArchiveTable:
     """Raises TableError when the library is not installed."""
     try:
         if config.format == "iceberg":
             from streamd.spark.archive.iceberg_table import IcebergTable
 
-            return IcebergTable(layout, config)
+            return IcebergTable(layout, config, files)
         from streamd.spark.archive.delta_table import DeltaArchiveTable
 
-        return DeltaArchiveTable(layout)
+        return DeltaArchiveTable(layout, config, files)
     except ModuleNotFoundError as error:
         raise TableError(
             f"{error}: the {config.format} table of {layout.root} needs the extra `tables`: ./install '.[tables]'"
@@ -114,76 +164,178 @@ def make_table(layout: Layout, config: TableConfig) -> ArchiveTable:
 # --- Which tables are kept ------------------------------------------------------------------------------------------------
 
 
-def kept(layout: Layout) -> list[TableConfig]:
-    """The tables that an archive keeps. Raises TableError for a description that cannot be read."""
+def described(layout: Layout) -> list[TableConfig]:
+    """The tables of an archive, also those that are being dropped, in the order of their labels.
+
+    Raises TableError for a description that cannot be read.
+    """
     found = []
-    for name in FORMATS:
-        path = layout.table(name)
+    for path in sorted((each for each in files_in(layout.tables) if each.name.endswith(".json")), key=str):
         try:
-            text = path.read_bytes()
+            found.append(TableConfig.from_json(json.loads(path.read_bytes())))
         except FileNotFoundError:
-            continue
-        try:
-            found.append(TableConfig(**json.loads(text)))
-        except (ValueError, TypeError) as error:
+            continue  # dropped meanwhile
+        except (ValueError, TypeError, AttributeError) as error:
             raise TableError(f"{path} does not describe a table: {error}") from error
     return found
+
+
+def kept(layout: Layout) -> list[TableConfig]:
+    """The tables that an archive keeps. Raises TableError for a description that cannot be read."""
+    return [each for each in described(layout) if not each.is_dropped]
 
 
 def check_libraries(layout: Layout) -> None:
     """Raise TableError when the tables of an archive cannot be kept here."""
     for config in kept(layout):
-        make_table(layout, config)
+        make_table(layout, config, files_of(layout, config, disk_for(layout.root)))
 
 
-def keep(layout: Layout, config: TableConfig, disk: Disk) -> None:
-    """Keep a table from now on; the one that is kept already, if there is one and nothing else is asked for.
+def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
+    """Keep a table from now on, and return it: the one that is kept already, if there is one and nothing else is asked for.
 
     Raises TableError when it is another one, or cannot be made.
     """
-    for each in kept(layout):
-        if each.format == config.format:
-            if config not in (each, TableConfig(config.format)):
-                raise TableError(f"{layout.root} keeps another {each.format} table, {each.name}: drop it first")
-            return
-    with_reason(config, make_table(layout, config).create)
-    describe(layout, config, disk)
+    for left in described(layout):
+        if left.is_dropped and left.label == config.label:
+            finish_drop(layout, left, disk)
+    if (found := find_kept(layout, config)) is not None:
+        return found
+    config = replace(config, id=uuid.uuid4().hex)
+    table = make_table(layout, config, files_of(layout, config, disk))
+    try:
+        describe_new(layout, config, disk)
+    except FileExistsError:
+        return keep(layout, config, disk)  # somebody else was faster
+    try:
+        with_reason(config, table.create)
+    except TableError:
+        disk.remove(layout.table(config.label))
+        raise
+    return config
+
+
+def find_kept(layout: Layout, config: TableConfig) -> TableConfig | None:
+    """The table that is kept and asked for; None when none like it is kept. Raises TableError when it is another one."""
+    found = [each for each in kept(layout) if each.format == config.format]
+    plain = next((each for each in found if each.schema is None), None)
+    named = next((each for each in found if each.name == config.name), None)
+    if config == TableConfig(config.format) or config == plain:
+        return plain
+    if named is not None:
+        if config in (named, TableConfig(config.format, config.name)):
+            return named
+        if config.schema == named.schema:
+            raise TableError(f"{layout.root} keeps another {config.format} table, {named.name}: drop it first")
+        has = "without a schema" if named.schema is None else f"with another schema: {named.schema}"
+        raise TableError(
+            f"{layout.root} keeps the {config.format} table {named.name} {has}; drop it first, or give another --name"
+        )
+    if config.schema is None:
+        if plain is not None and config.format == "iceberg":
+            raise TableError(f"{layout.root} keeps another iceberg table, {plain.name}: drop it first")
+        if config.format == "delta":
+            raise TableError(f"{layout.root} keeps no delta table {config.name}: a new one of a name needs --schema")
+    return None
 
 
 def describe(layout: Layout, config: TableConfig, disk: Disk) -> None:
-    replace_at(layout.table(config.format), json.dumps(asdict(config), indent=1).encode() + b"\n", disk)
+    replace_at(layout.table(config.label), described_as(config), disk)
 
 
-def publish(layout: Layout, config: TableConfig, *, disk: Disk | None = None) -> dict[str, int]:
+def describe_new(layout: Layout, config: TableConfig, disk: Disk) -> None:
+    """Raises FileExistsError when there is a description of this label."""
+    path = layout.table(config.label)
+    disk.make_directories(path.parent)
+    temporary = path.with_suffix(f".{config.id}.new")
+    try:
+        disk.write_new(temporary, described_as(config))
+        disk.publish(temporary, path)
+    finally:
+        disk.remove(temporary)
+    disk.sync_directory(path.parent)
+
+
+def described_as(config: TableConfig) -> bytes:
+    return json.dumps(asdict(config), indent=1).encode() + b"\n"
+
+
+def publish(
+    layout: Layout, config: TableConfig, *, disk: Disk | None = None, progress: Callable[[int, int], None] | None = None
+) -> dict[str, int]:
     """Keep a table from now on, and bring it up to what is archived; return how many files it names, by stream.
 
+    progress  called with the rows that the table has so far, and all that it will have
     Raises TableError, and what reading the archive raises. Then a later run, or the same call, does the rest.
     """
     layout.check()
-    keep(layout, config, disk or disk_for(layout.root))
-    tables, found = OpenTables(layout), {}
-    for stream in archived_streams(layout):
-        log = ManifestLog.read(layout, stream)
-        tables.bring_up(log)
-        found[stream] = len(log.files)
+    disk = disk or disk_for(layout.root)
+    config = keep(layout, config, disk)
+    logs = [ManifestLog.read(layout, stream) for stream in archived_streams(layout) if config.covers(stream)]
+    done, total = 0, sum(log.rows for log in logs)
+
+    def derived(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(min(done, total), total)
+
+    tables, found = OpenTables(layout, disk, only=config.label, progress=derived), {}
+    before = 0
+    for log in logs:
+        log = up_to_date(tables, log)
+        before += log.rows
+        derived(before - done)
+        found[log.stream] = len(log.files)
     return found
 
 
-def drop_table(layout: Layout, name: str, *, disk: Disk | None = None) -> None:
-    """Keep the table of a format no longer, and remove it. Raises TableError when there is none, or it is out of reach.
+def up_to_date(tables: OpenTables, log: ManifestLog) -> ManifestLog:
+    """Bring tables up to manifests, and to those that others write meanwhile; return the last ones."""
+    for _ in range(ATTEMPTS):
+        fault = None
+        try:
+            tables.bring_up(log)
+        except TableError as error:
+            fault = error
+        newer = ManifestLog.read(log.layout, log.stream, known=log)
+        if newer.sequence == log.sequence:
+            if fault is not None:
+                raise fault
+            break
+        log = newer
+    return log
 
-    The description goes first: a run must not make the table again, which nobody would keep then.
+
+# --- Dropping -------------------------------------------------------------------------------------------------------------
+
+
+def drop_table(layout: Layout, format: str, name: str | None = None, *, disk: Disk | None = None) -> None:
+    """Keep a table no longer, and remove it, or what a drop that ended midway has left of it.
+
+    name  of the table; None: the plain one of the format
+    Raises TableError when there is none, or it is out of reach: then it is not kept, and to be dropped again.
     """
     layout.check()
-    config = next((each for each in kept(layout) if each.format == name), None)
-    if config is None and name == "delta" and any(files_below(layout.delta_log)):
-        config = TableConfig(name)  # left by a drop that ended midway
-    if config is None:
-        raise TableError(f"{layout.root} keeps no {name} table")
-    table, disk = make_table(layout, config), disk or disk_for(layout.root)
-    disk.remove(layout.table(name))
-    try:
-        with_reason(config, table.drop)
-    except TableError:
-        describe(layout, config, disk)  # to be dropped another time
-        raise
+    found = [each for each in described(layout) if each.format == format]
+    chosen = [each for each in found if (each.schema is None if name is None else each.name == name)]
+    if not chosen:
+        names = ", ".join(each.name for each in found)
+        what = f"no {format} table {name}" if name is not None else f"no {format} table"
+        raise TableError(f"{layout.root} keeps {what}" + (f", but {names}: say which with --name" if names else ""))
+    disk = disk or disk_for(layout.root)
+    finish_drop(layout, replace(chosen[0], is_dropped=True), disk)
+
+
+def finish_drop(layout: Layout, config: TableConfig, disk: Disk) -> None:
+    """Remove a table step by step; its description goes last.
+
+    Until then it says that the table is dropped: no run makes it again, which nobody would keep then.
+    """
+    table = make_table(layout, config, files_of(layout, config, disk))
+    describe(layout, config, disk)
+    with_reason(config, table.drop)
+    if config.schema is not None:
+        folder = layout.table_folder(config.label)
+        with_reason(config, partial(disk.remove_tree, folder))
+    disk.remove(layout.table(config.label))

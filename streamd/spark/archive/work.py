@@ -37,7 +37,7 @@ from streamd.spark.archive.parquet import (
     write_files,
 )
 from streamd.spark.archive.store import ObjectPath, Place, prepare_staging
-from streamd.spark.archive.tables import OpenTables
+from streamd.spark.archive.tables import Noted, OpenTables
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.errors import UnreachableError
 from streamd.spark.wire.connection import Connection, Features, connect, server_features
@@ -132,7 +132,7 @@ class StreamWork:
         self.features: Features = server_features(connection)
         self.server_id = ""  # the name of the server's data, for manifests; empty: it was not asked
         self.log = ManifestLog(layout, self.stream)
-        self.tables = tables or OpenTables(layout)
+        self.tables = tables or OpenTables(layout, disk)
         self.table_fault: TableError | None = None  # why open tables are not up to the manifests
         self._placed = 0  # files that have been moved into place
 
@@ -157,6 +157,7 @@ class StreamWork:
         """
         lying = self.layout.data_files(self.stream)
         staging = list(self.layout.staging_folders(self.stream))
+        noted = self.note_derived()
         self.lock.check()
         self.log.remove_pending(self.disk)
         self.log = ManifestLog.read(self.layout, self.stream)
@@ -169,7 +170,8 @@ class StreamWork:
             unnamed = self.unnamed(unnamed)
         for path in unnamed:
             self.disk.remove(path)
-        self.bring_tables_up()
+        if self.bring_tables_up():
+            self.keep_tables(lambda: self.tables.sweep(self.log, noted))
         self.remove_replaced(replaced_delay_ms)
         self.log.prune(self.disk)
         self.lock.check()
@@ -221,6 +223,13 @@ class StreamWork:
                 self.disk.remove(path)
 
     # --- Open tables
+
+    def note_derived(self) -> Noted:
+        """What lies there of typed tables' own files; nothing when that cannot be seen, which bringing them up will say."""
+        try:
+            return self.tables.note(self.stream)
+        except TableError:
+            return {}
 
     def bring_tables_up(self) -> bool:
         """Bring the open tables up to the manifests; False, and `table_fault`, when one cannot be."""

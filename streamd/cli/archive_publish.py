@@ -1,0 +1,100 @@
+"""`streamd archive publish`: an archive as Iceberg and Delta tables."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.progress import bar
+
+__all__ = ["publish"]
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.option("--format", "form", type=click.Choice(["iceberg", "delta"]), required=True, help="Which table.")
+@click.option(
+    "--schema", metavar="DDL",
+    help="Typed columns, such as 'user string, amount double': a table with files of its own.  [default: the archive's files]",
+)  # fmt: skip
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    metavar="KEY",
+    help="--schema: a stream that the table has; may be repeated.  [default: all]",
+)
+@click.option("--pattern", metavar="GLOB", help="--schema: the streams whose keys match.")
+@click.option(
+    "--metadata-prefix", "prefix", metavar="TEXT",
+    help="--schema: before id, ms, seq, time, stream and date, for fields of such names.",
+)  # fmt: skip
+@click.option(
+    "--name", metavar="NAMESPACE.TABLE",
+    help="The name of the table.  [default: streamd.archive; with --schema: streamd.typed]",
+)  # fmt: skip
+@click.option(
+    "--catalog", metavar="NAME",
+    help="Iceberg: a catalog that pyiceberg is configured for.  [default: one of the archive's own, in SQLite]",
+)  # fmt: skip
+@click.option(
+    "--property", "properties", multiple=True, metavar="NAME=VALUE",
+    help="Iceberg: a property of the catalog; kept in the archive, so no place for secrets. May be repeated.",
+)  # fmt: skip
+@click.option("--drop", is_flag=True, help="Remove the table, and keep it no longer; what is archived stays.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
+def publish(
+    path: str,
+    form: str,
+    schema: str | None,
+    streams: tuple[str, ...],
+    pattern: str | None,
+    prefix: str | None,
+    name: str | None,
+    catalog: str | None,
+    properties: tuple[str, ...],
+    drop: bool,
+    as_json: bool,
+) -> None:
+    """Keep the archive at PATH as an Iceberg or Delta table, too, which each later run and deletion brings up to date."""
+    if form == "delta" and (catalog or properties):
+        raise click.UsageError("--catalog and --property are for Iceberg: a Delta table has no catalog")
+    if schema is None and (streams or pattern or prefix):
+        raise click.UsageError(
+            "--stream, --pattern and --metadata-prefix need --schema: the other table has all streams"
+        )
+    if name is not None and not re.fullmatch(r"\w+(\.\w+)+", name):
+        raise click.UsageError("--name must have the form namespace.table")
+    if prefix is not None and not re.fullmatch(r"\w*", prefix):
+        raise click.UsageError("--metadata-prefix must consist of letters, digits and _")
+    if malformed := [each for each in properties if "=" not in each]:
+        raise click.UsageError(f"--property {malformed[0]}: it must have the form name=value")
+    with errors_in_one_line():
+        from streamd.spark.archive import tables
+        from streamd.spark.archive.layout import Layout
+        from streamd.spark.archive.open_table import PLAIN_NAME, TYPED_NAME, TableConfig
+        from streamd.spark.archive.table_columns import canonical
+
+        layout = Layout(path)
+        if drop:
+            tables.drop_table(layout, form, name)
+            return
+        config = TableConfig(
+            form,
+            name=name or (PLAIN_NAME if schema is None else TYPED_NAME),
+            catalog=catalog,
+            properties=dict(each.split("=", 1) for each in properties),
+            schema=None if schema is None else canonical(schema, prefix or ""),
+            prefix=prefix or "",
+            streams=streams,
+            pattern=pattern,
+        )
+        with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
+            found = tables.publish(layout, config, progress=progress)
+    if as_json:
+        click.echo(json.dumps({"format": form, "files": found}))
+    else:
+        click.echo(f"{form}: {sum(found.values()):,} files of {len(found):,} streams")

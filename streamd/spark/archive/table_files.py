@@ -1,0 +1,210 @@
+"""The files that open tables name.
+
+    FilesInPlace    those of the archive: a plain table takes no space
+    DerivedFiles    a typed table's own, one for each file of the archive, in the table's folder:
+
+        data/stream=<name>/date=<day>/<run>-<n>.parquet
+        _tables/<label>/data/stream=<name>/date=<day>/<run>-<n>.<columns>.parquet      Iceberg
+        _tables/<label>/stream=<name>/date=<day>/<run>-<n>.<columns>.parquet           Delta
+
+A derived file follows from its source and the table's columns, of which `<columns>` is a hash, and appears complete, under a
+name that is never replaced. So it does not matter who makes it, or how often that was begun: whoever needs one takes the one
+that is there. Two things remove them:
+
+    forget   those of sources that were replaced, once no snapshot names them: just before the sources themselves
+    sweep    those that no table will name: made by somebody who was killed, or was late, for a source that was replaced
+             meanwhile. As with the archive's own files, an archiver removes only what it has noted while the lock was its own
+             (manifest.py), and what follows from no file that counts, nor from one that was replaced and is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamd.disk import Disk
+from streamd.spark.archive.layout import Layout, folder_name
+from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.parquet import COMPRESSION_LEVEL, ROW_GROUP, read_rows
+from streamd.spark.archive.store import Place, files_below, prepare_staging
+from streamd.spark.archive.table_columns import readable, stored_schema, typed_layout
+from streamd.spark.arrow.recast import RowCaster
+from streamd.spark.wire.ids import MAX_ID
+from streamd.spark.wire.names import stream_key
+
+__all__ = ["DerivedFiles", "FilesInPlace", "Progress", "TableFiles", "files_of"]
+
+REVISION = 1
+"""Of the way in which files are derived; part of their names."""
+
+ATTEMPTS = 20
+"""How often a file is begun again because an archiver that cleans up has removed it half written."""
+
+Progress = Callable[[int], None]
+"""Called with a number of rows that have been derived."""
+
+
+def no_progress(rows: int) -> None:
+    """For those whom nobody watches."""
+
+
+class TableFiles(Protocol):
+    """Which files a table names. All paths are relative to the archive's root."""
+
+    @property
+    def folder(self) -> Place:
+        """Where they lie, in folders by stream and date."""
+        ...
+
+    def path_of(self, source: str) -> str:
+        """The path of the file for one of the archive's."""
+        ...
+
+    def make(self, stream: str, source: FileRecord) -> FileRecord:
+        """The file for one of the archive's, made unless it is there."""
+        ...
+
+    def lying(self, stream: str) -> list[Place]:
+        """The derived files of a stream, named or not."""
+        ...
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        """Remove what was derived of files that were replaced up to this moment (the server's Unix ms)."""
+        ...
+
+    def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
+        """Remove those of the noted files that no table names, nor will name."""
+        ...
+
+
+class FilesInPlace:
+    """The archive's own files."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.folder = layout.root / "data"
+
+    def path_of(self, source: str) -> str:
+        return source
+
+    def make(self, stream: str, source: FileRecord) -> FileRecord:
+        return source
+
+    def lying(self, stream: str) -> list[Place]:
+        return []
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        """Nothing to do: archivers remove the archive's files."""
+
+    def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
+        """Nothing to do: archivers remove the archive's files."""
+
+
+class DerivedFiles:
+    """The files of a typed table."""
+
+    def __init__(self, layout: Layout, config: TableConfig, disk: Disk, progress: Progress | None = None) -> None:
+        self.folder = layout.table_folder(config.label)
+        if config.format == "iceberg":
+            self.folder = self.folder / "data"
+        self._layout = layout
+        self._config = config
+        self._disk = disk
+        self._progress = progress or no_progress
+        self._table = typed_layout(config)
+        self._stored = stored_schema(config)
+        columns = f"{REVISION}\n{config.format}\n{config.prefix}\n{config.schema}"
+        self._columns = hashlib.sha256(columns.encode()).hexdigest()[:8]
+
+    def path_of(self, source: str) -> str:
+        day = PurePosixPath(source).parent
+        folder = f"{self._layout.relative(self.folder)}/{self._prefixed(day.parent.name)}/{self._prefixed(day.name)}"
+        return f"{folder}/{PurePosixPath(source).stem}.{self._columns}.parquet"
+
+    def _prefixed(self, folder: str) -> str:
+        """Readers that take partitions from the names of folders look for the columns' names there."""
+        return self._config.prefix + folder
+
+    def make(self, stream: str, source: FileRecord) -> FileRecord:
+        path = self.path_of(source.path)
+        target = self._layout.root / path
+        for _ in range(ATTEMPTS):
+            if not target.exists():
+                try:
+                    self._write(stream, source, target)
+                except FileExistsError:
+                    continue  # somebody else was faster
+                except FileNotFoundError:
+                    continue  # somebody has cleaned up
+            self._disk.sync_directory(target.parent)
+            return replace(source, path=path, size=target.stat().st_size, row_groups=(), sha256="")
+        raise FileNotFoundError(2, "it was removed again and again while it was written", str(target))
+
+    def _write(self, stream: str, source: FileRecord, target: Place) -> None:
+        prepare_staging(self._layout.root)
+        staging = self._layout.staging(stream, f"table-{uuid.uuid4().hex}")
+        self._disk.make_directories(staging)
+        try:
+            temporary = staging / "file.parquet"
+            write_file(temporary, self._stored, self._rows(stream, source))
+            self._disk.sync_file(temporary)
+            self._disk.make_directories(target.parent)
+            self._disk.publish(temporary, target)
+        finally:
+            self._disk.remove_tree(staging)
+
+    def _rows(self, stream: str, source: FileRecord) -> Iterator[pa.RecordBatch]:
+        caster = RowCaster(self._table, stream_key(stream))
+        for batch in read_rows(self._layout.root, source, 0, MAX_ID, ("id", "fields")):
+            yield readable(caster.cast(batch.column("id"), batch.column("fields"))).cast(self._stored)
+            self._progress(batch.num_rows)
+
+    def lying(self, stream: str) -> list[Place]:
+        return list(files_below(self.folder / self._prefixed(f"stream={folder_name(stream)}")))
+
+    def forget(self, log: ManifestLog, moment_ms: int) -> None:
+        gone = {self.path_of(path) for path, moment in log.replaced.items() if moment <= moment_ms}
+        if gone:
+            self._remove(each for each in self.lying(log.stream) if self._layout.relative(each) in gone)
+
+    def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
+        named = {self.path_of(file.path) for file in log.files}
+        waiting = {self.path_of(path): path for path in log.replaced}
+        for each in noted:
+            path = self._layout.relative(each)
+            if path in named or (path in waiting and (self._layout.root / waiting[path]).exists()):
+                continue
+            self._remove([each])
+
+    def _remove(self, files: Iterable[Place]) -> None:
+        for each in files:
+            self._disk.remove(each)
+
+
+def write_file(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a Parquet file, in row groups like those of the archive."""
+    waiting: list[pa.RecordBatch] = []
+    with pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=COMPRESSION_LEVEL, store_decimal_as_integer=True
+    ) as writer:
+        for batch in batches:
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= ROW_GROUP:
+                writer.write_table(pa.Table.from_batches(waiting, schema), row_group_size=2 * ROW_GROUP)
+                waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema), row_group_size=2 * ROW_GROUP)
+
+
+def files_of(layout: Layout, config: TableConfig, disk: Disk, progress: Progress | None = None) -> TableFiles:
+    if config.schema is None:
+        return FilesInPlace(layout)
+    return DerivedFiles(layout, config, disk, progress)
