@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any, cast
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -45,6 +45,7 @@ from pyiceberg.types import (
 )
 
 from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.iceberg_catalog import load
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
@@ -152,7 +153,7 @@ class IcebergTable:
                 folder.mkdir(parents=True, exist_ok=True)
                 own = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
                 given = {**own, **given}
-            self._catalog = load_catalog(self._config.catalog or "streamd", **given)
+            self._catalog = load(self._config.catalog or "streamd", given)
         return self._catalog
 
     def _open(self) -> Table:
