@@ -7,6 +7,8 @@ tables have a history; only the last run, with all rows, is in the figures. CPU 
 which the archiver runs. S3 is moto's server, a process beside it, which keeps objects in memory and files; it is
 written in Python, and no faster than a real one. An entry has four fields, as in benchmarks/spark_pipeline.py.
 
+A typed table has files of its own, with three of the fields as columns, which are made within the run.
+
 "in tables" is how long a run was occupied with its tables, and how much that adds to the rest of the same run. It is what to judge
 tables by: walls of different runs differ by more than that as soon as the machine does anything else.
 """
@@ -37,8 +39,13 @@ WAYS = {
     "files and Delta": ("delta",),
     "files and Iceberg": ("iceberg",),
     "files and both": ("delta", "iceberg"),
+    "files and typed Delta": ("typed delta",),
+    "files and typed Iceberg": ("typed iceberg",),
     "S3": (),
 }
+
+
+SCHEMA = "sensor_id string, temperature double, num bigint"
 
 
 @contextmanager
@@ -91,7 +98,7 @@ def run_once(server: Server, path: str, formats: tuple[str, ...]) -> Took:
     """Archive what is there."""
     from streamd.disk import Disk
     from streamd.spark.archive.manifest_log import ManifestLog
-    from streamd.spark.archive.open_table import TableConfig
+    from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
     from streamd.spark.archive.run import Archiver, ArchiveSettings
     from streamd.spark.archive.staging import LocalEngine
     from streamd.spark.archive.tables import OpenTables
@@ -104,7 +111,11 @@ def run_once(server: Server, path: str, formats: tuple[str, ...]) -> Took:
             super().bring_up(log)
             self.seconds += time.perf_counter() - begun
 
-    settings = ArchiveSettings(hot_window_ms=0, trim=False, publish=tuple(map(TableConfig, formats)))
+    configs = [
+        TableConfig(each) if " " not in each else TableConfig(each.split()[1], TYPED_NAME, schema=SCHEMA)
+        for each in formats
+    ]
+    settings = ArchiveSettings(hot_window_ms=0, trim=False, publish=tuple(configs))
     options = {"host": "127.0.0.1", "port": str(server.port), "stream": STREAM}
     start, cpu = time.perf_counter(), time.process_time()
     archiver = Archiver(path, options, LocalEngine(options, Disk()), settings)

@@ -13,6 +13,7 @@ import click
 
 from streamd.cli.archive_publish import publish
 from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 
 __all__ = ["group"]
@@ -356,7 +357,7 @@ def restore(
 @click.option("--dry-run", is_flag=True, help="Only count the entries.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @duration_option("--wait", default="0s", help="How long to wait for a running archiver.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; needs --yes or --dry-run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress; needs --yes or --dry-run.")
 @with_server_options
 def delete(
     path: str,
@@ -390,9 +391,11 @@ def delete(
         ranges = fixed_ranges(stream, options, ranges)
 
         def run(*, is_trial: bool) -> Any:
-            return delete_entries(
-                path, stream, options, ranges, archive_only=archive_only, is_trial=is_trial, lock_wait_ms=wait
-            )
+            with bar(stream, None, unit="entries", is_wanted=not as_json) as progress:
+                return delete_entries(
+                    path, stream, options, ranges, archive_only=archive_only, is_trial=is_trial, lock_wait_ms=wait,
+                    progress=progress,
+                )  # fmt: skip
 
         if not (yes or dry_run):
             found = run(is_trial=True)

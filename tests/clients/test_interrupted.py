@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import selectors
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class SlowProxy:
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, program: Sequence[str] = ("-m", "streamd")) -> None:
         self._ours, theirs = pty.openpty()
         self.shown = b""
 
@@ -91,7 +92,7 @@ class Terminal:
 
         environment = {**python_environment(), "TERM": "xterm", "COLUMNS": "100"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamd", *words], stdin=theirs, stdout=theirs, stderr=theirs,
+            [sys.executable, *program, *words], stdin=theirs, stdout=theirs, stderr=theirs,
             env=environment, preexec_fn=take,
         )  # fmt: skip
         os.close(theirs)
@@ -154,8 +155,8 @@ def store(streamd_server: Server) -> Iterator[redis.Redis]:
 BAR = "━".encode()
 
 
-def interrupted(*words: str, shows: bytes = BAR) -> None:
-    terminal = Terminal(*words)
+def interrupted(*words: str, shows: bytes = BAR, program: Sequence[str] = ("-m", "streamd")) -> None:
+    terminal = Terminal(*words, program=program)
     try:
         terminal.read_until(shows)
         status = terminal.interrupt(is_question=shows != BAR)
@@ -233,3 +234,58 @@ def test_archive_run_and_restore(store: redis.Redis, proxy: SlowProxy, streamd_s
     history = ("history", STREAM, "--archive", folder, "--format", "json", "--out", str(out))
     run(streamd_server.port, *history)
     assert len(out.read_text().splitlines()) == ENTRIES + 1
+
+
+def test_archive_delete(store: redis.Redis, proxy: SlowProxy, streamd_server: Server, tmp_path: Path) -> None:
+    folder = str(tmp_path / "archive")
+    archive = ("archive", "run", folder, "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
+    run(streamd_server.port, *archive)
+    deletion = ("archive", "delete", folder, STREAM, "--since", "1700000000001-0", "--yes")
+    interrupted(*deletion, "-p", str(proxy.port))
+    assert store.xlen(STREAM) > 1
+    # The same deletion does the rest, and nobody waits for the lock.
+    run(streamd_server.port, *deletion)
+    run(streamd_server.port, "archive", "verify", folder)
+    assert store.xlen(STREAM) == 1
+    out = tmp_path / "out"
+    history = ("history", STREAM, "--archive", folder, "--format", "json", "--out", str(out))
+    run(streamd_server.port, *history)
+    assert len(out.read_text().splitlines()) == 1
+
+
+SLOW_PUBLISHER = """
+import time
+from streamd.cli import main
+from streamd.spark.archive import table_files
+make = table_files.readable
+def readable(batch):
+    time.sleep(0.5)
+    return make(batch)
+table_files.readable = readable
+main()
+"""
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_archive_publish(form: str, store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
+    pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    folder = tmp_path / "archive"
+    archive = ("archive", "run", str(folder), "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
+    run(streamd_server.port, *archive)
+    words = ("archive", "publish", str(folder), "--format", form, "--schema", "sensor string, value int")
+    interrupted(*words, program=("-c", SLOW_PUBLISHER))
+    assert not list(folder.rglob("_staging/**/*.parquet"))
+    assert not list(folder.glob("_tables/**/*.parquet"))
+    told = subprocess.run(
+        [sys.executable, "-m", "streamd", *words, "--json"],
+        capture_output=True, text=True, timeout=DEADLINE_S, env=python_environment(), check=True,
+    )  # fmt: skip
+    assert told.stderr == "", "there is no bar without a terminal"
+    assert json.loads(told.stdout) == {"format": form, "files": {STREAM: 1}}
+    assert len(list(folder.glob("_tables/**/*.parquet"))) - form_files(folder) == 1
+
+
+def form_files(folder: Path) -> int:
+    """Parquet files of a Delta log, which has some of its own."""
+    return len(list(folder.glob("_tables/**/_delta_log/*.parquet")))

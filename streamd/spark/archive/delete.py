@@ -23,7 +23,7 @@ read what took its place.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -76,6 +76,25 @@ class DeleteReport:
         return asdict(self)
 
 
+class Progress:
+    """How far a deletion is: entries that were counted, rewritten, compared, or deleted on the server.
+
+    tell  called with how many there have been, and how many there will be, as far as that is known
+    """
+
+    def __init__(self, tell: Callable[[int, int], None] | None = None) -> None:
+        self._tell = tell
+        self._done = self._total = 0
+
+    def expect(self, entries: int) -> None:
+        self._total += entries
+
+    def add(self, entries: int) -> None:
+        self._done += entries
+        if self._tell is not None:
+            self._tell(self._done, max(self._done, self._total))
+
+
 def joined(ranges: Iterable[Range]) -> list[Range]:
     """Ranges in order, adjacent and overlapping ones merged, empty ones dropped."""
     found: list[Range] = []
@@ -114,6 +133,7 @@ def delete(
     lock_wait_ms: int = 0,
     disk: Disk | None = None,
     hook: Hook = no_hook,
+    progress: Callable[[int, int], None] | None = None,
 ) -> DeleteReport:
     """Delete the entries of a stream whose IDs lie in any of the ranges [low, high].
 
@@ -122,6 +142,7 @@ def delete(
     options       where the server is, as for format("streamd")
     archive_only  leave what is on the server as it is; entries that are not archived yet will be
     is_trial      only count
+    progress      called with how many entries were looked at or deleted, and how many will be, as far as that is known
     Raises LockedError while an archiver is running, IncarnationError when the server's stream is not the one that was
     archived (or there is none, unless `archive_only`), and what reading the archive and the server raises. Then nothing
     was deleted.
@@ -129,13 +150,13 @@ def delete(
     layout = Layout(path)
     layout.check()
     connection_options = ConnectionOptions.parse(options)
-    report = DeleteReport(stream, is_trial=is_trial)
+    report, done = DeleteReport(stream, is_trial=is_trial), Progress(progress)
     with connect(connection_options) as connection:
         # Before the lock is taken, which changes the server's counter; what an archiver does meanwhile may look like a gap.
         log, state = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
         wanted = capped(ranges, state)
         if is_trial:
-            count(log, connection, wanted, archive_only=archive_only, report=report)
+            count(log, connection, wanted, archive_only=archive_only, report=report, done=done)
             return report
         run = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:12]}"
         lock = ArchiveLock.acquire(
@@ -146,10 +167,13 @@ def delete(
             work = StreamWork(layout, disk or disk_for(layout.root), connection, lock, run, hook)
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
-            delete_archived(work, wanted, report)
+            work.rewriting = done.add
+            delete_archived(work, wanted, report, done)
             if not archive_only:
                 note_next(work, wanted)
-                delete_served(work, wanted, report)
+                ones, wide = separated(wanted)
+                done.expect(len(ones) + (state.length if wide and state is not None else 0))
+                delete_served(work, wanted, report, done)
                 hook("unserved")
     return report
 
@@ -177,9 +201,10 @@ def check_place(
     return log, state
 
 
-def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
+def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport, done: Progress) -> None:
     files = [file for file in work.log.files if holds(work.layout, file, ranges)]
     if files:
+        done.expect(2 * sum(file.rows for file in files))
         report.files = len(files)
         report.archived = work.rewrite([[file] for file in files], ranges, prefix="delete ")
     # Also when there was nothing to rewrite: a deletion before this one may have ended here.
@@ -228,16 +253,18 @@ def note_next(work: StreamWork, ranges: Sequence[Range]) -> None:
     work.commit(replace(work.rewritten(last), next_id=next_id), "next ")
 
 
-def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteReport) -> None:
+def delete_served(work: StreamWork, ranges: Sequence[Range], report: DeleteReport, done: Progress) -> None:
     """Delete what is still on the server, and references of groups to it where the server can."""
     key = stream_key(work.stream)
     work.refresh()
     ones, wide = separated(ranges)
     for some in chunks(ones):
         report.on_server += delete_ids(work, key, some)
+        done.add(len(some))
     for low, high in wide:
         while ids := ids_on_server(work.connection, key, low, high, CHUNK):
             report.on_server += delete_ids(work, key, ids)
+            done.add(len(ids))
 
 
 def delete_ids(work: StreamWork, key: bytes, ids: Sequence[bytes | str]) -> int:
@@ -268,13 +295,16 @@ def ids_on_server(connection: Connection, key: bytes, low: int, high: int, limit
 
 
 def count(
-    log: ManifestLog, connection: Connection, ranges: Sequence[Range], *, archive_only: bool, report: DeleteReport
-) -> None:
+    log: ManifestLog, connection: Connection, ranges: Sequence[Range], *, archive_only: bool, report: DeleteReport,
+    done: Progress,
+) -> None:  # fmt: skip
     """Count what a deletion would delete."""
+    done.expect(log.rows)
     for file in log.files:
         rows = count_in(log.layout, file, ranges)
         report.archived += rows
         report.files += rows > 0
+        done.add(file.rows)
     if archive_only:
         return
     key = stream_key(log.stream)
@@ -284,5 +314,6 @@ def count(
     for low, high in wide:
         while ids := ids_on_server(connection, key, low, high, CHUNK):
             report.on_server += len(ids)
+            done.add(len(ids))
             milliseconds, _, sequence = ids[-1].partition(b"-")
             low = (int(milliseconds) << 64 | int(sequence)) + 1

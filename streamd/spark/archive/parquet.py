@@ -47,6 +47,14 @@ ROWS_PER_FILE = 4_000_000
 COMPRESSION_LEVEL = 3
 DAY_MS = 86_400_000
 
+ENCODINGS = {
+    "id": "DELTA_BYTE_ARRAY",
+    "ms": "DELTA_BINARY_PACKED",
+    "seq": "DELTA_BINARY_PACKED",
+    "time": "DELTA_BINARY_PACKED",
+}
+"""Of the columns of IDs, which rise."""
+
 _FIELDS = "fields.list.element"
 
 
@@ -95,12 +103,7 @@ class FileWriter:
                 compression_level=COMPRESSION_LEVEL,
                 write_statistics=["id", "ms", "seq", "time"],
                 use_dictionary=[f"{_FIELDS}.field", f"{_FIELDS}.value"],
-                column_encoding={
-                    "id": "DELTA_BYTE_ARRAY",
-                    "ms": "DELTA_BINARY_PACKED",
-                    "seq": "DELTA_BINARY_PACKED",
-                    "time": "DELTA_BINARY_PACKED",
-                },
+                column_encoding=ENCODINGS,
             )
         table = pa.Table.from_batches(self._waiting, self.schema)
         self._writer.write_table(table, row_group_size=ROW_GROUP)

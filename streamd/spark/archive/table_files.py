@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -34,7 +34,7 @@ from streamd.spark.archive.layout import Layout, folder_name
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
-from streamd.spark.archive.parquet import COMPRESSION_LEVEL, ROW_GROUP, read_rows
+from streamd.spark.archive.parquet import COMPRESSION_LEVEL, ENCODINGS, ROW_GROUP, read_rows
 from streamd.spark.archive.store import Place, files_below, prepare_staging
 from streamd.spark.archive.table_columns import readable, stored_schema, typed_layout
 from streamd.spark.arrow.recast import RowCaster
@@ -154,7 +154,8 @@ class DerivedFiles:
         self._disk.make_directories(staging)
         try:
             temporary = staging / "file.parquet"
-            write_file(temporary, self._stored, self._rows(stream, source))
+            encodings = {self._config.column(name): encoding for name, encoding in ENCODINGS.items()}
+            write_file(temporary, self._stored, encodings, self._rows(stream, source))
             self._disk.sync_file(temporary)
             self._disk.make_directories(target.parent)
             self._disk.publish(temporary, target)
@@ -189,19 +190,28 @@ class DerivedFiles:
             self._disk.remove(each)
 
 
-def write_file(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a Parquet file, in row groups like those of the archive."""
-    waiting: list[pa.RecordBatch] = []
+def write_file(path: Path, schema: pa.Schema, encodings: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a Parquet file, in row groups like those of the archive.
+
+    encodings  of columns that need no dictionary
+    """
     with pq.ParquetWriter(
-        path, schema, compression="zstd", compression_level=COMPRESSION_LEVEL, store_decimal_as_integer=True
-    ) as writer:
-        for batch in batches:
-            waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= ROW_GROUP:
-                writer.write_table(pa.Table.from_batches(waiting, schema), row_group_size=2 * ROW_GROUP)
-                waiting = []
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting, schema), row_group_size=2 * ROW_GROUP)
+        path, schema, compression="zstd", compression_level=COMPRESSION_LEVEL, store_decimal_as_integer=True,
+        use_dictionary=[name for name in schema.names if name not in encodings], column_encoding=dict(encodings),
+    ) as writer:  # fmt: skip
+        for table in grouped(batches, schema):
+            writer.write_table(table, row_group_size=table.num_rows)
+
+
+def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= ROW_GROUP:
+            yield pa.Table.from_batches(waiting, schema)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema)
 
 
 def files_of(layout: Layout, config: TableConfig, disk: Disk, progress: Progress | None = None) -> TableFiles:

@@ -61,6 +61,10 @@ def no_hook(step: str) -> None:
     """No hook: work that no test interrupts."""
 
 
+def no_rows(rows: int) -> None:
+    """For work whose progress nobody watches."""
+
+
 @contextmanager
 def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]:
     """Renew a lock while a block runs, and release it after that; not when the process ends (see lock.py).
@@ -134,6 +138,9 @@ class StreamWork:
         self.log = ManifestLog(layout, self.stream)
         self.tables = tables or OpenTables(layout, disk)
         self.table_fault: TableError | None = None  # why open tables are not up to the manifests
+        self.rewriting: Callable[[int], None] = (
+            no_rows  # called with rows as they are rewritten, and again as they are compared
+        )
         self._placed = 0  # files that have been moved into place
 
     def refresh(self) -> None:
@@ -294,7 +301,7 @@ class StreamWork:
         written: list[DatedFile] = []
         for number, group in enumerate(groups):
             self.check_bytes(group)
-            batches = without(self.rows_of(group), leave_out)
+            batches = without(self.counted(self.rows_of(group)), leave_out)
             written += write_files(batches, staging, f"{prefix.strip()}-{number}", self.disk)
         self.hook(f"{prefix}staged")
         self.compare(files, leave_out, [each.record for each in written])
@@ -334,10 +341,16 @@ class StreamWork:
         for file in files:
             yield from read_rows(self.layout.root, file, 0, MAX_ID, columns)
 
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; `rewriting` is told of them."""
+        for batch in batches:
+            yield batch
+            self.rewriting(batch.num_rows)
+
     def compare(self, old: Sequence[FileRecord], leave_out: Sequence[Range], new: Sequence[FileRecord]) -> None:
         """Raise VerifyError unless new files hold what the old ones do, except what is left out: entry by entry."""
         columns = ("id", "fields")
-        wanted = without(self.rows_of(old, columns), leave_out)
+        wanted = without(self.counted(self.rows_of(old, columns)), leave_out)
         if count_gone(self.rows_of(new, columns), wanted, "in the files before"):
             raise VerifyError("the rewritten files hold entries that the old ones do not")
 
