@@ -267,7 +267,7 @@ def print_status(found: list[Any]) -> None:
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
 @click.option("--quick", is_flag=True, help="Check manifests and sizes, not every byte and ID.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> None:
     """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
     with errors_in_one_line():
@@ -280,7 +280,10 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
         archived = archived_streams(layout)
         for stream in sorted(set(streams).difference(archived)):
             ManifestLog.read_archived(layout, stream)
-        verdicts = [verify_archive(layout, each, quick=quick) for each in streams or archived]
+        verdicts = []
+        for stream in streams or archived:
+            with bar(stream, None, is_wanted=not as_json) as progress:
+                verdicts.append(verify_archive(layout, stream, quick=quick, progress=progress))
     if as_json:
         click.echo(json.dumps([each.to_json() for each in verdicts]))
     else:
@@ -328,10 +331,9 @@ def restore(
         from streamd.spark.archive.restore import restore as put_back
 
         low, high = parse_range(since, until)
-        with shown(enabled=not as_json) as progress:
+        with bar(into, None, unit="entries", is_wanted=not as_json) as progress:
             report = put_back(
-                path, stream, options, into=into, low=low, high=high, resume=resume,
-                progress=None if progress is None else lambda done, total: progress(into, "copy", done, total),
+                path, stream, options, into=into, low=low, high=high, resume=resume, progress=progress
             )  # fmt: skip
     if as_json:
         click.echo(json.dumps(report.to_json()))

@@ -253,6 +253,28 @@ def test_archive_delete(store: redis.Redis, proxy: SlowProxy, streamd_server: Se
     assert len(out.read_text().splitlines()) == 1
 
 
+SLOW_VERIFIER = """
+import time
+from streamd.cli import main
+from streamd.spark.archive import verify
+check = verify.first_disorder
+def first_disorder(batch):
+    time.sleep(2)
+    return check(batch)
+verify.first_disorder = first_disorder
+main()
+"""
+
+
+def test_archive_verify(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
+    folder = str(tmp_path / "archive")
+    for _ in range(2):
+        run(streamd_server.port, "archive", "run", folder, "--stream", STREAM, "--engine", "local", "--keep", "0s")
+        store.xadd(STREAM, {"n": 1})
+    interrupted("archive", "verify", folder, program=("-c", SLOW_VERIFIER))
+    run(streamd_server.port, "archive", "verify", folder)
+
+
 SLOW_PUBLISHER = """
 import time
 from streamd.cli import main

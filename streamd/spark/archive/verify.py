@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,10 +150,13 @@ class StreamVerdict:
         return {**asdict(self), "is_whole": self.is_whole}
 
 
-def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> StreamVerdict:
+def verify_archive(
+    layout: Layout, stream: str, *, quick: bool = False, progress: Callable[[int, int], None] | None = None
+) -> StreamVerdict:
     """Check everything that is archived of a stream.
 
-    quick  manifests, and sizes and row groups of files; otherwise also every byte (hash) and every ID (order, range)
+    quick     manifests, and sizes and row groups of files; otherwise also every byte (hash) and every ID (order, range)
+    progress  called with the bytes of the files that were checked, and of all
     """
     verdict = StreamVerdict(stream)
     try:
@@ -164,7 +168,7 @@ def verify_archive(layout: Layout, stream: str, *, quick: bool = False) -> Strea
     verdict.manifests, verdict.files, verdict.rows = log.sequence, len(files), log.rows
     verdict.bytes = sum(file.size for file in files)
     verdict.faults += checkpoint_faults(log)
-    verdict.faults += file_faults(log, quick=quick)
+    verdict.faults += file_faults(log, quick=quick, progress=progress)
     # A replaced file remains for a while, for readers that started before.
     log = ManifestLog.read(layout, stream, known=log)
     named = {file.path for file in log.files} | log.replaced.keys()
@@ -198,15 +202,18 @@ def file_faults(log: ManifestLog, *, quick: bool, progress: Callable[[int, int],
     last = done = 0
     files = log.files
     total = sum(file.size for file in files)
-    for file in files:
+
+    def tell(before: int, size: int, share: float) -> None:
         if progress is not None:
-            progress(done, total)
-        done += file.size
+            progress(before + int(size * share), total)
+
+    for file in files:
+        before, done = done, done + file.size
         if file.first <= last:
             yield f"{file.path}: its IDs overlap those of the file before"
         last = file.last
         try:
-            verify_file(log.layout, file, quick=quick)
+            verify_file(log.layout, file, quick=quick, progress=partial(tell, before, file.size))
         except (CorruptArchiveError, OSError, pa.ArrowException) as error:
             # Only files that still count are checked: a checkpoint forgets replaced files once they are removed.
             log = ManifestLog.read(log.layout, log.stream, known=log)
@@ -215,8 +222,10 @@ def file_faults(log: ManifestLog, *, quick: bool, progress: Callable[[int, int],
                 yield text if file.path in text else f"{file.path}: {text.splitlines()[0]}"
 
 
-def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
+def verify_file(layout: Layout, file: FileRecord, *, quick: bool, progress: Callable[[float], None]) -> None:
+    """Raise what is wrong with a file; `progress` is called with the share that was read."""
     open_file(layout.root, file).close()
+    progress(0)
     if quick:
         return
     if file.sha256 and hash_of(layout.root / file.path) != file.sha256:
@@ -235,3 +244,4 @@ def verify_file(layout: Layout, file: FileRecord, *, quick: bool) -> None:
             or first_disorder(found[0]) is not None
         ):
             raise CorruptArchiveError(f"{file.path}: the IDs of row group {at} differ from its manifest")
+        progress((at + 1) / len(file.row_groups))
