@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,9 +146,8 @@ def test_every_reader_reads_what_a_read_with_the_schema_gives(
     delete(str(tmp_path), KEY, source_options, ranges)
     expected = expected_of(tmp_path, source_options)
     assert expected[0] == 1500 - 21
-    assert read_by_all(tmp_path, TYPED_NAME) == dict.fromkeys(READERS, expected)
-    run_once(tmp_path, source_options)
     assert_no_file_is_left_over(tmp_path)
+    assert read_by_all(tmp_path, TYPED_NAME) == dict.fromkeys(READERS, expected)
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
@@ -200,6 +200,22 @@ def test_tables_of_several_schemas_and_streams_are_kept_beside_each_other(
         assert ids[1]["time"].timestamp() == 1
         assert ids[1]["x_time"].timestamp() == 1_700_000_000.001
         assert set(rows["a.all"].column("stream").to_pylist()) == {"a:1", "a:2"}
+
+
+KEYS = ["a:b c%d/é", "x.y~z", "#?&=", " ", "k" * 300, "%2E"]
+
+
+def test_any_key_is_a_value_of_the_column(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
+    configs = tuple(replace(each, prefix="p_", schema="number int") for each in TYPED)
+    for number in range(2):
+        for key in KEYS:
+            store.xadd(key, {"number": number}, id=f"{1_700_000_000_000 + number}-0")
+            archive_once(tmp_path, source_options | {"stream": key}, publish=configs, merge_files=2)
+    for read in (read_iceberg, read_delta):
+        found = read(tmp_path, TYPED_NAME).to_pylist()
+        assert sorted((row["p_stream"], row["number"]) for row in found) == sorted(
+            (key, n) for key in KEYS for n in (0, 1)
+        )
 
 
 def test_filters_skip_files_and_nothing_else(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
@@ -606,3 +622,24 @@ def test_a_drop_that_is_killed_anywhere_is_ended_by_a_drop_alone(
         if is_done:
             return
     raise AssertionError
+
+
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_deletion_reaches_what_a_killed_drop_has_left(
+    form: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    produced = typed_fill(store, 30)
+    archive_once(tmp_path, source_options)
+    publish(Layout(tmp_path), TableConfig(form, TYPED_NAME, schema=SCHEMA))
+
+    class NoDisk(Disk):
+        def remove_tree(self, path: Any) -> None:
+            raise Killed
+
+    with pytest.raises(Killed):
+        drop_table(Layout(tmp_path), form, TYPED_NAME, disk=NoDisk())
+    assert derived_files(tmp_path)
+    gone = parse_entry_id(produced[3])
+    delete(str(tmp_path), KEY, source_options, [(gone, gone)])
+    assert not derived_files(tmp_path)
+    drop_table(Layout(tmp_path), form, TYPED_NAME)

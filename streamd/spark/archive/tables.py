@@ -75,8 +75,13 @@ class OpenTables:
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
         """Bring all tables up, and expire and remove what has to do with files of the stream replaced up to this moment.
 
+        Of a table whose drop has not ended, its own files go, since nothing else will ever remove entries from them.
         Raises TableError, when all have been tried.
         """
+        for config in described(self._layout):
+            if config.is_dropped and config.schema is not None:
+                files = files_of(self._layout, config, self._disk)
+                with_reason(config, partial(self._disk.remove_tree, files.folder))
         self._each(log.stream, partial(forget, log=log, moment_ms=moment_ms))
 
     def note(self, stream: str) -> Noted:
