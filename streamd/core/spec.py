@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
 from streamd import REDIS_VERSION
@@ -83,9 +83,15 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
+@cache
+def _split(text: str) -> frozenset[str]:
+    """The words of a text; many commands share one set."""
+    return frozenset(text.split())
+
+
 def _words(text: str, known: frozenset[str], what: str, name: str) -> frozenset[str]:
     """The words of `text`; raises ValueError for one that is not known."""
-    words = frozenset(text.split())
+    words = _split(text)
     if unknown := words.difference(known):
         raise ValueError(f"command {name}: unknown {what} {', '.join(sorted(unknown))}")
     return words
