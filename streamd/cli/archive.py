@@ -120,7 +120,7 @@ def run(
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():
         from streamd.spark.archive.open_table import TableConfig
-        from streamd.spark.archive.run import ArchiveSettings, archive, check_spark_can_write, check_streams
+        from streamd.spark.archive.run import ArchiveSettings, archive, check_before_spark
 
         settings = ArchiveSettings(
             hot_window_ms=keep,
@@ -137,8 +137,7 @@ def run(
         )
         spark = None
         if engine == "spark":
-            check_spark_can_write(path)
-            check_streams(options)
+            check_before_spark(path, options)
             spark = make_session("streamd archive", master, confs)
         with shown(enabled=not as_json) as progress:
             report = archive(path, options, spark=spark, settings=settings, progress=progress)

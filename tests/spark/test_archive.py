@@ -1166,11 +1166,11 @@ def test_damage_is_found(store: redis.Redis, source_options: Options, tmp_path: 
 class LosingEngine(LocalEngine):
     """Copies all but some entries in the middle."""
 
-    def copy(self, stream: str, low: int, high: int, folder: Path, progress: Any) -> Any:
+    def copy(self, stream: str, low: int, high: int, folder: Path, *more: Any) -> Any:
         middle = pack_id(1_700_000_000_000 + 50 * 40_000, 0)
         return [
-            *super().copy(stream, low, middle, folder / "a", progress),
-            *super().copy(stream, middle + (5 << 64), high, folder / "b", progress),
+            *super().copy(stream, low, middle, folder / "a", *more),
+            *super().copy(stream, middle + (5 << 64), high, folder / "b", *more),
         ]
 
 

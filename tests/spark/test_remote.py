@@ -17,9 +17,14 @@ from typing import Any
 
 import pytest
 import redis
+from support.archives import KEY, fill
+from support.object_stores import running_store
 from support.servers import Server, eventually, free_port, python_environment
 from support.spark import HAS_LIMITS
 from support.spark_remote import COUNT
+
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.verify import verify_archive
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -109,3 +114,67 @@ def test_a_cluster_of_two_workers(
     check(run({"master": cluster, "options": source_options, "folder": str(tmp_path)}), store)
     took_part = [each for each in tmp_path.glob("work-*/app-*/*") if "Running task" in text_of(each / "stderr")]
     assert len(took_part) == WORKERS, "both workers have read and written"
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_archives_into_an_object_store(
+    cluster: str, store: redis.Redis, source_options: dict[str, str], tmp_path: Path
+) -> None:
+    """Executors are told of the store by settings of the session; without, the run says what they lack."""
+    pytest.importorskip("moto.server", reason="the emulators come with streamd-server[test]")
+    fill(store, 5000)
+    with running_store("s3") as emulator:
+        known = emulator.environment(emulator.endpoint)
+        place = emulator.make_bucket("archives") + "/one"
+        done = archive_by(cluster, place, source_options, known)
+        assert done.returncode == 1
+        said = json.loads(done.stdout)["streams"][0]["error"]
+        assert said.startswith(f"ArchiveError: Spark's tasks: nothing can be written to {place}/data/stream={KEY}: ")
+        done = archive_by(
+            cluster,
+            place,
+            source_options,
+            known,
+            *(f"spark.executorEnv.{name}={value}" for name, value in known.items()),
+        )
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert (report["rows"], report["streams"][0]["trimmed"]) == (5000, 5000)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in known.items():
+                patch.setenv(name, value)
+            verdict = verify_archive(Layout(place), KEY)
+        assert (verdict.rows, verdict.faults, verdict.strangers) == (5000, [], [])
+
+
+def archive_by(
+    master: str, place: str, options: dict[str, str], more: dict[str, str], *confs: str
+) -> subprocess.CompletedProcess[str]:
+    words = [
+        "archive",
+        "run",
+        place,
+        "--stream",
+        KEY,
+        "--keep",
+        "0s",
+        "--trim-delay",
+        "0s",
+        "--json",
+        "-p",
+        options["port"],
+    ]
+    words += ["--master", master, "-o", "minPartitions=4"]
+    words += [
+        word
+        for each in ("spark.driver.host=127.0.0.1", "spark.executor.memory=512m", *confs)
+        for word in ("--conf", each)
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "streamd", *words],
+        env=environment() | more,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

@@ -420,13 +420,14 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
 
 
 def refused(place: str, options: Options, said: str) -> None:
-    """A run ends soon, with one line."""
-    start = time.monotonic()
-    done = command("archive", "run", place, "--stream", KEY, "--engine", "local", "--port", options["port"])
-    assert time.monotonic() - start < 20
-    assert done.exit_code == 1, done.output
-    assert done.output.startswith(f"Error: {said}")
-    assert len(done.output.splitlines()) == 1, done.output
+    """A run ends soon, with one line; one by Spark before there is a session."""
+    for engine in ("local", "spark"):
+        start = time.monotonic()
+        done = command("archive", "run", place, "--stream", KEY, "--engine", engine, "--port", options["port"])
+        assert time.monotonic() - start < 20
+        assert done.exit_code == 1, done.output
+        assert done.output.startswith(f"Error: {said}")
+        assert len(done.output.splitlines()) == 1, done.output
 
 
 @pytest.mark.parametrize("emulator", ["s3", "az"], indirect=True)

@@ -17,7 +17,8 @@ dates cannot hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what nul
 front are not seen by readers of Parquet folders.
 
 The root is a folder of a file system that all processes see under the same name, with atomic renames (a local disk, NFS), or
-a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see store.py).
+a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see store.py), and
+Spark's tasks give their files final names at once, `<run>-<attempt>-<n>.parquet`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from streamd.spark.archive.store import (
     staging_root,
 )
 
-__all__ = ["Layout", "date_in", "date_of", "folder_name", "quote_key", "unquote_key"]
+__all__ = ["Layout", "date_in", "date_of", "dated_file", "folder_name", "quote_key", "unquote_key"]
 
 FORMAT = 1
 MAX_NAME = 200
@@ -86,6 +87,11 @@ def date_of(ms: int) -> str:
 def date_in(path: str) -> str:
     """The date of a file of the archive, as its path says."""
     return Path(path).parent.name.rpartition("date=")[2]
+
+
+def dated_file(data: Place, day: str, run: str, number: int) -> Place:
+    """A file below a stream's data folder."""
+    return data / f"date={day}" / f"{run}-{number}.parquet"
 
 
 class Layout:
@@ -158,7 +164,7 @@ class Layout:
         return self.root / "data" / f"stream={folder_name(stream)}"
 
     def data_file(self, stream: str, day: str, run: str, number: int) -> Place:
-        return self.data(stream) / f"date={day}" / f"{run}-{number}.parquet"
+        return dated_file(self.data(stream), day, run, number)
 
     def staging(self, stream: str, run: str | None = None) -> Path:
         folder = staging_root(self.root) / folder_name(stream)

@@ -14,7 +14,6 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +22,9 @@ import pyarrow.parquet as pq
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, MissingFileError
-from streamd.spark.archive.layout import date_of
+from streamd.spark.archive.layout import date_of, dated_file
 from streamd.spark.archive.manifest import FileRecord, RowGroup
-from streamd.spark.archive.store import ObjectPath, ObjectReader, Place
+from streamd.spark.archive.store import ObjectPath, ObjectReader, ObjectWriter, Place
 from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import last_id_of, ms_of, parse_entry_id
 
@@ -65,7 +64,10 @@ def file_schema() -> pa.Schema:
 
 @dataclass(frozen=True)
 class DatedFile:
-    """A file that has been written, and the date that it belongs to. Its path is absolute until it is moved into place."""
+    """A file that has been written, and the date that it belongs to. Its path is absolute until it is moved into place.
+
+    That of a file that has been written in place, to an object store, is below the archive's root from the start.
+    """
 
     day: str
     record: FileRecord
@@ -75,7 +77,7 @@ class DatedFile:
 class FileWriter:
     """Writes one file: rows of one date, in ascending order of IDs."""
 
-    path: Path
+    path: Place
     day: str
     schema: pa.Schema
     groups: list[RowGroup] = field(default_factory=list)
@@ -83,6 +85,7 @@ class FileWriter:
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _waiting_rows: int = 0
     _writer: Any = None
+    _object: ObjectWriter | None = None  # what it writes to, if that is no file of this machine
 
     def add(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
@@ -96,8 +99,10 @@ class FileWriter:
 
     def _write_group(self) -> None:
         if self._writer is None:
+            if isinstance(self.path, ObjectPath):
+                self._object = ObjectWriter(self.path)
             self._writer = pq.ParquetWriter(
-                self.path,
+                self._object or self.path,
                 self.schema,
                 compression="zstd",
                 compression_level=COMPRESSION_LEVEL,
@@ -117,24 +122,30 @@ class FileWriter:
         if self._waiting:
             self._write_group()
         self._writer.close()
-        disk.sync_file(self.path)
+        if self._object is not None:
+            self._object.finish()
+            size, sha256 = self._object.size, self._object.sha256
+        else:
+            disk.sync_file(self.path)
+            size, sha256 = self.path.stat().st_size, hash_of(self.path)
         record = FileRecord(
             path=str(self.path),
-            size=self.path.stat().st_size,
+            size=size,
             rows=self.rows,
             first=self.groups[0].first,
             last=self.groups[-1].last,
             row_groups=tuple(self.groups),
-            sha256=hash_of(self.path),
+            sha256=sha256,
         )
         return DatedFile(self.day, record)
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], folder: Path, prefix: str, disk: Disk, *, rows_per_file: int = ROWS_PER_FILE
+    batches: Iterable[pa.RecordBatch], folder: Place, prefix: str, disk: Disk, *, rows_per_file: int = ROWS_PER_FILE
 ) -> Iterator[DatedFile]:
     """Write batches, in ascending order of IDs, to files in a folder; yield each file when it is complete and synced.
 
+    folder  a staging folder; or the data folder of a stream in an object store, where files get their final names at once
     prefix  of the files' names; nobody else may use it
     Raises ArchiveError when the IDs are not ascending.
     """
@@ -152,7 +163,11 @@ def write_files(
                 yield writer.close(disk)
                 writer = None
             if writer is None:
-                writer = FileWriter(folder / f"{prefix}-{number}.parquet", day, schema)
+                if isinstance(folder, ObjectPath):
+                    path = dated_file(folder, day, prefix, number)
+                else:
+                    path = folder / f"{prefix}-{number}.parquet"
+                writer = FileWriter(path, day, schema)
                 number += 1
             writer.add(batch)
     if writer is not None:

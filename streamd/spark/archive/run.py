@@ -46,7 +46,7 @@ from streamd.spark.archive.boundary import (
     holders,
     trim_limit,
 )
-from streamd.spark.archive.errors import ArchiveError, absent
+from streamd.spark.archive.errors import absent
 from streamd.spark.archive.identity import settle_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
@@ -57,7 +57,7 @@ from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.places import check_replica, find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
-from streamd.spark.archive.store import ObjectPath, disk_for, parse_place
+from streamd.spark.archive.store import disk_for
 from streamd.spark.archive.tables import OpenTables, check_libraries, keep
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
@@ -80,8 +80,7 @@ __all__ = [
     "RunReport",
     "StreamReport",
     "archive",
-    "check_spark_can_write",
-    "check_streams",
+    "check_before_spark",
 ]
 
 STEPS = (
@@ -179,19 +178,10 @@ def archive(
     if spark is None:
         engine = LocalEngine(options, Disk())
     else:
-        check_spark_can_write(path)
         from streamd.spark.archive.spark_engine import SparkEngine
 
         engine = SparkEngine(spark, engine_options(options))
     return Archiver(path, options, engine, settings or ArchiveSettings(), progress=progress).run()
-
-
-def check_spark_can_write(path: str) -> None:
-    """Raise ArchiveError for a place that Spark's tasks cannot write to: what they write is moved into place afterwards."""
-    if isinstance(parse_place(path), ObjectPath):
-        raise ArchiveError(
-            f"{path}: Spark writes to a folder that all machines see; for an object store, use --engine local"
-        )
 
 
 SELECTION = frozenset({"stream", "streams", "streampattern", "archive"})
@@ -208,15 +198,18 @@ def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[s
     return find_streams(connection, source)
 
 
-def check_streams(options: Mapping[str, str]) -> None:
-    """Look whether there is anything to archive, before an engine is started that takes seconds.
+def check_before_spark(path: str, options: Mapping[str, str]) -> None:
+    """Look whether there is anything to archive, and make the archive, before an engine is started that takes seconds.
 
-    Raises UnreachableError, ServerError, and ArchiveError when none of the streams that the options name is there.
+    Raises UnreachableError, ServerError, OSError, and ArchiveError when none of the streams that the options name is there,
+    or nothing can be archived at the place.
     """
     with connect(ConnectionOptions.parse(engine_options(options))) as connection:
         streams = chosen_streams(connection, options)
         if streams and not any(find_state(connection, stream) for stream in streams):
             raise absent(streams[0])
+    layout = Layout(path)
+    layout.create(disk_for(layout.root))
 
 
 def no_progress(stream: str, step: str, done: int, total: int) -> None:
@@ -385,7 +378,7 @@ class StreamRun(StreamWork):
         staging = self.layout.staging(self.stream, self.run_name)
         self.step("copy")
         files = self.engine.copy(
-            self.stream, low, high, staging, lambda done, total: self.step("copy", done, max(total, 1))
+            self.stream, low, high, staging, self.layout, lambda done, total: self.step("copy", done, max(total, 1))
         )
         self.hook("staged")
         self.refresh()
@@ -395,7 +388,7 @@ class StreamRun(StreamWork):
             return
         self.step("verify")
         gone = compare_with_server(
-            self.reads, self.stream, low, high, [each.record for each in files], self.settings.depth
+            self.reads, self.stream, low, high, self.layout.root, [each.record for each in files], self.settings.depth
         )
         self.hook("verified")
         self.refresh()

@@ -3,16 +3,26 @@
 Spark's own Parquet writer is not used: it would sort the rows by date once more, does not report which files an attempt has
 written, and leaves those of failed attempts behind. Here each attempt of a task writes files under names of its own and
 reports them; what Spark considers committed is listed in `result.json`, and nothing else counts.
+
+Where the files go depends on the archive:
+
+    in a folder         to the run's staging folder, which all machines see; they get their final names later
+    in an object store  to the data folder at once, as there is no rename: their names have the run's and the attempt's in
+                        them, no manifest names them yet, and the next run removes those that none will
+
+The environment of the executors says who asks the store (see store.py): options are shown by Spark, and are no place for
+secrets. `result.json` is in the staging folder in either case, on the machine of the driver.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +31,12 @@ from pyspark.sql.types import StructType
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import FileRecord
-from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, placed, write_files
+from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, write_files
 from streamd.spark.archive.staging import Progress
+from streamd.spark.archive.store import ObjectPath, disk_for, parse_place
+from streamd.spark.errors import told_in_one_line
 from streamd.spark.wire.ids import format_entry_id
 
 if TYPE_CHECKING:
@@ -33,10 +46,11 @@ if TYPE_CHECKING:
 __all__ = ["SparkEngine", "StagingSource"]
 
 RESULT = "result.json"
+TASKS_ERROR = re.compile(r"^streamd\.[\w.]+: (.+)", re.MULTILINE)
 
 
 class SparkEngine:
-    """Copies by a Spark job, whose tasks must see the archive's folder under the same path.
+    """Copies by a Spark job, whose tasks must see the archive's folder under the same path, or may write to its store.
 
     options  those of format("streamd") that say where the server is, and minPartitions and the like
     """
@@ -50,7 +64,9 @@ class SparkEngine:
         register(spark)
         spark.dataSource.register(StagingSource)
 
-    def copy(self, stream: str, low: int, high: int, folder: Path, progress: Progress) -> list[DatedFile]:
+    def copy(
+        self, stream: str, low: int, high: int, folder: Path, layout: Layout, progress: Progress
+    ) -> list[DatedFile]:
         reader = self._spark.read.format("streamd").options(**self._options)
         entries = (
             reader.option("stream", stream)
@@ -59,22 +75,38 @@ class SparkEngine:
             .load()
             .select(*COLUMNS)
         )
-        writer = entries.write.format(StagingSource.name()).mode("append")
-        with watched(self._spark, progress):
-            writer.option("folder", str(folder)).option("rowsPerFile", str(self._rows_per_file)).save()
+        data = layout.data(stream)
+        options = {"folder": str(folder), "rowsPerFile": str(self._rows_per_file)}
+        if isinstance(data, ObjectPath):
+            options["data"] = str(data)
+        with watched(self._spark, progress), tasks_errors_in_one_line():
+            entries.write.format(StagingSource.name()).mode("append").options(**options).save()
         try:
             found = json.loads((folder / RESULT).read_bytes())
         except FileNotFoundError:
             raise ArchiveError(
                 f"{folder} is not there: Spark's driver and this process must share the folder"
             ) from None
-        files = [DatedFile(day, FileRecord.from_json(record)) for day, record in found]
-        return sorted(with_folder(files, folder), key=lambda file: file.record.first)
+        files = []
+        for day, json_record in found:
+            record = FileRecord.from_json(json_record)
+            where = layout.relative(data / record.path) if isinstance(data, ObjectPath) else str(folder / record.path)
+            files.append(DatedFile(day, replace(record, path=where)))
+        return sorted(files, key=lambda file: file.record.first)
 
 
-def with_folder(files: list[DatedFile], folder: Path) -> Iterator[DatedFile]:
-    for file in files:
-        yield DatedFile(file.day, placed(file, str(folder / file.record.path)))
+@contextmanager
+def tasks_errors_in_one_line() -> Iterator[None]:
+    """Raises ArchiveError for a job that fails by a StreamdError of its tasks: Spark's own has the stacks of all attempts."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        said = TASKS_ERROR.search(str(error))
+        if said is None:
+            raise
+        raise ArchiveError(f"Spark's tasks: {said[1]}") from error
 
 
 @contextmanager
@@ -114,13 +146,13 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written: date and record of each file, as JSON; paths are names in the folder."""
+    """What one task has written: date and record of each file, as JSON; paths are below the folder."""
 
     files: list[tuple[str, dict[str, Any]]]
 
 
 class StagingSource(DataSource):
-    """Writes record batches to files of the archive. Options: `folder`, `rowsPerFile`."""
+    """Writes record batches to files of the archive. Options: `folder`, `rowsPerFile`; `data`: see StagingWriter."""
 
     @classmethod
     def name(cls) -> str:
@@ -129,23 +161,35 @@ class StagingSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> StagingWriter:
         if overwrite:
             raise ArchiveError("files of an archive are not overwritten")
-        return StagingWriter(str(self.options["folder"]), int(self.options.get("rowsPerFile", ROWS_PER_FILE)))
+        rows_per_file = int(self.options.get("rowsPerFile", ROWS_PER_FILE))
+        return StagingWriter(str(self.options["folder"]), self.options.get("data"), rows_per_file)
 
 
 class StagingWriter(DataSourceArrowWriter):
-    def __init__(self, folder: str, rows_per_file: int) -> None:
+    """Writes the files of a run.
+
+    folder  the run's staging folder
+    data    the address of the stream's data folder in an object store, which files are written to; None: to `folder`
+    """
+
+    def __init__(self, folder: str, data: str | None, rows_per_file: int) -> None:
         self.folder = folder
+        self.data = data
         self.rows_per_file = rows_per_file
 
+    @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        import dataclasses
-
-        folder = Path(self.folder)
-        written = []
+        target = parse_place(self.data or self.folder)
         prefix = uuid.uuid4().hex  # of this attempt; others of the same task may be running
-        for file in write_files(iterator, folder, prefix, Disk(), rows_per_file=self.rows_per_file):
-            record = dataclasses.replace(file.record, path=Path(file.record.path).name)
-            written.append((file.day, record.to_json()))
+        if self.data is not None:
+            prefix = f"{Path(self.folder).name}-{prefix}"
+        written = []
+        try:
+            for file in write_files(iterator, target, prefix, disk_for(target), rows_per_file=self.rows_per_file):
+                record = replace(file.record, path=file.record.path.removeprefix(f"{target}/"))
+                written.append((file.day, record.to_json()))
+        except OSError as error:
+            raise ArchiveError(f"nothing can be written to {target}: {error}") from error
         return Written(written)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

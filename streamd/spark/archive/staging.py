@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streamd.disk import Disk
+from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import read_entries
 from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, write_files
 from streamd.spark.arrow.entry_table import default_table
@@ -23,8 +24,14 @@ Progress = Callable[[int, int], None]
 
 
 class Engine(Protocol):
-    def copy(self, stream: str, low: int, high: int, folder: Path, progress: Progress) -> list[DatedFile]:
-        """Write the entries with IDs in [low, high] to files in `folder`; return them in the order of their IDs."""
+    def copy(
+        self, stream: str, low: int, high: int, folder: Path, layout: Layout, progress: Progress
+    ) -> list[DatedFile]:
+        """Write the entries with IDs in [low, high] to files; return them in the order of their IDs.
+
+        folder  where files go, a staging folder that is named after the run
+        layout  of the archive, which the files may be written into at once if it lies in an object store
+        """
         ...
 
 
@@ -36,7 +43,9 @@ class LocalEngine:
         self._disk = disk
         self._rows_per_file = rows_per_file
 
-    def copy(self, stream: str, low: int, high: int, folder: Path, progress: Progress) -> list[DatedFile]:
+    def copy(
+        self, stream: str, low: int, high: int, folder: Path, layout: Layout, progress: Progress
+    ) -> list[DatedFile]:
         batches = read_entries(self._options, stream, low, high, default_table(*COLUMNS))
         files = list(write_files(batches, folder, "part", self._disk, rows_per_file=self._rows_per_file))
         progress(1, 1)

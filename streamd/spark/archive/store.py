@@ -5,8 +5,8 @@ use. What changes files goes through a `Disk` (streamd/disk.py): `ObjectDisk` is
 
                         folder                            object store
     a manifest appears  by a link, which never replaces   by a conditional put, which never replaces
-    a file gets its     by a rename from `_staging`       by an upload from a temporary folder of this machine
-    final name
+    a file gets its     by a rename from `_staging`       by an upload from a temporary folder of this machine,
+    final name                                            or at once (spark_engine.py)
     safe on the disk    when file and folder are synced   when the put has been answered
 
 Object stores are spoken to by obstore, which takes credentials, region and endpoint from the environment (AWS_*, GOOGLE_*,
@@ -18,6 +18,7 @@ removes what a killed one has left there.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -42,6 +43,7 @@ __all__ = [
     "ObjectDisk",
     "ObjectPath",
     "ObjectReader",
+    "ObjectWriter",
     "Place",
     "disk_for",
     "files_below",
@@ -221,6 +223,41 @@ class ObjectReader(io.RawIOBase):
         return len(found)
 
 
+class ObjectWriter(io.RawIOBase):
+    """Writes an object from its start to its end, in parts. It appears when `finish` is called; before that there is nothing.
+
+    size    bytes written
+    sha256  of them
+    """
+
+    def __init__(self, path: ObjectPath) -> None:
+        import obstore
+
+        self._path = path
+        self._parts = obstore.open_writer(path.store, path.key, buffer_size=BUFFER)
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        with plain_errors(self._path):
+            self._parts.write(content)
+        self._hash.update(content)
+        self.size += len(content)
+        return len(content)
+
+    def finish(self) -> None:
+        with plain_errors(self._path):
+            self._parts.close()
+
+
 Place = Path | ObjectPath
 
 
@@ -327,7 +364,8 @@ class plain_errors:
             raise FileExistsError(17, "there is such an object already", str(self._path)) from None
         if isinstance(error, FileNotFoundError) and error.filename is None:
             raise FileNotFoundError(2, "there is no such object", str(self._path)) from None
-        if isinstance(error, exceptions.BaseError):
+        # Writers of objects raise plain ones.
+        if isinstance(error, exceptions.BaseError) or type(error) is OSError:
             said = first_line(error)
             if METADATA_SERVICE in said:
                 said = f"the environment names no credentials for {self._path.url}, nor does this machine: {said}"

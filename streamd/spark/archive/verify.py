@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from streamd.spark.archive.live_stream import read_entries
 from streamd.spark.archive.manifest import FileRecord, check_order
 from streamd.spark.archive.manifest_log import LOOKS, ManifestLog
 from streamd.spark.archive.parquet import bounds_within, first_disorder, hash_of, open_file, read_rows
+from streamd.spark.archive.store import Place
 from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 from streamd.spark.wire.options import ConnectionOptions
@@ -30,10 +30,17 @@ Depth = Literal["ids", "content"]
 
 
 def compare_with_server(
-    options: ConnectionOptions, stream: str, low: int, high: int, files: list[FileRecord], depth: Depth = "ids"
+    options: ConnectionOptions,
+    stream: str,
+    low: int,
+    high: int,
+    root: Place,
+    files: list[FileRecord],
+    depth: Depth = "ids",
 ) -> int:
     """Compare files, in order, with the entries with IDs in [low, high] on the server, every one of them.
 
+    root   of the archive, for the files that are in place already
     depth  `ids`: which entries there are; `content`: their fields too
     Returns how many entries of the files are no longer on the server: deleted or trimmed since they were read, which is
     not an error. Raises VerifyError for one that is missing in the files, or differs.
@@ -43,7 +50,7 @@ def compare_with_server(
     except ValueError as error:
         raise VerifyError(f"what was written is out of order: {error}") from error
     columns = ("id",) if depth == "ids" else ("id", "fields")
-    written = (batch for file in files for batch in read_rows(Path("/"), file, low, high, columns))
+    written = (batch for file in files for batch in read_rows(root, file, low, high, columns))
     held = read_entries(options, stream, low, high, default_table(*columns))
     return count_gone(written, held)
 
