@@ -1095,6 +1095,95 @@ def test_a_server_that_lost_its_counter_gets_a_higher_token(
     assert_whole(tmp_path, source_options, [*produced, "1800000000000-0"])
 
 
+# --- Copies of a server ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(store: redis.Redis) -> Iterator[redis.Redis]:
+    """Another database of the same server, to be made a copy by `become`."""
+    with redis.Redis(port=store.connection_pool.connection_kwargs["port"], db=1, protocol=2) as other:
+        other.flushdb()
+        yield other
+        other.flushdb()
+
+
+def become(store: redis.Redis, original: redis.Redis) -> None:
+    """Have just what another database has, the keys of archivers too."""
+    store.flushdb()
+    for key in original.scan_iter():
+        store.restore(key, max(original.pttl(key), 0), original.dump(key))
+
+
+def add_entries(store: redis.Redis, *numbers: int) -> list[str]:
+    return [store.xadd(KEY, {"n": number}, id=f"{1_800_000_000_000 + number}-0").decode() for number in numbers]
+
+
+@pytest.mark.parametrize("trim", [True, False])
+@pytest.mark.parametrize("idle_runs", [0, 3])
+def test_a_server_whose_copy_was_archived_is_refused(
+    idle_runs: int, trim: bool, store: redis.Redis, copy: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """It has entries that would be trimmed, and that no archive has."""
+    far = {"hot_window_ms": -(2**50), "trim": trim}
+    produced = fill(store, 100)
+    assert archive_once(tmp_path, source_options, **far).rows == 100
+    become(copy, store)
+    for _ in range(idle_runs):  # they count as locks of the server
+        assert archive_once(tmp_path, source_options, **far).is_success
+    theirs = add_entries(copy, 2, 4, 6)
+    assert archive_once(tmp_path, {**source_options, "db": "1"}, **far).rows == 3
+    ours = add_entries(store, 1, 3, 5, 7)
+    held = store.xrange(KEY)
+    for _ in range(3):
+        (found,) = archive_once(tmp_path, source_options, **far).streams
+        assert "A copy of the server has been archived in its place" in (found.error or "")
+        with pytest.raises(IncarnationError, match=r"another server|A copy of the server"):
+            delete(str(tmp_path), KEY, source_options, [(1, 2)])
+    assert store.xrange(KEY) == held
+    assert archive_once(tmp_path, {**source_options, "db": "1"}, **far).is_success
+    # Who says that it shall be so gives up what is below the boundary.
+    assert archive_once(tmp_path, source_options, accept_server=True, **far).rows == 1
+    add_entries(store, 8)
+    assert archive_once(tmp_path, source_options, **far).rows == 1
+    assert [each for each, _ in rows_of_history(tmp_path, source_options)] == [
+        *produced,
+        *theirs,
+        ours[-1],
+        "1800000000008-0",
+    ]
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_a_server_that_was_set_back_goes_on(
+    trim: bool, store: redis.Redis, copy: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """After a crash it has the entries that were archived, and not what archivers have noted since; after a fail-over, too."""
+    far = {"hot_window_ms": -(2**50), "trim": trim}
+    produced = fill(store, 100)
+    become(copy, store)
+    for number in range(3):
+        assert archive_once(tmp_path, source_options, **far).is_success
+        if number == 1:
+            become(store, copy)
+    become(store, copy)
+    produced += add_entries(store, 1)
+    assert archive_once(tmp_path, source_options, **far).rows == 1
+    assert_whole(tmp_path, source_options, produced)
+
+
+def test_two_archives_of_a_stream_do_not_mistake_each_other(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    far = {"hot_window_ms": -(2**50), "trim": False}
+    produced = fill(store, 10)
+    for number in range(3):
+        for name in ("a", "b"):
+            assert archive_once(tmp_path / name, source_options, **far).is_success
+        produced += add_entries(store, number + 1)
+    assert_whole(tmp_path / "a", source_options, produced)
+    assert len(store.keys("streamd:archive:manifest:*")) == 2
+
+
 # --- What is written ------------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from typing import Any
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
 from streamd.spark.archive.errors import IncarnationError, TableError
-from streamd.spark.archive.identity import check_identity
+from streamd.spark.archive.identity import check_identity, check_not_outrun
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
@@ -198,6 +198,8 @@ def check_place(
             f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
             "another server, or this one has lost the counter, which a run of the archiver sets right"
         )
+    if state is not None:
+        check_not_outrun(connection, layout, log)
     return log, state
 
 

@@ -8,22 +8,40 @@ has entries with higher IDs in a stream of the same name, which is all that can 
 
 A name that is missing is no proof of another server, since the key may be lost: the server is the one that was archived if it
 still holds the last archived entry. Otherwise the user must say so.
+
+A copy of a server has its name, too: a second server with the same files, or the old primary after a fail-over that it survived. Nothing
+that is kept with the data tells the two apart, since a restart from these files leaves just what a copy has; and what is not kept with
+it changes with every restart and fail-over. But only one of them can go on with the archive unnoticed:
+
+    streamd:archive:manifest:<key>:<archive>   string: number and run of the last manifest that was written from here, and of the one
+                                               that is about to be committed, so that a run may be killed before or after that
+
+Where the last manifest is neither, an archiver has worked on a copy since, or the server has lost its last writes, or it lacks the key
+for another reason. Then its entries decide (`check_not_outrun`): one that should be in the archive and is not would be trimmed without
+having been archived.
 """
 
 from __future__ import annotations
 
+import hashlib
 import uuid
+from collections.abc import Iterable
 
-from streamd.spark.archive.errors import IncarnationError
+from streamd.spark.archive.errors import IncarnationError, VerifyError
 from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.live_stream import find_entry_above, read_entries
+from streamd.spark.archive.lock import key_beside
+from streamd.spark.archive.manifest import Manifest
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.reading import read_archived
+from streamd.spark.archive.verify import count_gone
+from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.errors import ServerError
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import format_entry_id
 from streamd.spark.wire.names import stream_key
 
-__all__ = ["check_identity", "settle_identity"]
+__all__ = ["check_identity", "check_not_outrun", "manifest_key", "manifests_note", "settle_identity"]
 
 KEY = "streamd:archive:server"
 
@@ -95,6 +113,41 @@ def check_identity(connection: Connection, log: ManifestLog) -> None:
         return
     if found is not None and found != log.last.server_id:
         raise other_server(connection, found)
+
+
+def manifest_key(layout: Layout, stream: str) -> str:
+    """The key that says which manifest was last written from a server. Several archives may be of one stream."""
+    return f"{key_beside('manifest', stream)}:{hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]}"
+
+
+def manifests_note(manifests: Iterable[Manifest]) -> bytes:
+    """The value of that key."""
+    return b",".join(f"{each.sequence} {each.run}".encode() for each in manifests)
+
+
+def check_not_outrun(connection: Connection, layout: Layout, log: ManifestLog) -> None:
+    """Raise IncarnationError when a copy of the server has been archived in its place: see the head of the file.
+
+    Costs a request; where the key is not as it should be, what the server holds of the archived range is compared.
+    """
+    if log.last is None:
+        return
+    known = connection.command("GET", manifest_key(layout, log.stream)) or b""
+    if manifests_note([log.last]) in known.split(b","):
+        return
+    first = find_entry_above(connection, log.stream, -1)
+    if first is None or first > log.boundary:
+        return
+    columns, high = ("id", "fields"), log.boundary
+    archived = read_archived(layout, log.stream, first, high, columns, log=log)
+    held = read_entries(connection.options, log.stream, first, high, default_table(*columns))
+    try:
+        count_gone(archived, held, f"on {connection.place}")
+    except VerifyError as error:
+        raise IncarnationError(
+            f"stream {log.stream!r} is archived up to {format_entry_id(high)}, but not as it is on this server: {error}. A copy of the "
+            "server has been archived in its place, or it was set back; a run with --accept-server gives up what is not archived"
+        ) from None
 
 
 def other_server(connection: Connection, found: str | None) -> IncarnationError:

@@ -4,6 +4,7 @@
     streamd:archive:token:<key>     string: a counter; each holder takes the next number, its fencing token
     streamd:archive:trimmed:<key>   string: up to which ID archivers have trimmed, or are about to
     streamd:archive:leases:<key>    string, expires: readers that prevent trimming (see leases.py)
+    streamd:archive:manifest:<key>  string, for each archive: the last manifest (see identity.py)
 
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.

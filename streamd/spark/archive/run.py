@@ -47,7 +47,7 @@ from streamd.spark.archive.boundary import (
     trim_limit,
 )
 from streamd.spark.archive.errors import absent
-from streamd.spark.archive.identity import settle_identity
+from streamd.spark.archive.identity import check_not_outrun, settle_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
 from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
@@ -327,6 +327,7 @@ class StreamRun(StreamWork):
             self.commit(replace(self.rewritten(last), server_id=self.server_id))
         if self.log.sequence != seen:  # the previous holder of the lock has committed meanwhile
             state = self.check()
+        self.note_manifests()
         self.step("trim")
         self.trim(state)
         self.hook("retrimmed")
@@ -349,6 +350,8 @@ class StreamRun(StreamWork):
         state, next_is_there = find_own_stream(self.connection, self.log, allow_gaps=self.settings.allow_gaps)
         if state is None:
             raise absent(self.stream)
+        if not self.settings.accept_server:
+            check_not_outrun(self.connection, self.layout, self.log)
         last = self.log.last
         if last is not None and not next_is_there and last.next_id is not None:
             self.report.warnings.append(

@@ -21,7 +21,7 @@ from streamd.spark.arrow.entry_table import default_table
 from streamd.spark.wire.ids import MAX_ID, parse_entry_id
 from streamd.spark.wire.options import ConnectionOptions
 
-__all__ = ["Depth", "StreamVerdict", "compare_with_server", "file_faults", "verify_archive"]
+__all__ = ["Depth", "StreamVerdict", "compare_with_server", "count_gone", "file_faults", "verify_archive"]
 
 Depth = Literal["ids", "content"]
 

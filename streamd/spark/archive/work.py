@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError, TableError, VerifyError
+from streamd.spark.archive.identity import manifest_key, manifests_note
 from streamd.spark.archive.layout import Layout, date_in
 from streamd.spark.archive.live_stream import find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock
@@ -281,12 +282,17 @@ class StreamWork:
     def commit(self, manifest: Manifest, prefix: str = "") -> None:
         """The manifest becomes the next one, if the lock is still this run's."""
         pending = self.log.write_pending(manifest, self.disk)
-        self.lock.check()
+        self.note_manifests(manifest)
         self.hook(f"{prefix}pending")
         self.log.commit(manifest, pending, self.disk)
         self.hook(f"{prefix}committed")
         self.bring_tables_up()
         self.hook(f"{prefix}published")
+
+    def note_manifests(self, coming: Manifest | None = None) -> None:
+        """Have the server know the last manifest and the coming one, if the lock is still this run's; see identity.py."""
+        if known := [each for each in (self.log.last, coming) if each is not None]:
+            self.lock.guarded([("SET", manifest_key(self.layout, self.stream), manifests_note(known))])
 
     # --- Rewriting
 
