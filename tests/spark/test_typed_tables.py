@@ -287,6 +287,41 @@ def test_a_deletion_killed_at_any_step_is_done_in_the_tables_too(
     assert not {*gone} & {*read_iceberg(tmp_path, TYPED_NAME).column("id").to_pylist()}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("is_run", "step"), [*((True, step) for step in STEPS), *((False, step) for step in DELETE_STEPS)]
+)
+def test_every_reader_reads_a_whole_table_wherever_it_was_killed(
+    is_run: bool, step: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """That of before or that of after, and after the next run what a read with the schema gives."""
+    produced: list[str] = []
+    for number in range(2):
+        produced += typed_fill(store, 60, number)
+        run_once(tmp_path, source_options)
+    whole = [expected_of(tmp_path, source_options)]
+    ranges = [(parse_entry_id(produced[7]), parse_entry_id(produced[90]))]
+    if is_run:
+        typed_fill(store, 60, 2)
+        whole.append(expected_of(tmp_path, source_options))
+        with pytest.raises(Killed):
+            archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
+    else:
+        with suppress(Killed):
+            delete(str(tmp_path), KEY, source_options, ranges, hook=kill_at(step))
+        expire_lock(store)
+        whole.append(expected_of(tmp_path, source_options))
+    expire_lock(store)
+    found = read_by_all(tmp_path, TYPED_NAME)
+    assert len(set(found.values())) == 1
+    assert found["pyiceberg"] in whole
+    if not is_run:
+        delete(str(tmp_path), KEY, source_options, ranges, lock_wait_ms=5000)
+    run_once(tmp_path, source_options)
+    assert read_by_all(tmp_path, TYPED_NAME) == dict.fromkeys(READERS, expected_of(tmp_path, source_options))
+
+
 class EndingDisk(Disk):
     """Ends the process at its change number `at` to the folder of tables, before or after it is done."""
 
@@ -643,3 +678,20 @@ def test_a_deletion_reaches_what_a_killed_drop_has_left(
     delete(str(tmp_path), KEY, source_options, [(gone, gone)])
     assert not derived_files(tmp_path)
     drop_table(Layout(tmp_path), form, TYPED_NAME)
+
+
+def test_tables_of_an_archive_that_was_moved_are_dropped_and_made_anew(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    typed_fill(store, 30)
+    both = (TableConfig("iceberg"), *TYPED)
+    run_once(tmp_path / "old", source_options, publish=both)
+    moved = (tmp_path / "old").rename(tmp_path / "new")
+    for name in (None, TYPED_NAME):
+        drop_table(Layout(moved), "iceberg", name)
+    run_once(moved, source_options, publish=both)
+    typed_fill(store, 30, 1)
+    run_once(moved, source_options)
+    assert_tables_are(moved, source_options)
+    assert_no_file_is_left_over(moved)
+    assert read_iceberg(moved).num_rows == 60

@@ -3,7 +3,7 @@
     archive(path, options, ...)   move (run.py, with the order of its steps)
     restore(path, options, ...)   put a time range back into a stream (restore.py)
     delete(path, stream, ...)     delete entries permanently (delete.py)
-    publish(layout, ...)          keep it as an Iceberg or Delta table, too (tables.py, iceberg_table.py, delta_table.py)
+    publish(layout, ...)          keep it as Iceberg and Delta tables, too (tables.py, and what is named open_, iceberg_, delta_, table_)
     verify_archive(...)           is everything there, and as it was written (verify.py)
     read_status(...)              how far each stream is archived, and what prevents trimming (status.py)
 

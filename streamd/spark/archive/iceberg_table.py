@@ -136,12 +136,22 @@ class IcebergTable:
 
     def drop(self) -> None:
         with suppress(NoSuchTableError):
-            if is_own(self._load().load_table(self._name), self._config):
+            if self._is_own():
                 self._load().drop_table(self._name)
         self._table = None
         disk_for(self._layout.root).remove_tree(self._metadata)
 
     # --- The table
+
+    def _is_own(self) -> bool:
+        """Whether the table of this name is this one. Raises NoSuchTableError when there is none."""
+        try:
+            return is_own(self._load().load_table(self._name), self._config)
+        except FileNotFoundError:
+            # The archive was moved, and a catalog in it still has the old address. Others may know the table better.
+            if self._config.catalog is None and not self._config.properties:
+                return True
+            raise
 
     def _load(self) -> Catalog:
         if self._catalog is None:
