@@ -74,7 +74,13 @@ def times_of(pid: int) -> Times | None:
 
 
 def cpu_now(jvm_pid: int, server: Server) -> Cpu:
-    """All that the JVM has started is Python: daemons, workers, planners. So is this process, which is the driver."""
+    return Cpu(*cpu_of_spark(jvm_pid), server.cpu_s())
+
+
+def cpu_of_spark(jvm_pid: int) -> tuple[float, float]:
+    """CPU seconds of the JVM and of Python, which is all that the JVM has started: daemons, workers, planners; and this process, the
+    driver.
+    """
     everyone = {int(each.name): times_of(int(each.name)) for each in Path("/proc").iterdir() if each.name.isdigit()}
     alive = {pid: times for pid, times in everyone.items() if times is not None}
     below, found = {jvm_pid}, set[int]()
@@ -82,8 +88,7 @@ def cpu_now(jvm_pid: int, server: Server) -> Cpu:
         below = {pid for pid, times in alive.items() if times.parent in below}
         found |= below
     jvm = alive[jvm_pid]
-    python = jvm.waited_for + time.process_time() + sum(alive[pid].own + alive[pid].waited_for for pid in found)
-    return Cpu(jvm.own, python, server.cpu_s())
+    return jvm.own, jvm.waited_for + time.process_time() + sum(alive[pid].own + alive[pid].waited_for for pid in found)
 
 
 # --- Cases ----------------------------------------------------------------------------------------------------------------
