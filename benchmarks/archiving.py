@@ -1,11 +1,12 @@
-"""What a run of the archiver costs: without and with open tables, and in S3. The engine is the local one, without Spark.
+"""What a run of the archiver costs: without and with open tables, in a folder and in S3, by either engine.
 
-    python -m benchmarks.archiving [--rows N] [--rounds N] [--before N] [--server streamd|redis] [--quick]
+    python -m benchmarks.archiving [--rows N] [--rounds N] [--before N] [--server streamd|redis] [--only WORD] [--quick]
 
 Each round archives a new stream into a new archive that has seen `--before` runs with a hundred entries each, so that the
 tables have a history; only the last run, with all rows, is in the figures. CPU seconds are those of this process, in
-which the archiver runs. S3 is moto's server, a process beside it, which keeps objects in memory and files; it is
-written in Python, and no faster than a real one. An entry has four fields, as in benchmarks/spark_pipeline.py.
+which the archiver runs; what Spark's processes take is not in them. Spark is in local mode, with two threads. S3 is moto's server,
+a process beside it, which keeps objects in memory and files; it is written in Python, and no faster than a real one. An
+entry has four fields, as in benchmarks/spark_pipeline.py. "to files" is the time in proportion to that of files by the same engine.
 
 A typed table has files of its own, with three of the fields as columns, which are made within the run.
 
@@ -26,6 +27,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -33,17 +35,32 @@ from rich.table import Table
 
 from benchmarks.servers import Server, describe_machine, start_server
 from benchmarks.spark_pipeline import STREAM, fill
+from streamd.disk import Disk
+
+if TYPE_CHECKING:
+    from streamd.spark.archive.staging import Engine
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where an archive lies, the open tables that it has, and who copies."""
+
+    formats: tuple[str, ...] = ()
+    in_s3: bool = False
+    by_spark: bool = False
+
 
 WAYS = {
-    "files": (),
-    "files and Delta": ("delta",),
-    "files and Iceberg": ("iceberg",),
-    "files and both": ("delta", "iceberg"),
-    "files and typed Delta": ("typed delta",),
-    "files and typed Iceberg": ("typed iceberg",),
-    "S3": (),
+    "files": Way(),
+    "files and Delta": Way(("delta",)),
+    "files and Iceberg": Way(("iceberg",)),
+    "files and both": Way(("delta", "iceberg")),
+    "files and typed Delta": Way(("typed delta",)),
+    "files and typed Iceberg": Way(("typed iceberg",)),
+    "S3": Way(in_s3=True),
+    "files, by Spark": Way(by_spark=True),
+    "S3, by Spark": Way(in_s3=True, by_spark=True),
 }
-
 
 SCHEMA = "sensor_id string, temperature double, num bigint"
 
@@ -94,13 +111,25 @@ class Took:
         return self.tables / (self.wall - self.tables)
 
 
-def run_once(server: Server, path: str, formats: tuple[str, ...]) -> Took:
+def make_engine(options: dict[str, str], way: Way) -> Engine:
+    if not way.by_spark:
+        from streamd.spark.archive.staging import LocalEngine
+
+        return LocalEngine(options, Disk())
+    import streamd.spark
+    from streamd.spark.archive.run import engine_options
+    from streamd.spark.archive.spark_engine import SparkEngine
+
+    # There is one session in a process; the bucket is known to it because that is told before it starts.
+    session = streamd.spark.session("archiving", master="local[2]", config={"spark.log.level": "ERROR"})
+    return SparkEngine(session, engine_options(options))
+
+
+def run_once(server: Server, path: str, way: Way) -> Took:
     """Archive what is there."""
-    from streamd.disk import Disk
     from streamd.spark.archive.manifest_log import ManifestLog
     from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
     from streamd.spark.archive.run import Archiver, ArchiveSettings
-    from streamd.spark.archive.staging import LocalEngine
     from streamd.spark.archive.tables import OpenTables
 
     class TimedTables(OpenTables):
@@ -113,12 +142,13 @@ def run_once(server: Server, path: str, formats: tuple[str, ...]) -> Took:
 
     configs = [
         TableConfig(each) if " " not in each else TableConfig(each.split()[1], TYPED_NAME, schema=SCHEMA)
-        for each in formats
+        for each in way.formats
     ]
     settings = ArchiveSettings(hot_window_ms=0, trim=False, publish=tuple(configs))
     options = {"host": "127.0.0.1", "port": str(server.port), "stream": STREAM}
+    engine = make_engine(options, way)
     start, cpu = time.perf_counter(), time.process_time()
-    archiver = Archiver(path, options, LocalEngine(options, Disk()), settings)
+    archiver = Archiver(path, options, engine, settings)
     archiver.tables = tables = TimedTables(archiver.layout)
     found = archiver.run()
     took = Took(time.perf_counter() - start, time.process_time() - cpu, tables.seconds, found.rows)
@@ -127,14 +157,14 @@ def run_once(server: Server, path: str, formats: tuple[str, ...]) -> Took:
     return took
 
 
-def measure(server: Server, path: str, formats: tuple[str, ...], rows: int, before: int) -> Took:
+def measure(server: Server, path: str, way: Way, rows: int, before: int) -> Took:
     """One run into a new archive."""
     server.send("FLUSHALL")
     for number in range(before):
         fill(server, 100 * (number + 1), start=100 * number)
-        run_once(server, path, formats)
+        run_once(server, path, way)
     fill(server, 100 * before + rows, start=100 * before)
-    took = run_once(server, path, formats)
+    took = run_once(server, path, way)
     if took.rows != rows:
         raise SystemExit(f"archived {took.rows} of {rows}")
     return took
@@ -145,26 +175,30 @@ def measure(server: Server, path: str, formats: tuple[str, ...], rows: int, befo
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--before", default=20, show_default=True)
 @click.option("--server", "name", default="streamd", show_default=True)
+@click.option("--only", metavar="WORD", default="", help="Only archives with this word in their names, and files.")
 @click.option("--quick", is_flag=True, help="A tenth of the rows, once.")
-def main(rows: int, rounds: int, before: int, name: str, quick: bool) -> None:
+def main(rows: int, rounds: int, before: int, name: str, only: str, quick: bool) -> None:
     if quick:
         rows, rounds = rows // 10, 1
-    table = Table("archive", "s", "CPU s", "rows/s", "to files alone", "in tables")
-    found: dict[str, list[Took]] = {way: [] for way in WAYS}
+    table = Table("archive", "s", "CPU s", "rows/s", "to files", "in tables")
+    chosen = [way for each, way in WAYS.items() if only in each]
+    wanted = {*chosen, *(Way(by_spark=way.by_spark) for way in chosen)}
+    ways = {each: way for each, way in WAYS.items() if way in wanted}
+    found: dict[str, list[Took]] = {each: [] for each in ways}
     with start_server(name) as server, tempfile.TemporaryDirectory() as folder, s3_bucket() as bucket:
         for number in range(-1, rounds):  # the first one is for imports, and whatever else is done once
-            for way, formats in WAYS.items():
-                path = f"{bucket if way == 'S3' else folder}/{number}/{way}"
-                took = measure(server, path, formats, rows if number >= 0 else 1000, before if number >= 0 else 1)
-                found[way] += [took] if number >= 0 else []
-    base = min(each.wall for each in found["files"])
-    for way, runs in found.items():
-        wall, cpu = min(each.wall for each in runs), statistics.median(each.cpu for each in runs)
+            for each, way in ways.items():
+                path = f"{bucket if way.in_s3 else folder}/{number}/{each}"
+                took = measure(server, path, way, rows if number >= 0 else 1000, before if number >= 0 else 1)
+                found[each] += [took] if number >= 0 else []
+    for each, runs in found.items():
+        base = min(one.wall for one in found["files, by Spark" if ways[each].by_spark else "files"])
+        wall, cpu = min(one.wall for one in runs), statistics.median(one.cpu for one in runs)
         tables, added = (
-            statistics.median(each) for each in zip(*((one.tables, one.added) for one in runs), strict=True)
+            statistics.median(both) for both in zip(*((one.tables, one.added) for one in runs), strict=True)
         )
-        shown = f"{tables:.2f} s, +{added:.1%}" if WAYS[way] else ""
-        table.add_row(way, f"{wall:.2f}", f"{cpu:.2f}", f"{rows / wall:,.0f}", f"{wall / base:.3f}", shown)
+        shown = f"{tables:.2f} s, +{added:.1%}" if ways[each].formats else ""
+        table.add_row(each, f"{wall:.2f}", f"{cpu:.2f}", f"{rows / wall:,.0f}", f"{wall / base:.3f}", shown)
     console = Console()
     console.print(f"{describe_machine()}\n{rows:,} rows after {before} runs, {rounds} rounds; best s, median of CPU s")
     console.print(table)
