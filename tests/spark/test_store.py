@@ -29,6 +29,7 @@ from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import ArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.run import STEPS
 from streamd.spark.archive.store import ObjectDisk, ObjectPath, disk_for, files_below
 from streamd.spark.archive.verify import verify_archive
@@ -394,6 +395,31 @@ def test_typed_tables_lie_in_the_store_too(
     for form in forms:
         assert command(*publishing, form, "--drop", "--name", "streamd.typed").exit_code == 0
     assert list(files_below(root / "_tables")) == []
+
+
+@pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+@pytest.mark.parametrize("step", ["staged", "committed", "published", "merge committed", "merge published"])
+def test_a_typed_table_in_the_store_is_brought_up_after_a_run_was_killed(
+    step: str, store: redis.Redis, source_options: Options, place: str
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    tables = (TableConfig("delta", "streamd.typed", schema="sensor int, value bigint"),)
+    produced: list[str] = []
+    for number in range(2):
+        produced += fill(store, 50, start_ms=1_700_000_000_000 + number * 20_000_000)
+        assert not archive_once(place, source_options, publish=tables).streams[0].warnings
+    produced += fill(store, 50, start_ms=1_700_000_000_000 + 2 * 20_000_000)
+    with pytest.raises(Killed):
+        archive_once(place, source_options, hook=kill_at(step), merge_files=2)
+    expire_lock(store)
+    for _ in range(2):
+        assert not archive_once(place, source_options, merge_files=2).streams[0].warnings
+    uri = f"{place}/_tables/delta-streamd.typed"
+    table = deltalake.DeltaTable(uri, storage_options={"allow_http": "true"})
+    rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: (row["ms"], row["seq"]))
+    assert [row["id"] for row in rows] == produced
+    lying = {str(each) for each in files_below(Layout(uri).root) if "_delta_log" not in str(each)}
+    assert lying == set(table.file_uris())
 
 
 # --- What cannot be done is said at once ---------------------------------------------------------------------------------------
