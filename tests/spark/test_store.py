@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import sys
@@ -30,12 +31,14 @@ from streamd.spark.archive.errors import ArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.parquet import hash_of
 from streamd.spark.archive.run import STEPS
-from streamd.spark.archive.store import ObjectDisk, ObjectPath, disk_for, files_below
+from streamd.spark.archive.store import ObjectDisk, ObjectPath, ObjectWriter, disk_for, files_below
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.wire.ids import parse_entry_id
 
-pytestmark = pytest.mark.long
+# The first test may have to wait for npm.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 Options = dict[str, str]
 NUMBERS = itertools.count()
@@ -290,6 +293,21 @@ def test_an_object_of_many_parts_is_put_and_read(place: str, tmp_path: Path) -> 
     with path.open() as file:
         assert file.read() == content
     assert not local.exists()
+
+
+def test_an_object_appears_when_it_is_whole(place: str) -> None:
+    path = Layout(place).root / "large"
+    assert isinstance(path, ObjectPath)
+    content = bytes(range(256)) * (100 << 10)
+    for is_finished in (False, True):
+        writer = ObjectWriter(path)
+        for at in range(0, len(content), 1 << 20):
+            writer.write(memoryview(content)[at : at + (1 << 20)])
+        if is_finished:
+            writer.finish()
+        del writer
+        assert path.exists() == is_finished
+    assert hash_of(path) == hashlib.sha256(content).hexdigest()
 
 
 def test_damage_is_found(store: redis.Redis, source_options: Options, place: str) -> None:

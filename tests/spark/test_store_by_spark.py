@@ -20,7 +20,7 @@ pytest.importorskip("moto.server", reason="the emulators come with streamd-serve
 from support.object_stores import LocalStore, running_store
 from support.servers import python_environment
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(400)]
 
 Tell = Callable[[str, dict[str, str]], str | None]
 
