@@ -44,7 +44,7 @@ __all__ = ["command"]
     "--replace",
     "replaces",
     is_flag=True,
-    help="Put the stream of an export in the place of what is there, once it is whole.",
+    help="Replace what is there by the stream of an export, once that is whole.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the load, by which it is continued.  [default: made from the file]"
@@ -75,6 +75,8 @@ def command(
     """
     if new_ids and id_column is not None:
         raise click.UsageError("--new-ids and --id-column exclude each other")
+    if replaces and (no_groups or new_ids):
+        raise click.UsageError("--replace needs the groups and IDs of the export: not with --no-groups or --new-ids")
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.spark.moving.files import Roles

@@ -625,6 +625,42 @@ def test_a_new_stream_that_lost_entries_replaces_nothing(
     assert store.xrange("big") == new
 
 
+def test_a_new_stream_that_goes_at_the_last_moment_leaves_the_old_one_as_it_is(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    run(store, "export", "readings", "--to", str(tmp_path))
+    store.expire("readings", 1000)
+    transaction = Connection.transaction
+
+    def evicted(self: Connection, requests: Any) -> Any:
+        if requests[0][0] == "RENAME":
+            store.delete(requests[0][1])
+        return transaction(self, requests)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "transaction", evicted)
+        assert "the server has evicted it" in run(store, "load", str(tmp_path), "--replace", status=1)
+    assert 0 < store.ttl("readings") <= 1000
+    assert store.keys("streamd:load:*") == []
+    run(store, "load", str(tmp_path), "--replace")
+    assert store.ttl("readings") > 1000
+
+
+def test_only_exports_replace_streams(store: Store, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("n\n1\n")
+    store.xadd("s", {"old": 1}, id="7-7")
+    assert f"there is no {rows}.groups.json" in run(store, "load", str(rows), "--into", "s", "--replace", status=1)
+    assert "not with --no-groups" in run(store, "load", str(rows), "--replace", "--no-groups", status=2)
+    assert store.xlen("s") == 1
+
+
+def test_a_named_pipe_is_refused(store: Store, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    assert "a pipe is loaded as -" in run(store, "load", str(tmp_path / "rows.csv"), "--into", "s", status=1)
+
+
 @pytest.mark.real
 def test_a_load_stays_in_one_slot(store: Store, new_redis: Callable[..., Server], tmp_path: Path) -> None:
     cluster = new_redis(cluster_enabled="yes", cluster_port=str(free_port()))

@@ -2,7 +2,7 @@
 
 A load of a file has a name: that given, or one made from where the file is and what it is. The marker of that name says how many rows
 are written, and is moved in the transaction that writes them (sink/marked.py); a load that is repeated reads the file again, compares
-what it passes over, and goes on behind it. When all is done, a second key says so, and the load is not repeated at all. Both keys
+what it skips, and continues after it. When all is done, a second key says so, and the load is not repeated at all. Both keys
 expire.
 
 A file beside the data, as `streamd export` writes it, has the rest of the stream: then the stream must be new, and becomes equal to
@@ -72,8 +72,10 @@ CHUNKS_AHEAD = 8
 SAMPLE = 64 * 1024
 """Bytes of the start, and of the end, of a file by which it is recognized."""
 
+EVICTED = "the server has evicted it, or it has expired; load the file again"
+
 Progress = Callable[[int], None]
-"""Told how many bytes of all files are read."""
+"""Called with how many bytes of all files are read."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def find_files(paths: Iterable[str], form: str | None) -> list[DataFile]:
             found += [DataFile(each, form or format_of(each) or "") for each in inside]
         else:
             known = form or format_of(path)
+            if path != "-" and Path(path).exists() and not Path(path).is_file():
+                raise MoveError(f"{path} is no file: a pipe is loaded as -, the standard input")
             if known is None:
                 raise MoveError(f"the name of {path} does not say what is in it: --format does")
             found.append(DataFile(path, known))
@@ -153,6 +157,9 @@ def load(
 
     Raises MoveError, OSError, and what the server's errors are. What is written before stays, and is passed over next time.
     """
+    for file in files:
+        if settings.replaces and not has_state(file):
+            raise MoveError(f"--replace takes exports with their groups: there is no {file.path + STATE_SUFFIX}")
     link = WriterLink(options)
     done_bytes = 0
     try:
@@ -175,10 +182,14 @@ def tell_sum(progress: Progress | None, before: int, done: int) -> None:
         progress(before + done)
 
 
+def has_state(file: DataFile) -> bool:
+    return file.path != "-" and os.path.exists(file.path + STATE_SUFFIX)
+
+
 def find_state_file(file: DataFile) -> StreamCopy | None:
-    path = file.path + STATE_SUFFIX
-    if file.path == "-" or not os.path.exists(path):
+    if not has_state(file):
         return None
+    path = file.path + STATE_SUFFIX
     return StreamCopy.parse(path, Path(path).read_bytes())
 
 
@@ -350,7 +361,7 @@ class FileLoad:
             raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it is of another export")
 
     def _chunks(self, plan: LoadPlan, reading: Reading) -> Generator[Chunk]:
-        """The rows, ready to be sent. A pipe is not read ahead: who waits for it could not be ended."""
+        """The rows, ready to be sent. A pipe is not read ahead: a thread that waits for it cannot be ended."""
         chunks = chunks_of(plan, self._batches(reading))
         return chunks if self._file.path == "-" else made_ahead(chunks, CHUNKS_AHEAD)
 
@@ -399,18 +410,22 @@ class FileLoad:
             self._check_staged(state, connection)
             with noted_if_done(connection, self._restored_key):
                 restore(connection, self._staged, state, then=[("SET", self._restored_key, "", "PX", KEPT_MS)])
-        with noted_if_done(connection, self._done_key):
-            moved: list[Request] = [("RENAME", self._staged, key), ("PERSIST", key), *expiry(key, state)]
-            connection.transaction([*moved, ("DEL", self._restored_key), note])
+        connection.command("WATCH", self._staged)
+        # A transaction whose RENAME fails would still do the rest, to the stream that was to be replaced.
+        if connection.command("EXISTS", self._staged):
+            with noted_if_done(connection, self._done_key):
+                moved: list[Request] = [("RENAME", self._staged, key), ("PERSIST", key), *expiry(key, state)]
+                if connection.transaction([*moved, ("DEL", self._restored_key), note]) is not None:
+                    return
+        else:
+            connection.command("UNWATCH")
+        raise MoveError(f"{stream_name(self._staged)} was changed: {EVICTED}")
 
     def _check_staged(self, state: StreamCopy, connection: Connection) -> None:
         """A key that expires may have gone, and come again with what was written after that."""
         found, wanted = connection.command("XLEN", self._staged or b""), state.rows + len(state.gone)
         if found != wanted:
-            raise MoveError(
-                f"{stream_name(self._staged or b'')} has {found:,} entries of {wanted:,}: the server has evicted it, or it has expired; "
-                "load the file again"
-            )
+            raise MoveError(f"{stream_name(self._staged or b'')} has {found:,} entries of {wanted:,}: {EVICTED}")
 
 
 @contextmanager
