@@ -64,7 +64,7 @@ def tell(java: Path, emulator: LocalStore, tmp_path_factory: pytest.TempPathFact
         process.wait(60)
 
 
-@pytest.mark.parametrize("story", ["kills", "dead_attempts", "reading"])
+@pytest.mark.parametrize("story", ["kills", "failing_tasks", "reading"])
 @pytest.mark.usefixtures("store")
 def test_story(story: str, tell: Tell, source_options: dict[str, str]) -> None:
     fault = tell(story, source_options)
