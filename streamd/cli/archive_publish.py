@@ -94,6 +94,8 @@ def publish(
         )
         with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
             found = tables.publish(layout, config, progress=progress)
+    for stream in sorted(set(streams).difference(found)):
+        click.echo(f"{stream!r} is not archived yet", err=True)
     if as_json:
         click.echo(json.dumps({"format": form, "files": found}))
     else:

@@ -452,6 +452,8 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
         Layout("hdfs://name/archive")
     with pytest.raises(ArchiveError, match="names no bucket"):
         Layout(f"{scheme}://")
+    with pytest.raises(ArchiveError, match=f"is written {scheme}://bucket/x"):
+        Layout(Path(f"{scheme}://bucket/x"))
     with pytest.raises(ArchiveError, match="is not an archive"):
         Layout(place).check()
     refused(

@@ -156,7 +156,7 @@ class IcebergTable:
     def _load(self) -> Catalog:
         if self._catalog is None:
             given = dict(self._config.properties)
-            if self._config.catalog is None and "uri" not in given:
+            if self._config.catalog is None and not given.keys() & {"type", "uri"}:
                 folder = self._layout.table_folder(CATALOG)
                 if isinstance(folder, ObjectPath):
                     raise TableError("an object store cannot hold its catalog: name one with --catalog or --property")

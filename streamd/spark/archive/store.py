@@ -267,6 +267,11 @@ def parse_place(text: str) -> Place:
         text = "/" + text.removeprefix("file:").lstrip("/")
     match = _URL.fullmatch(text)
     if match is None:
+        scheme, is_scheme, rest = text.partition(":/")
+        if is_scheme and scheme.lower() in SCHEMES:  # as pathlib writes an address, for one
+            raise ArchiveError(f"{text}: an object store's address is written {scheme.lower()}://{rest}")
+        if not is_text(text):
+            raise ArchiveError(f"{text!r}: the path of an archive must be UTF-8, which Parquet's libraries need")
         return Path(text).absolute()
     scheme, rest = match[1].lower(), match[2]
     if scheme not in SCHEMES:
@@ -284,6 +289,14 @@ def parse_place(text: str) -> Place:
     except Exception as error:  # obstore's own kinds, by store
         raise ArchiveError(f"{url}: {first_line(error)}") from error
     return ObjectPath(store, url, key)
+
+
+def is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def first_line(error: BaseException) -> str:

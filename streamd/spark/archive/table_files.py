@@ -4,17 +4,19 @@
     DerivedFiles    a typed table's own, one for each file of the archive, in the table's folder:
 
         data/stream=<name>/date=<day>/<run>-<n>.parquet
-        _tables/<label>/data/stream=<name>/date=<day>/<run>-<n>.<columns>.parquet      Iceberg
-        _tables/<label>/stream=<name>/date=<day>/<run>-<n>.<columns>.parquet           Delta
+        _tables/<label>/data/stream=<name>/date=<day>/<run>-<n>.<table>.parquet      Iceberg
+        _tables/<label>/stream=<name>/date=<day>/<run>-<n>.<table>.parquet           Delta
 
-A derived file follows from its source and the table's columns, of which `<columns>` is a hash, and appears complete, under a
-name that is never replaced. So it does not matter who makes it, or how often that was begun: whoever needs one takes the one
-that is there. Two things remove them:
+A derived file follows from its source and the table's columns, and appears complete, under a name that is never replaced.
+So it does not matter who makes it, or how often that was begun: whoever needs one takes the one that is there. `<table>` is a
+hash of the columns and of what tells the table from others of its name, so that what is removed late is never a later table's.
+Three things remove them:
 
-    forget   those of sources that were replaced, once no snapshot names them: just before the sources themselves
-    sweep    those that no table will name: made by somebody who was killed, or was late, for a source that was replaced
-             meanwhile. As with the archive's own files, an archiver removes only what it has noted while the lock was its own
-             (manifest.py), and what follows from no file that counts, nor from one that was replaced and is still there.
+    forget       those of sources that were replaced, once no snapshot names them: just before the sources themselves
+    sweep        those that no table will name: made by somebody who was killed, or was late, for a source that was replaced
+                 meanwhile. As with the archive's own files, an archiver removes only what it has noted while the lock was its
+                 own (manifest.py), and what follows from no file that counts, nor from one that was replaced and is still there.
+    remove_all   those of a table that is being dropped, from which nothing else would ever remove deleted entries
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ Progress = Callable[[int], None]
 
 
 def no_progress(rows: int) -> None:
-    """For those whom nobody watches."""
+    """For work whose progress nobody watches."""
 
 
 class TableFiles(Protocol):
@@ -85,6 +87,10 @@ class TableFiles(Protocol):
         """Remove those of the noted files that no table names, nor will name."""
         ...
 
+    def remove_all(self, stream: str) -> None:
+        """Remove the derived files of a stream, of this very table."""
+        ...
+
 
 class FilesInPlace:
     """The archive's own files."""
@@ -107,6 +113,9 @@ class FilesInPlace:
     def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:
         """Nothing to do: archivers remove the archive's files."""
 
+    def remove_all(self, stream: str) -> None:
+        """Nothing to do: the files are the archive's."""
+
 
 class DerivedFiles:
     """The files of a typed table."""
@@ -121,13 +130,13 @@ class DerivedFiles:
         self._progress = progress or no_progress
         self._table = typed_layout(config)
         self._stored = stored_schema(config)
-        columns = f"{REVISION}\n{config.format}\n{config.prefix}\n{config.schema}"
-        self._columns = hashlib.sha256(columns.encode()).hexdigest()[:8]
+        about = f"{REVISION}\n{config.format}\n{config.prefix}\n{config.schema}\n{config.id}"
+        self._suffix = f".{hashlib.sha256(about.encode()).hexdigest()[:8]}.parquet"
 
     def path_of(self, source: str) -> str:
         day = PurePosixPath(source).parent
         folder = f"{self._layout.relative(self.folder)}/{self._prefixed(day.parent.name)}/{self._prefixed(day.name)}"
-        return f"{folder}/{PurePosixPath(source).stem}.{self._columns}.parquet"
+        return f"{folder}/{PurePosixPath(source).stem}{self._suffix}"
 
     def _prefixed(self, folder: str) -> str:
         """Readers that take partitions from the names of folders look for the columns' names there."""
@@ -184,6 +193,9 @@ class DerivedFiles:
             if path in named or (path in waiting and (self._layout.root / waiting[path]).exists()):
                 continue
             self._remove([each])
+
+    def remove_all(self, stream: str) -> None:
+        self._remove(each for each in self.lying(stream) if each.name.endswith(self._suffix))
 
     def _remove(self, files: Iterable[Place]) -> None:
         for each in files:

@@ -36,7 +36,7 @@ from streamd.disk import Disk
 from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
-from streamd.spark.archive.open_table import ArchiveTable, TableConfig
+from streamd.spark.archive.open_table import PLAIN_NAME, ArchiveTable, TableConfig
 from streamd.spark.archive.store import Place, disk_for, files_in, replace_at
 from streamd.spark.archive.table_files import Progress, TableFiles, files_of
 
@@ -75,13 +75,13 @@ class OpenTables:
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
         """Bring all tables up, and expire and remove what has to do with files of the stream replaced up to this moment.
 
-        Of a table whose drop has not ended, its own files go, since nothing else will ever remove entries from them.
+        Of a table whose drop has not ended, all of its own files of the stream go.
         Raises TableError, when all have been tried.
         """
         for config in described(self._layout):
-            if config.is_dropped and config.schema is not None:
+            if config.is_dropped and config.covers(log.stream):
                 files = files_of(self._layout, config, self._disk)
-                with_reason(config, partial(self._disk.remove_tree, files.folder))
+                with_reason(config, partial(files.remove_all, log.stream))
         self._each(log.stream, partial(forget, log=log, moment_ms=moment_ms))
 
     def note(self, stream: str) -> Noted:
@@ -223,6 +223,8 @@ def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
 def find_kept(layout: Layout, config: TableConfig) -> TableConfig | None:
     """The table that is kept and asked for; None when none like it is kept. Raises TableError when it is another one."""
     found = [each for each in kept(layout) if each.format == config.format]
+    if config.schema is not None and config.name == PLAIN_NAME:
+        raise TableError(f"{PLAIN_NAME} is the name of the table without a schema: give another --name")
     plain = next((each for each in found if each.schema is None), None)
     named = next((each for each in found if each.name == config.name), None)
     if config == TableConfig(config.format) or config == plain:

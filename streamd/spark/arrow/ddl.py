@@ -84,7 +84,8 @@ def read_columns(text: str) -> Iterator[FieldColumn]:
         is_apart = kind is not None and (name is None or name[1] is not None or text[kind.start()] in " \t\n\r:")
         if name is None or kind is None or not is_apart or text[kind.end() : kind.end() + 1] not in ("", ","):
             rest = " ".join(text[at:].split())
-            raise OptionError("schema", f"cannot read {rest!r}: columns are written 'user string, amount double'")
+            fault = f"cannot read {rest!r}" if rest else "a column is missing"
+            raise OptionError("schema", f"{fault}: columns are written 'user string, amount double'")
         column = name[2] if name[1] is None else name[1].replace("``", "`")
         yield made(column, kind[1].lower(), kind[2], kind[3])
         at = kind.end() + 1
