@@ -361,7 +361,7 @@ METRICS = (
     ),
     text("metrics-streams", "*", doc="Pattern of the streams whose figures the metrics report one by one."),
     integer("metrics-max-streams", 1000, doc="How many of them at most."),
-    integer("metrics-max-consumers", 1000, doc="Of how many consumers the metrics tell one by one, all groups together."),
+    integer("metrics-max-consumers", 1000, doc="How many consumers the metrics report one by one, all groups together."),
     integer(
         "metrics-max-deliveries", 5,
         doc="Pending entries that were delivered more often than this are counted in the metrics.",

@@ -280,7 +280,7 @@ def test_a_damaged_file_replaces_nothing(store: Store, tmp_path: Path) -> None:
         if form in ("json", "csv"):
             run(store, "export", "readings", "--to", str(folder), "--format", form)
             data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:-2]))
-            assert "it is of another export" in run(store, "load", str(folder), "--replace", status=1)
+            assert "it belongs to another export" in run(store, "load", str(folder), "--replace", status=1)
             assert shown(store, b"readings") == expected
     assert store.keys("streamd:load:*") == []
 
@@ -383,7 +383,7 @@ def test_a_file_of_another_export_is_refused(store: Store, tmp_path: Path) -> No
     os.replace(tmp_path / "readings.parquet.groups.json", other + ".groups.json")
     store.xadd("readings", {"n": 1}, id="1900000000000-0")
     run(store, "history", "readings", "--format", "parquet", "--out", other)
-    assert "is of another export" in run(store, "load", other, "--into", "new", status=1)
+    assert "belongs to another export" in run(store, "load", other, "--into", "new", status=1)
     os.replace(tmp_path / "trimmed.parquet", other)
     assert "is not the file that" in run(store, "load", other, "--into", "newer", status=1)
     Path(other + ".groups.json").write_text("{}")

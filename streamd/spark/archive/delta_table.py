@@ -38,7 +38,7 @@ class DeltaArchiveTable:
         self._config = config
         self._files = files
         self._uri = str(files.folder)
-        # As for obstore, whether it is HTTP is said by the endpoint.
+        # As with obstore, the endpoint decides whether it is HTTP.
         self._options = {"allow_http": "true"} if isinstance(layout.root, ObjectPath) else None
         self._below = f"{layout.relative(files.folder)}/"
         self._schema = Schema.from_arrow(table_schema(config))

@@ -13,7 +13,7 @@ from pyiceberg.utils.config import Config, merge_config
 __all__ = ["load"]
 
 TIMEOUT_S = (10.0, 120.0)
-"""How long to wait for a connection to a REST catalog, and for its answer. pyiceberg waits for ever, as an archiver would then."""
+"""How long to wait for a connection to a REST catalog, and for its answer. pyiceberg sets no limit, so an archiver would wait forever."""
 
 
 class ImpatientRestCatalog(RestCatalog):

@@ -146,7 +146,7 @@ def check_not_outrun(connection: Connection, layout: Layout, log: ManifestLog) -
     except VerifyError as error:
         raise IncarnationError(
             f"stream {log.stream!r} is archived up to {format_entry_id(high)}, but not as it is on this server: {error}. A copy of the "
-            "server has been archived in its place, or it was set back; a run with --accept-server gives up what is not archived"
+            "server has been archived in its place, or it was set back; a run with --accept-server goes on without the entries in question"
         ) from None
 
 

@@ -40,7 +40,7 @@ class TableConfig:
     schema      the columns for fields of entries; None: the plain table, which names the archive's files in place
     prefix      before the names of the other columns of a typed table (table_columns.py)
     streams     whose entries a typed table has, together with those that match `pattern`; neither is given: all
-    id          of this very table, so that another one of its name is not taken for it
+    id          identifies this very table, so that another one of its name is not mistaken for it
     is_dropped  it is being removed
     """
 

@@ -10,7 +10,7 @@ Where the files go depends on the archive:
     in an object store  to the data folder at once, as there is no rename: their names have the run's and the attempt's in
                         them, no manifest names them yet, and the next run removes those that none will
 
-The environment of the executors says who asks the store (see store.py): options are shown by Spark, and are no place for
+Executors find the store and its credentials by their environment (see store.py): Spark shows options, which are no place for
 secrets. `result.json` is in the staging folder in either case, on the machine of the driver.
 """
 

@@ -62,7 +62,7 @@ BUFFER = 8 << 20
 """Bytes of one request when an object is read from its start to its end."""
 RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 CLIENT: Any = {"connect_timeout": "5s", "allow_http": True}
-"""Whether it is HTTP is said by the endpoint, where one is named."""
+"""The endpoint, where one is named, decides whether it is HTTP."""
 
 METADATA_SERVICE = "169.254.169.254"
 """Where machines of a cloud ask for credentials, if they are given none."""

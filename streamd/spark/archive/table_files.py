@@ -49,7 +49,7 @@ REVISION = 1
 """Of the way in which files are derived; part of their names."""
 
 ATTEMPTS = 20
-"""How often a file is begun again because an archiver that cleans up has removed it half written."""
+"""How often a file is started again because an archiver's clean-up has removed it half written."""
 
 Progress = Callable[[int], None]
 """Called with a number of rows that have been derived."""
@@ -80,7 +80,7 @@ class TableFiles(Protocol):
         ...
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        """Remove what was derived of files that were replaced up to this moment (the server's Unix ms)."""
+        """Remove what was derived from files that were replaced up to this moment (the server's Unix ms)."""
         ...
 
     def sweep(self, log: ManifestLog, noted: Iterable[Place]) -> None:

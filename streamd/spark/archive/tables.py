@@ -7,7 +7,7 @@
 
 An archive keeps at most one plain table of each format, and any number of typed ones under names of their own. The manifests
 remain the truth. After each commit a table is compared with the manifests of the stream, and one commit of its own adds and
-removes what differs. A plain table names the files of `data/` in place; a typed one names files that are derived of them, one
+removes what differs. A plain table names the files of `data/` in place; a typed one names files that are derived from them, one
 of each (table_files.py). All have, as partitions, `stream` and `date`, which the files do not repeat.
 
 The order makes every crash harmless: first the manifest, then the table, and only then are files that were replaced removed
@@ -19,8 +19,8 @@ Several archivers, and `publish`, may bring one table up at a time. Each compare
 seen; the catalog, or the log, lets one of them through, and the others compare again. The number of the last manifest that
 a table follows is kept in the table for each stream, so that nobody who has read older manifests takes it back.
 
-A table exists from the moment its description is there, whoever makes it then, until the description is gone: while it is
-dropped, its description says so, and whoever drops or publishes it next removes what is left of it.
+A table exists as long as its description, no matter who creates what is missing of it. While it is being dropped, the
+description says so, and the next drop or publish removes what is left of it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class OpenTables:
         self._each(log.stream, lambda table, files: bring_up(table, log))
 
     def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        """Bring all tables up, and expire and remove what has to do with files of the stream replaced up to this moment.
+        """Bring all tables up, expire snapshots that name files replaced up to this moment, and remove what was derived from those.
 
         Of a table whose drop has not ended, all of its own files of the stream go.
         Raises TableError, when all have been tried.

@@ -138,9 +138,8 @@ class StreamWork:
         self.log = ManifestLog(layout, self.stream)
         self.tables = tables or OpenTables(layout, disk)
         self.table_fault: TableError | None = None  # why open tables are not up to the manifests
-        self.rewriting: Callable[[int], None] = (
-            no_rows  # called with rows as they are rewritten, and again as they are compared
-        )
+        # Called with numbers of rows as they are rewritten, and again as they are compared.
+        self.rewriting: Callable[[int], None] = no_rows
         self._placed = 0  # files that have been moved into place
 
     def refresh(self) -> None:
@@ -290,7 +289,7 @@ class StreamWork:
         self.hook(f"{prefix}published")
 
     def note_manifests(self, coming: Manifest | None = None) -> None:
-        """Have the server know the last manifest and the coming one, if the lock is still this run's; see identity.py."""
+        """Note the last manifest and the coming one on the server, if the lock is still this run's; see identity.py."""
         if known := [each for each in (self.log.last, coming) if each is not None]:
             self.lock.guarded([("SET", manifest_key(self.layout, self.stream), manifests_note(known))])
 
@@ -351,7 +350,7 @@ class StreamWork:
             yield from read_rows(self.layout.root, file, 0, MAX_ID, columns)
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; `rewriting` is told of them."""
+        """The batches; calls `rewriting` with the rows of each."""
         for batch in batches:
             yield batch
             self.rewriting(batch.num_rows)

@@ -1,4 +1,4 @@
-"""Makes what is needed next in a thread, while what is there is worked on."""
+"""Runs a generator in a thread, ahead of what consumes its items."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 def made_ahead(items: Generator[T], count: int) -> Generator[T]:
     """The items of a generator, of which up to `count` are made before they are asked for. Closes the generator.
 
-    What it raises is raised in its turn. The thread ends with this generator, which is to be closed, and which then waits for the
-    item that is being made: it should not take long.
+    What it raises is raised after the items before it. The thread ends with this generator, which is to be closed, and then waits for
+    the item that is being made: that should not take long.
     """
     made: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
     room = threading.Semaphore(count)

@@ -80,7 +80,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """What is not said by the files.
+    """What the files do not say.
 
     into       key of the stream; None: as the rows or the file of the state say
     roles      see files.py
@@ -358,7 +358,7 @@ class FileLoad:
 
     def _check_rows(self, state: StreamCopy, rows: int) -> None:
         if rows != state.rows:
-            raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it is of another export")
+            raise MoveError(f"{self._file.path} has {rows:,} entries, not {state.rows:,}: it belongs to another export")
 
     def _chunks(self, plan: LoadPlan, reading: Reading) -> Generator[Chunk]:
         """The rows, ready to be sent. A pipe is not read ahead: a thread that waits for it cannot be ended."""
