@@ -59,7 +59,7 @@ def raw_of(value: Any, text: str) -> bytes | None:
 @given(st.lists(st.dictionaries(texts, values, max_size=4), max_size=5), st.booleans())
 def test_any_object_is_read(objects: list[dict[str, Any]], is_ascii: bool) -> None:
     lines = "".join(json.dumps(each, ensure_ascii=is_ascii) + "\n" for each in objects).encode()
-    ids, streams, fields = parse_lines(lines, None, None, None)
+    ids, streams, fields, _ = parse_lines(lines, None, None, None)
     assert (ids.null_count, streams.null_count) == (len(objects), len(objects))
     expected = [
         [(name.encode(), raw_of(value, json.dumps(value, ensure_ascii=is_ascii))) for name, value in each.items()]
@@ -76,7 +76,7 @@ def test_roles_of_members() -> None:
         b'{"n": 2, "id": 7, "fields": [["a", "1"], ["a", null]], "m": [{"x": "}"}]}\r\n'
         b'{"fields": "text", "stream": {"base64": "/w=="}}'
     )
-    ids, streams, fields = parse_lines(lines, b"id", b"stream", b"fields")
+    ids, streams, fields, _ = parse_lines(lines, b"id", b"stream", b"fields")
     assert ids.to_pylist() == [b"5-1", b"7", None]
     assert streams.to_pylist() == [b"s", None, b"\xff"]
     assert [[(pair["field"], pair["value"]) for pair in row] for row in fields.to_pylist()] == [
@@ -94,9 +94,30 @@ def test_roles_of_members() -> None:
         ('{"a":"\\', "character 8"), ('{"a":[}', "character 8"), ('{"a":1,}', "character 8"), ("{", "character 2"), ('{"a":}', "character 6"),
     ],
 )  # fmt: skip
-def test_wrong_text_is_refused(text: str, place: str) -> None:
+@pytest.mark.parametrize("before", [b'{"a":"1"}\n', b'{"a":"1","fields":{}}\n'])
+def test_wrong_text_is_refused(before: bytes, text: str, place: str) -> None:
     with pytest.raises(ValueError, match=f"line 12, {place}: wrong JSON"):
-        parse_lines(b'{"a":"1"}\n' + text.encode(), b"id", b"stream", b"fields", 10)
+        parse_lines(before + text.encode(), b"id", b"stream", b"fields", 10)
+
+
+MEMBERS = st.lists(
+    st.sampled_from([
+        '"id": "1-1"', '"id": 7', '"stream": "s"', '"m": [1, {"x": "}"}]', '"n": "a\\"b"', '"fields": "text"',
+        '"fields": {"a": "1", "b": 2}', '"fields": []',
+    ]),
+    max_size=5,
+)  # fmt: skip
+
+
+@given(st.lists(MEMBERS, max_size=8))
+def test_what_is_before_a_row_does_not_matter(rows: list[list[str]]) -> None:
+    """After a row of whole entries its other members are expected to be needless."""
+    lines = ["{" + ", ".join(members) + "}\n" for members in rows]
+    *together, count = parse_lines("".join(lines).encode(), b"id", b"stream", b"fields")
+    alone = [parse_lines(line.encode(), b"id", b"stream", b"fields") for line in lines]
+    assert count == len(rows)
+    for at in range(3):
+        assert together[at].to_pylist() == [parsed[at].to_pylist()[0] for parsed in alone]
 
 
 def test_an_error_shows_nothing_of_what_lies_behind_the_text() -> None:
@@ -119,7 +140,7 @@ def test_cells() -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        ids, streams, fields = parse_lines(data, b"id", b"stream", b"fields")
+        ids, streams, fields, _ = parse_lines(data, b"id", b"stream", b"fields")
     except ValueError:
         return
     for array in (ids, streams, fields):

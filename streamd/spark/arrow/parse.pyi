@@ -8,8 +8,8 @@ def parse_lines(
     stream_name: bytes | None,
     fields_name: bytes | None,
     first: int = 0,
-) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.ListArray]:
-    """IDs, streams and fields of the entries in whole lines, an object each; empty lines are skipped.
+) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.ListArray, int]:
+    """IDs, streams and fields of the entries in whole lines, an object each, and the number of lines; empty ones are skipped.
 
     id_name, stream_name  members that are no fields; null where a line has none
     fields_name           a member that is the whole entry, if it is an object or a list; without it all others are fields

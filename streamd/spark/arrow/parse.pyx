@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """JSON to entries, with no Python object per row: the inverse of text.pyx.
 
-    parse_lines(data, ...)   JSON Lines -> arrays of IDs, streams and fields
+    parse_lines(data, ...)   JSON Lines -> arrays of IDs, streams and fields, and how many lines these are
     parse_fields(cells)      JSON in the cells of a column -> fields
 
 Fields are list<struct<field: binary, value: binary>>, in the order of the text, duplicates included. They come from an
@@ -49,6 +49,7 @@ cdef struct Rows:
     Column values
     Bytes starts            # for each row its first pair, and the end
     Bytes word              # the name of the member at the cursor
+    bint has_fields         # the last object had a member of whole entries
 
 cdef struct Roles:
     const char *id          # borrowed; a length of -1: no member has this role
@@ -394,16 +395,18 @@ cdef inline bint is_role(const Bytes *word, const char *name, Py_ssize_t size) n
     return <Py_ssize_t>word.length == size and memcmp(word.data, name, size) == 0
 
 
-cdef int add_object(Cursor *at, Rows *rows, const Roles *roles) noexcept nogil:
-    """Append the members of the object at the cursor as pairs.
+cdef int add_object(Cursor *at, Rows *rows, const Roles *roles, bint skips) noexcept nogil:
+    """Append the members of the object at the cursor as pairs. Sets `has_fields`.
 
     roles  of members that are no fields; NULL: all are
+    skips  leave out all members without a role: right if there is one of whole entries
     """
     cdef Py_ssize_t first = count_of(&rows.names), ids = count_of(&rows.ids), streams = count_of(&rows.streams)
     cdef bint has_fields = False
     cdef int done
     at.p += 1
     if accept(at, c'}'):
+        rows.has_fields = False
         return DONE
     while True:
         rows.word.length = 0
@@ -425,7 +428,7 @@ cdef int add_object(Cursor *at, Rows *rows, const Roles *roles) noexcept nogil:
             cut(&rows.values, first)
             has_fields = True
             done = add_pairs(at, rows)
-        elif has_fields:
+        elif has_fields or skips:
             skip_space(at)
             done = DONE if skip_value(at) else WRONG
         else:
@@ -437,15 +440,33 @@ cdef int add_object(Cursor *at, Rows *rows, const Roles *roles) noexcept nogil:
         if done != DONE:
             return done
         if accept(at, c'}'):
+            rows.has_fields = has_fields
             return DONE
         if not accept(at, c','):
             return WRONG
 
 
+cdef int add_row(Cursor *at, Rows *rows, const Roles *roles) noexcept nogil:
+    """Append the object at the cursor. Other members are not read as long as each row has one of whole entries."""
+    cdef Py_ssize_t names = count_of(&rows.names), ids = count_of(&rows.ids), streams = count_of(&rows.streams)
+    cdef const char *start = at.p
+    cdef int done
+    if rows.has_fields:
+        done = add_object(at, rows, roles, True)
+        if done == NO_MEMORY or (done == DONE and rows.has_fields):
+            return done
+        at.p = start
+        cut(&rows.ids, ids)
+        cut(&rows.streams, streams)
+        cut(&rows.names, names)
+        cut(&rows.values, names)
+    return add_object(at, rows, roles, False)
+
+
 cdef int add_pairs(Cursor *at, Rows *rows) noexcept nogil:
     """Append the pairs of an object, or of a list of pairs."""
     if is_next(at, c'{'):
-        return add_object(at, rows, NULL)
+        return add_object(at, rows, NULL, False)
     if is_next(at, c'['):
         return add_list(at, rows)
     return WRONG
@@ -496,7 +517,7 @@ def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes
                     at.end = end
                 skip_space(&at)
                 if at.p < at.end:
-                    done = add_object(&at, &rows, &roles) if at.p[0] == c'{' else WRONG
+                    done = add_row(&at, &rows, &roles) if at.p[0] == c'{' else WRONG
                     skip_space(&at)
                     if done == DONE and at.p < at.end:
                         done = WRONG
@@ -513,7 +534,7 @@ def parse_lines(const uint8_t[::1] data, bytes id_name, bytes stream_name, bytes
                 line += 1
         if done != DONE:
             raise failure(done, "line", first + line + 1, &at, p)
-        return take(&rows.ids), take(&rows.streams), take_fields(&rows)
+        return take(&rows.ids), take(&rows.streams), take_fields(&rows), line
     finally:
         clear(&rows)
 

@@ -226,13 +226,13 @@ class DataFile:
         line = done = 0
         with self._opened() as file:
             for block in blocks_of(file):
-                columns = parse_lines(block, id_name, stream_name, roles.fields.encode(), line)
+                *columns, lines = parse_lines(block, id_name, stream_name, roles.fields.encode(), line)
                 if not line and not is_id_column(roles, columns[0]):
                     id_name = None  # being called so is not enough
-                    columns = parse_lines(block, id_name, stream_name, roles.fields.encode(), line)
-                line += block.count(b"\n")
+                    *columns, lines = parse_lines(block, id_name, stream_name, roles.fields.encode(), line)
+                line += lines
                 done += len(block)
-                yield pa.RecordBatch.from_arrays([*columns], [roles.id, stream, roles.fields]), done
+                yield pa.RecordBatch.from_arrays(columns, [roles.id, stream, roles.fields]), done
 
     _readers: ClassVar[Mapping[str, Callable[[DataFile, Roles], Raw]]] = {
         "csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "arrow": _read_arrow,
@@ -241,15 +241,8 @@ class DataFile:
 
 def blocks_of(file: BinaryIO) -> Iterator[bytes]:
     """A file in blocks of whole lines."""
-    held: list[bytes] = []
     while block := file.read(BLOCK):
-        end = block.rfind(b"\n") + 1
-        if end:
-            yield b"".join([*held, block[:end]])
-            held = []
-        held.append(block[end:])
-    if any(held):
-        yield b"".join(held)
+        yield block if block.endswith(b"\n") else block + file.readline()
 
 
 class Continued:
