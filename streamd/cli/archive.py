@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from streamd.cli.archive_publish import publish
-from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line, name_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 
@@ -161,7 +161,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
     from rich.progress import Progress as Bars
 
     with Bars(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[step]}"),
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[step]}"),
         TimeElapsedColumn(), console=console,
     ) as bars:  # fmt: skip
         tasks: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
             if stream not in tasks:
                 for task in tasks.values():
                     bars.stop_task(task)
-                tasks[stream] = bars.add_task(stream, total=1.0, step=step)
+                tasks[stream] = bars.add_task(name_in_one_line(stream), total=1.0, step=step)
             bars.update(tasks[stream], completed=share(step, done, total), step=step)
 
         yield progress
@@ -199,9 +199,9 @@ def print_report(report: Any) -> None:
         else:
             text = each.error or f"nothing to archive above {each.high}"
         text += f"; {each.trimmed:,} trimmed" if each.trimmed else ""
-        click.echo(f"{each.stream}: {text} ({each.seconds:.1f} s)")
+        click.echo(f"{name_in_one_line(each.stream)}: {text} ({each.seconds:.1f} s)")
         for group, until in each.held_by.items():
-            click.echo(f"  group {group} still needs what is above {until}")
+            click.echo(f"  group {name_in_one_line(group)} still needs what is above {until}")
         for warning in each.warnings:
             click.echo(f"  warning: {warning}")
 
@@ -239,6 +239,7 @@ def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **
 def print_status(found: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("stream", "archived to", "entries", "files", "size", "last run", "on server", "behind", "held by")
     for each in found:
@@ -246,7 +247,7 @@ def print_status(found: list[Any]) -> None:
         if each.locked_by:
             held.append(f"run {each.locked_by.get('run')}")
         table.add_row(
-            each.stream,
+            Text(name_in_one_line(each.stream)),
             each.boundary,
             f"{each.rows:,}",
             str(each.files),
@@ -254,7 +255,7 @@ def print_status(found: list[Any]) -> None:
             "" if each.archived_at_ms is None else time.strftime("%F %T", time.localtime(each.archived_at_ms / 1000)),
             "" if each.on_server is None else f"{each.on_server:,}",
             "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.0f} s",
-            ", ".join(held),
+            Text(name_in_one_line(", ".join(held))),
         )
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
@@ -288,7 +289,7 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
     else:
         for each in verdicts:
             click.echo(
-                f"{each.stream}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
+                f"{name_in_one_line(each.stream)}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
                 f"{each.files} files, {size_text(each.bytes)}, {each.manifests} manifests"
             )
             for fault in each.faults:
@@ -338,7 +339,8 @@ def restore(
         click.echo(json.dumps(report.to_json()))
     else:
         click.echo(
-            f"{report.rows:,} entries into {into}" + (f", {report.first} to {report.last}" if report.rows else "")
+            f"{report.rows:,} entries into {name_in_one_line(into)}"
+            + (f", {report.first} to {report.last}" if report.rows else "")
         )
 
 
@@ -410,7 +412,7 @@ def delete(
     else:
         outcome = "would be deleted" if dry_run else "deleted"
         click.echo(
-            f"{stream}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
+            f"{name_in_one_line(stream)}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
             f"server, {outcome}"
         )
 

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line, name_in_one_line
 from streamd.cli.progress import bar
 
 __all__ = ["publish"]
@@ -95,7 +95,7 @@ def publish(
         with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
             found = tables.publish(layout, config, progress=progress)
     for stream in sorted(set(streams).difference(found)):
-        click.echo(f"{stream!r} is not archived yet", err=True)
+        click.echo(f"{name_in_one_line(stream)} is not archived yet", err=True)
     if as_json:
         click.echo(json.dumps({"format": form, "files": found}))
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.entry_formats import check_output, is_file, write
-from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line, name_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.spark.moving.files import FORMATS, format_of
@@ -125,7 +125,7 @@ def export(connection: Connection, place: ConnectionOptions, name: str, form: st
         write(counted(), form, path)
     if is_file(path):
         replace_file(path + STATE_SUFFIX, state.exported(rows, gone).to_bytes(), mode=0o666)
-    click.echo(f"{name}: {rows:,} entries, {len(state.groups)} groups to {path}", err=True)
+    click.echo(f"{name_in_one_line(name)}: {rows:,} entries, {len(state.groups)} groups to {path}", err=True)
     if rows != state.rows:
         missing = state.rows - rows
         click.echo(

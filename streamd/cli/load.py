@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line, name_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
 from streamd.spark.moving.files import FORMATS
-from streamd.spark.wire.names import stream_key
 
 __all__ = ["command"]
 
@@ -104,8 +103,7 @@ def show(report: Any, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report.to_json()))
         return
-    names = (stream_key(name).decode(errors="backslashreplace") for name in report.streams)
-    streams = ", ".join(names) or "no stream"
+    streams = ", ".join(map(name_in_one_line, report.streams)) or "no stream"
     text = f"{report.path}: {report.rows:,} entries into {streams}"
     if report.before:
         text += (

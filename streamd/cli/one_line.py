@@ -1,4 +1,4 @@
-"""What went wrong, in one line."""
+"""What subcommands show in one line: errors, and names of keys and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["errors_in_one_line"]
+__all__ = ["errors_in_one_line", "name_in_one_line"]
 
 
 @contextmanager
@@ -21,3 +21,9 @@ def errors_in_one_line() -> Iterator[None]:
         raise click.ClickException(f"{error}; it comes with the extra `spark`: ./install '.[spark]'") from None
     except (StreamdError, OSError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def name_in_one_line(name: str) -> str:
+    """A name with escapes for bytes that are not text, which could not be printed, and for what would break the line."""
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

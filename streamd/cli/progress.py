@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from streamd.cli.one_line import name_in_one_line
+
 __all__ = ["Update", "bar"]
 
 SHOWN_AFTER_S = 1.0
@@ -47,10 +49,10 @@ def bar(name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = 
         return
     sizes = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(), TextColumn(unit))
     progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), *sizes, TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), *sizes, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
-    task = progress.add_task(name, total=total)
+    task = progress.add_task(name_in_one_line(name), total=total)
     shown_at = time.monotonic() + SHOWN_AFTER_S
     is_shown = False
 

@@ -1344,6 +1344,28 @@ def test_the_commands_do_what_they_say(store: redis.Redis, source_options: Optio
     assert "is not an archive" in refused.stderr
 
 
+def test_names_that_cannot_be_printed_are_shown_in_one_line(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    key, shown, where = "a\udcff\n[/b]", r"a\xff\n[/b]", ("-p", source_options["port"])
+    for at in range(10):
+        store.xadd(os.fsencode(key), {"n": at}, id=f"{at + 1}-0")
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(program, words)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    folder = str(tmp_path / "archive")
+    assert run("archive", "run", folder, "--stream", key, "--engine", "local", "--keep", "0s", *where).startswith(
+        f"{shown}: 10"
+    )
+    assert f" {shown} " in run("archive", "status", folder, *where)
+    assert run("archive", "verify", folder).startswith(f"{shown}: valid")
+    assert run("archive", "restore", folder, key, "--into", f"{key}2", *where).startswith(f"10 entries into {shown}2, ")
+    assert run("archive", "delete", folder, key, "--since", "1-0", "--yes", *where).startswith(f"{shown}: 10 archived")
+
+
 def test_the_command_deletes_what_was_asked_for(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced = fill(store, 100)
     archive_once(tmp_path, source_options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 pytest.importorskip("hiredis")
 
 from streamd.spark.errors import ServerError, UnreachableError
+from streamd.spark.wire import connection as connection_module
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.options import ConnectionOptions
 
@@ -24,20 +24,15 @@ def ends() -> Iterator[tuple[Connection, socket.socket]]:
         yield Connection(ConnectionOptions(), ours), theirs
 
 
-def test_replies_are_dropped_wherever_they_are_cut(ends: tuple[Connection, socket.socket]) -> None:
+def test_replies_are_dropped_wherever_they_are_cut(
+    ends: tuple[Connection, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
     connection, server = ends
-    for cut in range(1, len(QUEUED) * 3):
-        # The rest is sent when the beginning has been taken.
-        sender = threading.Thread(target=send_in_two, args=(server, QUEUED * 3 + b":7\r\n", cut))
-        sender.start()
+    for size in range(1, len(QUEUED) * 3 + 4):
+        monkeypatch.setattr(connection_module, "RECEIVE_BYTES", size)
+        server.sendall(QUEUED * 3 + b":7\r\n")
         assert connection.expect(QUEUED * 3)
         assert connection.replies(1) == [7]
-        sender.join()
-
-
-def send_in_two(server: socket.socket, data: bytes, cut: int) -> None:
-    server.sendall(data[:cut])
-    server.sendall(data[cut:])
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

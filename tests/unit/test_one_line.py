@@ -1,0 +1,36 @@
+"""What subcommands show in one line (`cli/one_line.py`), and the bar beside it (`cli/progress.py`)."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from streamd.cli import progress
+from streamd.cli.one_line import name_in_one_line
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a b", "a b"), ("ü", "ü"), ("", ""), ("a\nb\x1b", r"a\nb\x1b"), ("a\udcff", r"a\xff"), ("[/b]", "[/b]")],
+)
+def test_a_name_fits_in_one_line_of_text(name: str, shown: str) -> None:
+    assert name_in_one_line(name) == shown
+
+
+def test_a_bar_shows_a_name_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown: Any = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.bar("[/b]\n", 3) as update:
+        update(1)
+    assert r"[/b]\n" in shown.getvalue()
