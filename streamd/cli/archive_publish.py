@@ -64,7 +64,7 @@ def publish(
         raise click.UsageError("--catalog and --property are for Iceberg: a Delta table has no catalog")
     if schema is None and (streams or pattern or prefix):
         raise click.UsageError(
-            "--stream, --pattern and --metadata-prefix need --schema: the other table has all streams"
+            "--stream, --pattern and --metadata-prefix need --schema: without it, a table has all streams"
         )
     if name is not None and not re.fullmatch(r"\w+(\.\w+)+", name):
         raise click.UsageError("--name must have the form namespace.table")

@@ -461,6 +461,10 @@ def test_a_place_that_cannot_hold_an_archive_is_refused_at_once(
         source_options,
         f"{scheme}://nobody/x cannot hold an archive: there is no {scheme}://nobody",
     )
+    name = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}[scheme]
+    with monkeypatch.context() as patched:
+        patched.setenv(name, "minio:9000")
+        refused(place, source_options, f"{name}=minio:9000: an endpoint is written http://host:port")
     tell_of(emulator, f"http://127.0.0.1:{free_port()}", monkeypatch)
     refused(place, source_options, f"{place}/archive.json: Generic ")
 

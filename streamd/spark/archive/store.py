@@ -64,6 +64,13 @@ RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 CLIENT: Any = {"connect_timeout": "5s", "allow_http": True}
 """The endpoint, where one is named, decides whether it is HTTP."""
 
+ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Variables that name an endpoint, by scheme. obstore panics when one is no URL."""
+
 METADATA_SERVICE = "169.254.169.254"
 """Where machines of a cloud ask for credentials, if they are given none."""
 
@@ -283,6 +290,10 @@ def parse_place(text: str) -> Place:
         from obstore.store import from_url
     except ModuleNotFoundError as error:
         raise ArchiveError(f"{error}: object stores need the extra `store`: ./install '.[store]'") from error
+    for name in ENDPOINTS[scheme]:
+        value = os.environ.get(name)
+        if value is not None and not re.fullmatch(r"https?://[^/\s]\S*", value):
+            raise ArchiveError(f"{name}={value}: an endpoint is written http://host:port or https://host")
     url = f"{scheme}://{bucket}"
     try:
         store = from_url(url, client_options=CLIENT, retry_config=RETRY)
