@@ -18,6 +18,7 @@ pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]
 
 from click.testing import CliRunner
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.rest import ConfigResponse
 from support.archives import KEY, archive_once, fill
 from support.rest_catalog import RestCatalogServer, rest_catalog
 from support.servers import python_environment
@@ -29,6 +30,7 @@ from streamd.spark.archive.delete import delete
 from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.wire.ids import parse_entry_id
 
@@ -203,7 +205,7 @@ def test_a_dead_catalog_is_one_line_and_the_archive_is_whole(
         assert refused.output.startswith("Error: the iceberg table: ")
         assert refused.output.count("\n") == 1, refused.output
     with rest_catalog(tmp_path / "catalog") as server:
-        # The drop that did not end is ended, and the table is made anew.
+        # The drop that did not end is finished, and the table is made again.
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", server.uri)
         assert publish(path).exit_code == 0
         gone = parse_entry_id(produced[0])
@@ -223,6 +225,11 @@ def test_a_table_that_was_never_made_is_not_kept(
     assert refused.output.count("\n") == 1
     assert list((path / "_tables").iterdir()) == []
     assert not archive_once(path, source_options).streams[0].warnings
+
+
+def test_an_address_that_is_not_a_catalogs_is_named_as_the_fault() -> None:
+    with pytest.raises(TableError, match="the iceberg table: its uri is not that of an Iceberg REST catalog"):
+        tables.with_reason(TableConfig("iceberg"), lambda: ConfigResponse.model_validate_json("<html>"))
 
 
 @pytest.mark.parametrize("fault", [500, 502, 503, "lost"])
@@ -250,7 +257,6 @@ def test_a_catalog_that_does_not_answer_holds_nobody_up(
     catalog: RestCatalogServer, store: redis.Redis, source_options: Options, path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(iceberg_catalog, "TIMEOUT_S", (0.5, 0.5))
     more(store, 0)
     archive_once(path, source_options)
     assert publish(path).exit_code == 0
@@ -263,10 +269,12 @@ def test_a_catalog_that_does_not_answer_holds_nobody_up(
         reports.append(archive_once(path, source_options))
         done.set()
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert done.wait(60)
-    thread.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(iceberg_catalog, "TIMEOUT_S", (0.5, 0.5))
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        assert done.wait(60)
+        thread.join()
     assert reports[0].is_success
     assert "timed out" in reports[0].streams[0].warnings[0]
     catalog.is_silent = False

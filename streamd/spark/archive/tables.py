@@ -147,6 +147,8 @@ def in_one_line(error: Exception) -> str:
     """The first line of an error's text, with the causes that deltalake puts below it, each after an arrow in colour."""
     text = COLOUR.sub("", str(error)).strip() or type(error).__name__
     first, *others = map(str.strip, text.splitlines())
+    if getattr(error, "title", "").endswith("Response"):  # pydantic's, by which pyiceberg reads answers
+        first = f"its uri is not that of an Iceberg REST catalog: {first}"
     return ": ".join([first, *(each.removeprefix(ARROW).strip() for each in others if each.startswith(ARROW))])
 
 
