@@ -186,6 +186,7 @@ def main(rows: int, rounds: int, before: int, name: str, only: str, quick: bool)
     ways = {each: way for each, way in WAYS.items() if way in wanted}
     found: dict[str, list[Took]] = {each: [] for each in ways}
     with start_server(name) as server, tempfile.TemporaryDirectory() as folder, s3_bucket() as bucket:
+        tempfile.tempdir = folder  # where files for a store are staged
         for number in range(-1, rounds):  # the first one is for imports, and whatever else is done once
             for each, way in ways.items():
                 path = f"{bucket if way.in_s3 else folder}/{number}/{each}"

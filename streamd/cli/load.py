@@ -43,7 +43,7 @@ __all__ = ["command"]
     "--replace",
     "replaces",
     is_flag=True,
-    help="Replace what is there by the stream of an export, once that is whole.",
+    help="Replace what is there with the stream of an export, once that is whole.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the load, by which it is continued.  [default: made from the file]"
