@@ -16,7 +16,11 @@ cdef class Accesses(Deadlines):
     def __cinit__(self):
         self.log_factor = 10
         self.decay_minutes = 1
-        self.dice = <unsigned long long>(int.from_bytes(urandom(8), "little") | 1)
+        self.seed(int.from_bytes(urandom(8), "little"))
+
+    def seed(self, unsigned long long number):
+        """Make what is drawn from now on repeatable. A database is seeded by the system when it is made."""
+        self.dice = number | 1
 
     cdef unsigned long long roll(self) noexcept:
         """A random number, good enough for sampling."""

@@ -144,6 +144,8 @@ def test_what_changes_nothing_does_not_stop_it(pair: Pair, line: str) -> None:
 
 NO_CYCLE = "DEBUG SET-ACTIVE-EXPIRE 0"
 PASSES = "DEBUG SLEEP 0.004"
+TIME, TIME_PASSES = "PX 40", "DEBUG SLEEP 0.06"
+"""Time enough to watch a key before it expires, on a busy machine, too."""
 
 EXPIRED_BEFORE = {
     "it is not met": "PING",
@@ -174,7 +176,7 @@ def test_a_key_that_had_expired_before_counts_as_missing(pair: Pair, what: str) 
 @pytest.mark.parametrize("what", EXPIRED_BEFORE)
 def test_a_key_that_expires_while_it_is_watched_stops_the_transaction(pair: Pair, what: str) -> None:
     replies = pair.run_text(
-        f"{NO_CYCLE}\nSET k v PX 2\nWATCH k\n{PASSES}\n{EXPIRED_BEFORE[what]}\nMULTI\nECHO ran\nEXEC\n"
+        f"{NO_CYCLE}\nSET k v {TIME}\nWATCH k\n{TIME_PASSES}\n{EXPIRED_BEFORE[what]}\nMULTI\nECHO ran\nEXEC\n"
         "DEBUG SET-ACTIVE-EXPIRE 1"
     )
     assert replies[-2].value is None

@@ -73,6 +73,7 @@ class DatabasesAgainstDicts(RuleBasedStateMachine):
         self.bigs: list[Big] = []
         self.serial = 0
         for db in self.databases:
+            db.seed(db.index)
             db.now_ms = self.now_ms
             db.waiters = dict.fromkeys(WAITED_FOR)
 

@@ -107,7 +107,7 @@ def test_an_error_reply_to_psync_leads_to_sync(replica: Node, primary: FakePrima
     payload = snapshot({b"k": b"old protocol"})
     link.send(b"\n\n$%d\r\n" % len(payload) + payload)
     link.send_stream(("SET", "a", "1"))
-    wait_until(lambda: replica.must("GET", "a").value == b"1", "the stream")
+    wait_until(lambda: replica.call("GET", "a").value == b"1", "the stream")
     assert replica.must("GET", "k").value == b"old protocol"
     link.close()
     link = again(replica, primary)
@@ -355,7 +355,7 @@ def test_an_unknown_database_in_the_stream_drops_the_link(new_node: NewNode, pri
 def test_a_command_that_fails_is_logged_as_redis_does(replica: Node, primary: FakePrimary) -> None:
     link = in_sync(replica, primary, {b"k": b"v"})
     link.send_stream(("XADD", "k", "1-1", "f", "v"), ("SET", "after", "1"))
-    wait_until(lambda: replica.must("GET", "after").value == b"1", "the stream")
+    wait_until(lambda: replica.call("GET", "after").value == b"1", "the stream")
     assert (
         "== CRITICAL == This replica is sending an error to its master: '-WRONGTYPE Operation against a key holding the"
         " wrong kind of value' after processing the command 'xadd'"

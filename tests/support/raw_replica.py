@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 import re
-import select
 import socket
 import time
 from typing import Self
 
 from .replication import DEADLINE_S, Node, wait_until
-from .wire import Argument, ConnectionClosed, encode_request, receive
+from .wire import Argument, ConnectionClosed, encode_request, is_readable, receive
 
 __all__ = ["PING", "FullSync", "RawReplica", "parse_stream"]
 
@@ -128,7 +127,7 @@ class RawReplica:
 
     def is_closed(self) -> bool:
         """Whether the primary has closed the connection by now; what has arrived stays to be read."""
-        while select.select([self.socket], [], [], 0)[0]:
+        while is_readable(self.socket, 0):
             try:
                 data = self.socket.recv(1 << 20)
             except ConnectionResetError:

@@ -31,6 +31,7 @@ __all__ = [
     "Wire",
     "encode",
     "encode_request",
+    "is_readable",
     "receive",
     "show",
     "split_line",
@@ -237,6 +238,13 @@ def join_line(args: Sequence[bytes]) -> str:
     return " ".join(map(quote, args))
 
 
+def is_readable(connection: socket.socket, timeout_s: float) -> bool:
+    """Whether something arrives in time, the end included."""
+    poll = select.poll()  # unlike select() it takes any file descriptor
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def receive(connection: socket.socket, deadline: float, held: bytes | bytearray) -> bytes:
     """What has arrived, at least one byte; TimeoutError when nothing comes before a monotonic time.
 
@@ -244,7 +252,7 @@ def receive(connection: socket.socket, deadline: float, held: bytes | bytearray)
     Raises ConnectionClosed when there will be no more.
     """
     left = deadline - time.monotonic()
-    if left <= 0 or not select.select([connection], [], [], left)[0]:
+    if left <= 0 or not is_readable(connection, left):
         raise TimeoutError(f"no reply in time; received so far: {bytes(held[:200])!r}")
     try:
         data = connection.recv(1 << 20)
@@ -319,11 +327,11 @@ class Wire:
 
     def has_input(self) -> bool:
         """Whether something can be read now: a reply, part of one, or the end."""
-        return bool(self.reader.buffer) or bool(select.select([self.socket], [], [], 0)[0])
+        return bool(self.reader.buffer) or is_readable(self.socket, 0)
 
     def drain(self) -> None:
         """Take what has arrived into the reader's buffer, without waiting."""
-        while select.select([self.socket], [], [], 0)[0]:
+        while is_readable(self.socket, 0):
             try:
                 data = self.socket.recv(1 << 20)
             except ConnectionResetError:
