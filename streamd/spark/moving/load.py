@@ -152,7 +152,8 @@ def load(
     """
     for file in files:
         if settings.replaces and not has_state(file):
-            raise MoveError(f"--replace takes exports with their groups: there is no {file.path + STATE_SUFFIX}")
+            fault = "a pipe has none" if file.path == "-" else f"there is no {file.path + STATE_SUFFIX}"
+            raise MoveError(f"--replace takes exports with their groups: {fault}")
     link = WriterLink(options)
     done_bytes = 0
     try:
