@@ -55,7 +55,10 @@ def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
 
 @group.command()
 @click.argument("path", type=click.Path())
-@click.option("--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive; may be repeated.")
+@click.argument("named", metavar="[KEY]...", nargs=-1)
+@click.option(
+    "--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive, as KEY is; may be repeated."
+)
 @click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
 @duration_option("--keep", default="1d", help="Entries younger than this stay on the server only.")
 @duration_option(
@@ -90,6 +93,7 @@ def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
 @with_server_options
 def run(
     path: str,
+    named: tuple[str, ...],
     streams: tuple[str, ...],
     pattern: str | None,
     keep: int,
@@ -109,13 +113,14 @@ def run(
     confs: tuple[str, ...],
     **server: Any,
 ) -> None:
-    """Move what is older than --keep from streams into the archive at PATH.
+    """Move what is older than --keep from the streams KEY into the archive at PATH.
 
     PATH is created if it is missing. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report says why), 2 the command is wrong.
     """
+    streams = named + streams
     if bool(streams) == bool(pattern):
-        raise click.UsageError("name what to archive: --stream, or --pattern")
+        raise click.UsageError("name what to archive: streams, or --pattern")
     options = collect_options(server)
     options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
     with errors_in_one_line():

@@ -1357,9 +1357,7 @@ def test_names_that_cannot_be_printed_are_shown_in_one_line(
         return done.output
 
     folder = str(tmp_path / "archive")
-    assert run("archive", "run", folder, "--stream", key, "--engine", "local", "--keep", "0s", *where).startswith(
-        f"{shown}: 10"
-    )
+    assert run("archive", "run", folder, key, "--engine", "local", "--keep", "0s", *where).startswith(f"{shown}: 10")
     assert f" {shown} " in run("archive", "status", folder, *where)
     assert run("archive", "verify", folder).startswith(f"{shown}: valid")
     assert run("archive", "restore", folder, key, "--into", f"{key}2", *where).startswith(f"10 entries into {shown}2, ")
