@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +20,7 @@ pytest.importorskip("polars", reason="what reads the tables comes with streamd-s
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at
+from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, runs_killed_after
 from support.table_readers import (
     READERS,
     digest,
@@ -257,14 +255,7 @@ def test_a_run_that_ends_at_any_use_of_a_table_is_repaired(
     assert_tables_are(tmp_path, source_options)
 
 
-KILLED_RUNS = """
-import sys
-from support.archives import archive_once
-from streamd.spark.archive.open_table import TableConfig
-print("ready", flush=True)
-while True:
-    archive_once(sys.argv[1], {"port": sys.argv[2]}, publish=(TableConfig("iceberg"), TableConfig("delta")), merge_files=2)
-"""
+CONFIGS = '(TableConfig("iceberg"), TableConfig("delta"))'
 
 
 @pytest.mark.slow
@@ -274,15 +265,8 @@ def test_a_process_killed_at_random_leaves_tables_that_can_be_brought_up(
 ) -> None:
     for number in range(15):
         rounds(store, 100, 2 * number)
-        command = [sys.executable, "-c", KILLED_RUNS, str(tmp_path), source_options["port"]]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "tests:."}, cwd=Path(__file__).parents[2]
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
+        with runs_killed_after(0.013 * number, tmp_path, source_options, CONFIGS):
             rounds(store, 100, 2 * number + 1)
-            time.sleep(0.013 * number)  # where it is killed is what is tried
-            process.send_signal(signal.SIGKILL)
         run_once(tmp_path, source_options)
         assert_tables_are(tmp_path, source_options)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]
 pytest.importorskip("polars", reason="what reads the tables comes with streamd-server[test]")
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
-from support.archives import KEY, Killed, archive_once, expire_lock, kill_at
+from support.archives import KEY, Killed, archive_once, expire_lock, kill_at, runs_killed_after
 from support.table_readers import (
     READERS,
     SCHEMA,
@@ -191,16 +188,7 @@ def test_a_run_that_ends_at_any_change_of_a_tables_files_is_repaired(
     assert_no_file_is_left_over(tmp_path)
 
 
-KILLED_RUNS = """
-import sys
-from support.archives import archive_once
-from support.table_readers import SCHEMA
-from streamd.spark.archive.open_table import TableConfig
-configs = tuple(TableConfig(form, "streamd.typed", schema=SCHEMA) for form in ("iceberg", "delta"))
-print("ready", flush=True)
-while True:
-    archive_once(sys.argv[1], {"port": sys.argv[2]}, publish=configs, merge_files=2)
-"""
+CONFIGS = f'tuple(TableConfig(form, "streamd.typed", schema={SCHEMA!r}) for form in ("iceberg", "delta"))'
 
 
 @pytest.mark.slow
@@ -210,15 +198,8 @@ def test_a_process_killed_at_random_leaves_tables_that_can_be_brought_up(
 ) -> None:
     for number in range(15):
         typed_fill(store, 100, 2 * number)
-        command = [sys.executable, "-c", KILLED_RUNS, str(tmp_path), source_options["port"]]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "tests:."}, cwd=Path(__file__).parents[2]
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
+        with runs_killed_after(0.02 * number, tmp_path, source_options, CONFIGS):
             typed_fill(store, 100, 2 * number + 1)
-            time.sleep(0.02 * number)  # where it is killed is what is tried
-            process.send_signal(signal.SIGKILL)
         run_once(tmp_path, source_options)
         assert_tables_are(tmp_path, source_options)
     run_once(tmp_path, source_options)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -26,6 +31,7 @@ __all__ = [
     "kill_at",
     "now_settings",
     "rows_of_history",
+    "runs_killed_after",
     "sigkill_at",
 ]
 
@@ -55,6 +61,34 @@ def sigkill_at(step: str) -> Callable[[str], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return hook
+
+
+RUNS = """
+import sys
+from support.archives import archive_once
+from streamd.spark.archive.open_table import TableConfig
+configs = {configs}
+print("ready", flush=True)
+while True:
+    archive_once(sys.argv[1], {{"port": sys.argv[2]}}, publish=configs, merge_files=2)
+"""
+
+
+@contextmanager
+def runs_killed_after(seconds: float, path: Path, options: Mapping[str, str], configs: str) -> Iterator[None]:
+    """Archive again and again in a process of its own, which is killed some time after the block.
+
+    configs  the open tables that are kept: an expression for a tuple of TableConfig
+    """
+    command = [sys.executable, "-c", RUNS.format(configs=configs), str(path), options["port"]]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": "tests:."}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=root) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        time.sleep(seconds)  # where it is killed is what is tried
+        process.send_signal(signal.SIGKILL)
 
 
 def now_settings(**changes: Any) -> ArchiveSettings:
