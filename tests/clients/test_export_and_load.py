@@ -605,6 +605,26 @@ def test_a_stream_is_replaced_when_the_new_one_is_whole(
     assert store.ttl("big") == -1
 
 
+@pytest.mark.parametrize(
+    "change", ["XADD s 4-0 n 4", "XDEL s 2-0", "XREADGROUP GROUP g c COUNT 1 STREAMS s >", "XACK s g 1-0"]
+)
+def test_a_stream_that_has_changed_since_is_not_replaced_by_the_way(change: str, store: Store, tmp_path: Path) -> None:
+    for at in range(1, 4):
+        store.xadd("s", {"n": at}, id=f"{at}-0")
+    store.xgroup_create("s", "g", "0")
+    store.xreadgroup("g", "c", {"s": ">"}, count=1)
+    run(store, "export", "s", "--to", str(tmp_path))
+    expected = shown(store, b"s")
+    load = ("load", str(tmp_path), "--replace")
+    run(store, *load)
+    assert "3 of them before" in run(store, *load)
+    store.execute_command(*change.split())
+    assert "has changed since" in run(store, *load, status=1)
+    assert shown(store, b"s") != expected
+    run(store, *load, "--again")
+    assert shown(store, b"s") == expected
+
+
 @pytest.mark.parametrize("how", ["gone", "shorter"])
 def test_a_new_stream_that_lost_entries_replaces_nothing(
     how: str, replacing: tuple[Store, Path, list[Any], list[Any]]

@@ -37,7 +37,7 @@ from streamd.spark.moving.ahead import made_ahead
 from streamd.spark.moving.chunks import CHUNK_ROWS, Chunk, LoadPlan, chunks_of, with_placeholders
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
-from streamd.spark.moving.state import StreamCopy, check, expiry, restore
+from streamd.spark.moving.state import StreamCopy, check, expiry, read_state, restore
 from streamd.spark.sink.chunks import Task, WriterLink
 from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.write_options import SinkOptions
@@ -274,10 +274,23 @@ class FileLoad:
             connection.command("DEL", *own)
             noted = None
         if noted is not None:
+            self._check_unchanged(connection)
             return noted
         if self._state is not None:
             check(connection, self._state)
         return None
+
+    def _check_unchanged(self, connection: Connection) -> None:
+        """Raise MoveError for a stream that is to be replaced, was replaced by the same file before, and has changed since.
+
+        Whether that attempt was heard of or not: what has been added meanwhile may be wanted.
+        """
+        if self._staged is None or self._state is None or self._into is None:
+            return
+        if not self._state.is_of_same_stream(read_state(connection, self._into)):
+            raise MoveError(
+                f"stream {self._into!r} has changed since {self._file.path} took its place: --again replaces it once more"
+            )
 
     @property
     def _staged_keys(self) -> list[bytes]:

@@ -85,6 +85,16 @@ class StreamCopy:
     def pending_ids(self) -> set[str]:
         return {each[0] for group in self.groups for each in group.pending}
 
+    def is_of_same_stream(self, other: StreamCopy) -> bool:
+        """Whether nothing was added, delivered or acknowledged between the two, however exactly their servers count."""
+        return self._progress() == other._progress()
+
+    def _progress(self) -> object:
+        groups = {
+            each.name: (each.last_delivered_id, sorted(pending[:2] for pending in each.pending)) for each in self.groups
+        }
+        return self.rows, self.last_generated_id, groups
+
     def to_bytes(self) -> bytes:
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}).encode() + b"\n"
 
