@@ -64,8 +64,8 @@ def log_origin(aux: Mapping[str, str]) -> None:
 def log_damage(error: CorruptFileError) -> None:
     """Log what is wrong with a snapshot, in the wording that tools look for; the error itself gives the location."""
     if error.expected.startswith("the checksum "):
-        computed = error.expected.removeprefix("the checksum ")
-        log.warning("Wrong RDB checksum expected: (%s) but got (%s). Aborting now.", computed, error.found)
+        computed, found = (int(each, 16) for each in (error.expected.removeprefix("the checksum "), error.found))
+        log.warning("Wrong RDB checksum expected: (%x) but got (%x). Aborting now.", computed, found)
         log.warning("Internal error in RDB reading offset %d -> RDB CRC error", error.offset)
     elif error.expected == "the magic REDIS":
         log.warning("Wrong signature trying to load DB from file")

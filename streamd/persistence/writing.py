@@ -32,6 +32,10 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+SLICE_S = 0.05
+"""How long one pause lasts at most: a signal that arrives just before it is handled behind it."""
+
+
 def pause_s(delay: int, keys: int) -> float:
     """How long to pause after `keys` keys, in seconds.
 
@@ -150,7 +154,9 @@ class DataWriter:
             nonlocal done
             if progress is not None:
                 progress(keys)
-            time.sleep(pause_s(self._config.rdb_key_save_delay, keys - done))
+            end = time.monotonic() + pause_s(self._config.rdb_key_save_delay, keys - done)
+            while (left := end - time.monotonic()) > 0:
+                time.sleep(min(left, SLICE_S))
             done = keys
 
         return slowed

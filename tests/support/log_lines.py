@@ -13,6 +13,8 @@ FROM_SIGNAL = re.compile(r"\d+:signal-handler \(\d+\) (?P<text>.*)")
 REDIS_ONLY = re.compile(r"Fork CoW for|Received SIGUSR1 in child")
 """Logged by children of Redis; ours report to the server, and are killed."""
 
+TORN = re.compile(r"^(\d+:signal-handler \(\d+\) )(\d+:\w .*\n)", re.MULTILINE)
+
 
 def said(server: Server, mark: int = 0) -> list[str]:
     """The lines since a mark: the level's sign and the text, numbers of processes as PID; `!` for signal handlers."""
@@ -22,7 +24,8 @@ def said(server: Server, mark: int = 0) -> list[str]:
 def plain_lines(text: str) -> list[str]:
     """As `said`, with names and numbers as they are."""
     lines = []
-    for line in text.splitlines():
+    # A handler writes its line in two pieces, between which another process may write its own.
+    for line in TORN.sub(r"\2\1", text).splitlines():
         if match := LINE.fullmatch(line):
             lines.append(f"{match['mark']} {match['text']}")
         elif match := FROM_SIGNAL.fullmatch(line):
