@@ -147,7 +147,7 @@ def automatic_iid(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     Each pair is hashed (XXH3, 128 bits) as field, length of the field, value; the halves are added and xor-ed over all
     pairs, and each half of the result mixes one sum with the other xor. Behaviour: Redis 8.6, as seen in a DUMP.
     """
-    import xxhash  # takes memory, of which servers without such requests should know nothing
+    import xxhash  # not earlier: it takes memory that most servers never need
 
     low_sum = low_xor = high_sum = high_xor = 0
     for field, value in fields:

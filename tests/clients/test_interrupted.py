@@ -253,17 +253,22 @@ def test_archive_delete(store: redis.Redis, proxy: SlowProxy, streamd_server: Se
     assert len(out.read_text().splitlines()) == 1
 
 
-SLOW_VERIFIER = """
+def slowed(module: str, name: str, seconds: float) -> tuple[str, str]:
+    """The program with a function that takes longer, so that there is time to interrupt it."""
+    return (
+        "-c",
+        f"""
 import time
 from streamd.cli import main
-from streamd.spark.archive import verify
-check = verify.first_disorder
-def first_disorder(batch):
-    time.sleep(2)
-    return check(batch)
-verify.first_disorder = first_disorder
+from streamd.spark.archive import {module}
+known = {module}.{name}
+def slow(batch):
+    time.sleep({seconds})
+    return known(batch)
+{module}.{name} = slow
 main()
-"""
+""",
+    )
 
 
 def test_archive_verify(store: redis.Redis, streamd_server: Server, tmp_path: Path) -> None:
@@ -271,21 +276,8 @@ def test_archive_verify(store: redis.Redis, streamd_server: Server, tmp_path: Pa
     for _ in range(2):
         run(streamd_server.port, "archive", "run", folder, "--stream", STREAM, "--engine", "local", "--keep", "0s")
         store.xadd(STREAM, {"n": 1})
-    interrupted("archive", "verify", folder, program=("-c", SLOW_VERIFIER))
+    interrupted("archive", "verify", folder, program=slowed("verify", "first_disorder", 2))
     run(streamd_server.port, "archive", "verify", folder)
-
-
-SLOW_PUBLISHER = """
-import time
-from streamd.cli import main
-from streamd.spark.archive import table_files
-make = table_files.readable
-def readable(batch):
-    time.sleep(0.5)
-    return make(batch)
-table_files.readable = readable
-main()
-"""
 
 
 @pytest.mark.parametrize("form", ["iceberg", "delta"])
@@ -296,7 +288,7 @@ def test_archive_publish(form: str, store: redis.Redis, streamd_server: Server, 
     archive = ("archive", "run", str(folder), "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
     run(streamd_server.port, *archive)
     words = ("archive", "publish", str(folder), "--format", form, "--schema", "sensor string, value int")
-    interrupted(*words, program=("-c", SLOW_PUBLISHER))
+    interrupted(*words, program=slowed("table_files", "readable", 0.5))
     assert not list(folder.rglob("_staging/**/*.parquet"))
     assert not list(folder.glob("_tables/**/*.parquet"))
     told = subprocess.run(

@@ -26,11 +26,12 @@ description says so, and the next drop or publish removes what is left of it.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+
+import click
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import TableError
@@ -45,7 +46,6 @@ __all__ = ["FORMATS", "Noted", "OpenTables", "check_libraries", "drop_table", "k
 FORMATS = ("iceberg", "delta")
 ATTEMPTS = 20
 """How often a table is compared again because somebody else has changed it meanwhile."""
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ARROW = "↳"
 
 Noted = Mapping[str, list[Place]]
@@ -145,7 +145,7 @@ def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
 
 def in_one_line(error: Exception) -> str:
     """The first line of an error's text, with the causes that deltalake puts below it, each after an arrow in colour."""
-    text = COLOUR.sub("", str(error)).strip() or type(error).__name__
+    text = click.unstyle(str(error)).strip() or type(error).__name__
     first, *others = map(str.strip, text.splitlines())
     if getattr(error, "title", "").endswith("Response"):  # pydantic's, by which pyiceberg reads answers
         first = f"its uri is not that of an Iceberg REST catalog: {first}"
