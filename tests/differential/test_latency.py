@@ -73,21 +73,26 @@ def slow(wire: Wire, ms: int) -> None:
     assert wire.call("DEBUG", "SLEEP", f"{ms / 1000:.3f}") == Reply("+", b"OK")
 
 
+def event_names(wire: Wire) -> list[bytes]:
+    """Of all events since the reset. On a busy machine any command may have taken a millisecond."""
+    return [event.value[0].value for event in wire.call("LATENCY", "LATEST").value]
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_events_are_kept_from_the_threshold_on(protocol: int, streamd_server: Server, redis_server: Server) -> None:
     def story(server: Server) -> object:
         with server.connect(protocol) as wire:
             slow(wire, 30)
-            wire.call("CONFIG", "SET", "latency-monitor-threshold", "40")
+            wire.call("CONFIG", "SET", "latency-monitor-threshold", "200")
             wire.call("LATENCY", "RESET")
             slow(wire, 10)
             shown = [wire.call("LATENCY", "LATEST")]
-            slow(wire, 60)
+            slow(wire, 300)
             (event,) = wire.call("LATENCY", "LATEST").value
             name, at_s, last_ms, most_ms = event.value
             (sample,) = wire.call("LATENCY", "HISTORY", "command").value
             assert sample.value == (at_s, last_ms)
-            assert 60 <= last_ms.value < 500
+            assert 300 <= last_ms.value < 10_000
             assert most_ms == last_ms
             shown += [name, wire.call("LATENCY", "HISTORY", "COMMAND"), wire.call("LATENCY", "RESET", "x", "command")]
             return [*shown, wire.call("LATENCY", "LATEST")]
@@ -115,8 +120,7 @@ def test_a_transaction_is_counted_by_its_commands_and_itself(pair: Pair) -> None
         wire.call("MULTI")
         wire.call("DEBUG", "SLEEP", "0.02")
         wire.call("EXEC")
-        (event,) = wire.call("LATENCY", "LATEST").value
-        assert event.value[0].value == b"command"
+        assert b"command" in event_names(wire)
 
 
 def test_fast_commands_are_an_event_of_their_own(streamd_server: Server) -> None:
@@ -125,17 +129,16 @@ def test_fast_commands_are_an_event_of_their_own(streamd_server: Server) -> None
         wire.call("CONFIG", "SET", "latency-monitor-threshold", "1")
         wire.call("LATENCY", "RESET")
         wire.call("ECHO", b"x" * (64 << 20))
-        names = [event.value[0].value for event in wire.call("LATENCY", "LATEST").value]
-        assert names == [b"fast-command"]
+        assert b"fast-command" in event_names(wire)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_the_graph_is_drawn_as_redis_draws_it(protocol: int, streamd_server: Server, redis_server: Server) -> None:
     def story(server: Server) -> object:
         with server.connect(protocol) as wire:
-            wire.call("CONFIG", "SET", "latency-monitor-threshold", "1")
+            wire.call("CONFIG", "SET", "latency-monitor-threshold", "200")
             wire.call("LATENCY", "RESET")
-            slow(wire, 20)
+            slow(wire, 300)
             reply = wire.call("LATENCY", "GRAPH", "command")
             return reply.kind, re.sub(rb"\d+", b"N", reply.value)
 
@@ -155,7 +158,8 @@ def test_doctor_speaks_in_the_same_form(protocol: int, streamd_server: Server, r
             kinds.append(wire.call("LATENCY", "DOCTOR"))
             assert {reply.kind for reply in kinds} == {"$" if protocol == 2 else "="}
             assert b"CONFIG SET latency-monitor-threshold" in kinds[0].value
-            assert re.search(rb"1\. command: 1 [a-z ]+", kinds[2].value)
+            # More than one on a busy machine, on which CONFIG SET may take a millisecond, too.
+            assert re.search(rb"\d\. command: \d+ [a-z ]+", kinds[2].value)
             assert b"CONFIG SET slowlog-log-slower-than 1000" in kinds[2].value
 
 
