@@ -1,7 +1,10 @@
 """What fake-gcs-server lacks of Google's XML interface, which obstore speaks: puts, whole and in parts, and lists from a name on.
 
-A server in this process takes such requests, makes them requests of the JSON interface, and passes everything else on as it
-is. Conditions are judged by fake-gcs-server: in its uploads of kind `multipart`, those of kind `media` ignore them.
+    python gcs_front.py PORT BACKEND KIND
+
+A server takes such requests, makes them requests of the JSON interface, and passes everything else on to BACKEND (host:port)
+as it is. Conditions are judged by fake-gcs-server: in its uploads of KIND `multipart`, those of kind `media` ignore them. It
+is a process of its own, since pyarrow keeps the interpreter to itself while it reads.
 """
 
 from __future__ import annotations
@@ -10,51 +13,29 @@ import http.client
 import http.server
 import json
 import re
-import threading
+import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
-
-__all__ = ["gcs_front"]
 
 CONTENTS = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 BORDER = "border-of-two-parts"
 
 
-@contextmanager
-def gcs_front(backend: str, *, is_conditional: bool) -> Iterator[str]:
-    """Run it in front of fake-gcs-server at an address; its own address."""
-
-    class Handler(Front):
-        server_behind = backend
-        kind = "multipart" if is_conditional else "media"
-        uploads: dict[str, dict[int, bytes]] = {}
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 class Front(http.server.BaseHTTPRequestHandler):
     """One connection.
 
-    kind     of the uploads that are made of puts
-    uploads  in parts, which are not completed yet: their parts by number
+    server_behind  its address
+    kind           of the uploads that are made of puts
+    uploads        in parts, which are not completed yet: their parts by number
     """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server_behind: str
     kind: str
-    uploads: dict[str, dict[int, bytes]]
+    uploads: dict[str, dict[int, bytes]] = {}
 
     def setup(self) -> None:
         super().setup()
@@ -85,8 +66,10 @@ class Front(http.server.BaseHTTPRequestHandler):
         self.put(content)
 
     def do_POST(self) -> None:
-        self.content()
-        asked = self.asked()
+        content, asked = self.content(), self.asked()
+        if urlsplit(self.path).path.startswith(("/storage/", "/upload/")):  # of the JSON interface
+            self.answer(*self.ask("POST", self.path, content, {"Content-Type": self.headers["Content-Type"]}))
+            return
         if "uploads" in asked:
             upload = uuid.uuid4().hex
             self.uploads[upload] = {}
@@ -146,3 +129,13 @@ class Front(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def main(port: str, backend: str, kind: str) -> None:
+    Front.server_behind, Front.kind = backend, kind
+    with http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Front) as server:
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,14 +1,23 @@
-"""The catalog that holds an Iceberg table, as pyiceberg is configured for it and the table's description says."""
+"""The catalog that holds an Iceberg table, as pyiceberg is configured for it and the table's description says.
+
+If the archive lies in an object store, pyiceberg is told of it what the environment tells obstore (store.py), unless it is
+configured otherwise.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.utils.config import Config, merge_config
+
+from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.store import ENDPOINTS, ObjectPath, Place
 
 __all__ = ["load"]
 
@@ -25,11 +34,64 @@ class ImpatientRestCatalog(RestCatalog):
         return session
 
 
-def load(name: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of a name in pyiceberg's configuration, with these properties on top. Raises what pyiceberg raises."""
+def load(name: str, properties: Mapping[str, str], root: Place) -> Catalog:
+    """The catalog of a name in pyiceberg's configuration, with these properties on top.
+
+    root  of the archive
+    Raises TableError when pyiceberg cannot reach the store that holds the archive, and what pyiceberg raises.
+    """
     found: dict[str, Any] = {**merge_config(Config().get_catalog_config(name) or {}, dict(properties))}
+    if isinstance(root, ObjectPath):
+        found = {**settings_of_store(root.scheme), **found}
+        check_settings(root.scheme, found)
     kind, uri = str(found.get("type", "")).lower(), str(found.get("uri", ""))
     is_rest = kind == "rest" or (not kind and uri.startswith("http"))
     if is_rest and uri and "py-catalog-impl" not in found:
         return ImpatientRestCatalog(name, **found)
-    return load_catalog(name, **properties)
+    return load_catalog(name, **found)
+
+
+# --- Object stores --------------------------------------------------------------------------------------------------------
+
+PYARROW = "pyiceberg.io.pyarrow.PyArrowFileIO"
+
+AZURE = {
+    "adls.account-name": "AZURE_STORAGE_ACCOUNT_NAME", "adls.account-key": "AZURE_STORAGE_ACCOUNT_KEY",
+    "adls.sas-token": "AZURE_STORAGE_SAS_TOKEN", "adls.client-id": "AZURE_CLIENT_ID",
+    "adls.client-secret": "AZURE_CLIENT_SECRET", "adls.tenant-id": "AZURE_TENANT_ID",
+}  # fmt: skip
+"""Which variable says what pyiceberg calls so."""
+
+GOOGLE_KEYS = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY")
+"""Variables with credentials that obstore reads, and Google's own libraries do not."""
+
+
+def settings_of_store(scheme: str) -> dict[str, str]:
+    """What the environment says of a store, as pyiceberg calls it. Credentials that its libraries find there are left out."""
+    endpoint = next((value for name in ENDPOINTS[scheme] if (value := os.environ.get(name))), None)
+    if scheme == "s3":
+        return {} if endpoint is None else {"s3.endpoint": endpoint}
+    if scheme == "gs":
+        return {} if endpoint is None else {"gcs.service.host": endpoint}
+    # Without this, pyiceberg takes another library, adlfs, for Azure.
+    found = {"py-io-impl": PYARROW, **{name: value for name, each in AZURE.items() if (value := os.environ.get(each))}}
+    if endpoint is not None:
+        address = urlsplit(endpoint)
+        for kind in ("blob", "dfs"):
+            found[f"adls.{kind}-storage-authority"] = address.netloc
+            found[f"adls.{kind}-storage-scheme"] = address.scheme
+    return found
+
+
+def check_settings(scheme: str, found: Mapping[str, Any]) -> None:
+    """Raise TableError when settings of a catalog cannot do for a store. Google's library would try for minutes."""
+    if scheme == "gs" and "gcs.oauth2.token" not in found and "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ:
+        given = next((name for name in GOOGLE_KEYS if name in os.environ), None)
+        if given is not None:
+            raise TableError(
+                f"pyiceberg does not read {given}: name a key file in GOOGLE_APPLICATION_CREDENTIALS, or configure gcs.oauth2.token"
+            )
+    if scheme == "az" and found.get("py-io-impl") == PYARROW and "adls.account-name" not in found:
+        raise TableError(
+            "pyiceberg must know the storage account: set AZURE_STORAGE_ACCOUNT_NAME, or adls.account-name"
+        )

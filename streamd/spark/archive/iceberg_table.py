@@ -163,7 +163,7 @@ class IcebergTable:
                 folder.mkdir(parents=True, exist_ok=True)
                 own = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
                 given = {**own, **given}
-            self._catalog = load(self._config.catalog or "streamd", given)
+            self._catalog = load(self._config.catalog or "streamd", given, self._layout.root)
         return self._catalog
 
     def _open(self) -> Table:
@@ -267,8 +267,11 @@ class IcebergTable:
 
 
 def uri_of(path: Place) -> str:
-    """As Iceberg has it: names are not percent-encoded."""
-    return str(path) if isinstance(path, ObjectPath) else f"file://{path}"
+    """As Iceberg has it: names are not percent-encoded, and what lies in Azure is addressed as in its Data Lake."""
+    if not isinstance(path, ObjectPath):
+        return f"file://{path}"
+    # Without the account, which pyiceberg's PyArrowFileIO would take for a part of the container's name.
+    return f"abfss{str(path).removeprefix('az')}" if path.scheme == "az" else str(path)
 
 
 def is_own(table: Table, config: TableConfig) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 __all__ = [
+    "ENDPOINTS",
     "PROBES",
     "ObjectDisk",
     "ObjectPath",
@@ -132,6 +133,10 @@ class ObjectPath:
 
     def _at(self, key: str, known: Stat | None = None) -> ObjectPath:
         return ObjectPath(self.store, self.url, key, known)
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition(":")[0]
 
     @property
     def name(self) -> str:
