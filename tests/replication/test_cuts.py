@@ -64,7 +64,7 @@ class Link:
         self.replica.follow(self.proxy)
         what = f"byte {position} of what the {'primary' if down else 'replica'} says"
         wait_until(lambda: self.proxy.cuts > cuts, what)
-        wait_until(lambda: not self.replica.has_link(), f"the link down after {what}")
+        wait_until(lambda: self.replica.is_cut_off(), f"the end of the sync after {what}")
         is_whole = not down and state_of(self.replica) == state_of(self.primary)
         assert is_whole or self.has_old_data(), f"the old data is gone after {what}: {state_of(self.replica)}"
 

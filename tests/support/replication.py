@@ -127,6 +127,11 @@ class Node(Server):
     def has_link(self) -> bool:
         return self.info().get("master_link_status") == "up"
 
+    def is_cut_off(self) -> bool:
+        """Whether it has no link, and loads nothing of what it has received: while it does, it may refuse to be read."""
+        info = self.info()
+        return (info.get("master_link_status"), info.get("master_sync_in_progress")) == ("down", "0")
+
     def traceback(self) -> str:
         """The first traceback in its log, and what follows; empty when there is none."""
         _, found, rest = self.log().partition("Traceback (most recent call last)")
@@ -227,7 +232,9 @@ def state_of(node: Node, *, without: frozenset[bytes] = frozenset()) -> State:
     with node.connect(timeout_s=DEADLINE_S) as wire:
         for database in _databases(wire):
             assert wire.call("SELECT", database).value == b"OK"
-            for key in sorted(wire.call("KEYS", "*").plain()):
+            keys = wire.call("KEYS", "*")
+            assert not keys.is_error, keys
+            for key in sorted(keys.plain()):
                 state = _key_state(wire, key, hidden)
                 if state is not None:
                     found[database, key] = state
