@@ -20,6 +20,7 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -222,6 +223,19 @@ def pytest_report_header() -> str:
     found = "none found" if oracle is None else f"{'.'.join(map(str, oracle.version))} in {oracle.folder}"
     second = ", standing in for streamd too" if target_is_redis() else ""
     return f"real redis-server: {found}{second}"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands what it has compared to the process that prints the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tally"] = asdict(session.config.stash[_tally])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    tally = node.config.stash[_tally]
+    tally += Tally(**getattr(node, "workeroutput", {}).get("tally", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

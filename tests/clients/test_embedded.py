@@ -11,7 +11,7 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from support.servers import eventually
+from support.servers import eventually, free_port
 
 import streamd.embedded
 from streamd.errors import ConfigError
@@ -88,13 +88,6 @@ def test_stopping_wakes_and_closes_waiting_clients() -> None:
     waiting.join(10)
     client.close()
     assert failures
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_port_and_bind_change_while_it_runs() -> None:

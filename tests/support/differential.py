@@ -40,6 +40,12 @@ class Tally:
     def __bool__(self) -> bool:
         return bool(self.scripts or self.stories)
 
+    def __iadd__(self, other: Tally) -> Tally:
+        self.scripts += other.scripts
+        self.commands += other.commands
+        self.stories += other.stories
+        return self
+
     def __str__(self) -> str:
         return f"{self.scripts} scripts of {self.commands} commands and {self.stories} blocking stories compared"
 

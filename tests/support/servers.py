@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
+import random
 import re
 import shutil
 import signal
@@ -19,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,10 +102,25 @@ def find_oracle() -> Oracle | None:
     return None
 
 
+PORTS = range(12_000, 32_000)
+"""Below those that systems give to sockets that ask for any: no connection takes one before the server that it is meant for."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody has. No other worker of pytest-xdist is given it, nor this one soon again."""
+    for port in itertools.islice(_ports(), len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+@functools.cache
+def _ports() -> Iterator[int]:
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    own = PORTS[int(worker.removeprefix("gw")) :: int(workers)]
+    first = random.Random(os.getpid()).randrange(len(own))
+    return itertools.cycle([*own[first:], *own[:first]])
 
 
 class Server:
