@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -223,8 +225,58 @@ def test_a_table_that_was_never_made_is_not_kept(
     refused = publish(path)
     assert refused.exit_code == 1
     assert refused.output.count("\n") == 1
-    assert list((path / "_tables").iterdir()) == []
+    assert not (path / "_tables").exists()
     assert not archive_once(path, source_options).streams[0].warnings
+
+
+@pytest.mark.parametrize("schema", [(), ("--schema", "sensor int, value long")], ids=["plain", "typed"])
+def test_a_table_whose_creation_was_not_answered_is_taken_by_the_next_publish(
+    schema: tuple[str, ...], catalog: RestCatalogServer, store: redis.Redis, source_options: Options, path: Path
+) -> None:
+    more(store, 0)
+    archive_once(path, source_options)
+    name = "streamd.typed" if schema else "streamd.archive"
+    catalog.lost_answers = 1
+    refused = publish(path, *schema)
+    assert refused.exit_code == 1
+    assert refused.output.count("\n") == 1
+    assert table_names(catalog) == [name]
+    assert list((path / "_tables").glob("*.json")) == []
+    done = publish(path, *schema)
+    assert done.exit_code == 0, done.output
+    more(store, 1)
+    assert not archive_once(path, source_options).streams[0].warnings
+    assert read(catalog, name).num_rows == 100
+    assert publish(path, "--drop", "--name", name).exit_code == 0
+    assert table_names(catalog) == []
+
+
+@pytest.mark.parametrize("change", ["copied", "defined otherwise", "made by somebody"])
+def test_a_table_that_this_archive_has_not_made_so_is_not_taken(
+    change: str, catalog: RestCatalogServer, store: redis.Redis, source_options: Options, path: Path, tmp_path: Path
+) -> None:
+    more(store, 0)
+    archive_once(path, source_options)
+    schema = ["--schema", "sensor int, value long"]
+    if change == "made by somebody":
+        lake = load_catalog("other", type="rest", uri=catalog.uri)
+        lake.create_namespace("streamd")
+        location = f"file://{path}/_tables/iceberg-streamd.typed"
+        lake.create_table("streamd.typed", pa.schema([("id", pa.string())]), location)
+    else:
+        catalog.lost_answers = 1
+        assert publish(path, *schema).exit_code == 1
+    if change == "copied":
+        path = Path(shutil.copytree(path, tmp_path / "copy"))
+    if change == "defined otherwise":
+        schema = ["--schema", "sensor int"]
+    refused = publish(path, *schema)
+    assert refused.exit_code == 1
+    assert refused.output.endswith(
+        ": its catalog has another table of the name streamd.typed: give another --name\n"
+    ), refused.output
+    assert read(catalog, "streamd.typed").num_rows == 0
+    assert list((path / "_tables").glob("*.json")) == []
 
 
 def test_an_address_that_is_not_a_catalogs_is_named_as_the_fault() -> None:

@@ -33,6 +33,7 @@ from support.table_readers import (
 )
 
 from streamd.cli.subcommands import program
+from streamd.disk import Disk
 from streamd.spark.archive import tables
 from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import TableError
@@ -209,6 +210,9 @@ class Ending:
         if is_last:
             raise Killed("after")
         return found
+
+    def unknown_id(self) -> str | None:
+        return self.real.unknown_id()
 
     def create(self) -> None:
         self._ending(self.real.create)
@@ -408,6 +412,7 @@ def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
 
     monkeypatch.setattr(SqlCatalog, "create_namespace", create_behind)
     layout, config = Layout(tmp_path), TableConfig("iceberg")
+    layout.create(Disk())
     tables.make_table(layout, config, FilesInPlace(layout)).create()
     assert (tmp_path / "_tables/iceberg/metadata").is_dir()
 

@@ -44,7 +44,7 @@ class RestCatalogServer(ThreadingHTTPServer):
 
     asked          methods and paths of all requests, with the status of the answer
     before_commit  called before the next commit, once: whoever comes in between
-    lost_answers   so many of the next commits are done, and the connection is closed without an answer
+    lost_answers   so many of the next creations and commits are done, and the connection is closed without an answer
     statuses       the next commits are refused with these, one after the other
     is_silent      nothing is answered any more
     """
@@ -151,7 +151,13 @@ class Handler(BaseHTTPRequestHandler):
             (*namespace, given.name), given.table_schema, given.location, given.partition_spec, given.write_order,
             given.properties,
         )  # fmt: skip
+        self.lose_answer()
         return described(made)
+
+    def lose_answer(self) -> None:
+        if self.server.lost_answers:
+            self.server.lost_answers -= 1
+            self.close_connection = True
 
     def commit(self, identifier: tuple[str, ...], body: bytes) -> Any:
         server = self.server
@@ -167,9 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             table = server.catalog.load_table(identifier)
             found = server.catalog.commit_table(table, given.requirements, given.updates)
-        if server.lost_answers:
-            server.lost_answers -= 1
-            self.close_connection = True
+        self.lose_answer()
         return {"metadata-location": found.metadata_location, "metadata": json.loads(found.metadata.model_dump_json())}
 
 

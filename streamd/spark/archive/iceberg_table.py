@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
+    NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationException,
@@ -77,8 +79,8 @@ PROPERTIES = {
     # What is added and removed depends on the snapshot that it is based on, so it must not be tried again as it is.
     "commit.retry.num-retries": "0",
 }
-OWNER = "streamd.table"
-"""Property of a table: the `id` of its description in the archive."""
+OWNER, ARCHIVE, DEFINITION = "streamd.table", "streamd.archive", "streamd.definition"
+"""Properties of a table: the `id` of its description in the archive, that of the archive, and what the table holds."""
 STREAM, MOMENT = "streamd.stream", "streamd.moment-ms"
 """In the summary of a snapshot: the stream that it follows, and when its last manifest was written (the server's Unix ms)."""
 
@@ -93,6 +95,19 @@ class IcebergTable:
         self._name = tuple(config.name.split("."))
         self._catalog: Catalog | None = None
         self._table: Table | None = None
+
+    def unknown_id(self) -> str | None:
+        try:
+            found = self._load().load_table(self._name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except FileNotFoundError:
+            return None  # its metadata is gone, and with it what it was
+        made = self._origin()
+        # A copy of an archive has its `id`, but lies elsewhere.
+        is_made_here = bool(made[ARCHIVE]) and found.location() == self._location
+        is_own = is_made_here and made.items() <= found.properties.items()
+        return found.properties.get(OWNER) if is_own else None
 
     def create(self) -> None:
         self._open()
@@ -195,10 +210,17 @@ class IcebergTable:
         catalog.create_table(
             self._name,
             schema,
-            uri_of(self._layout.table_folder(self._config.label)),
+            self._location,
             partitions_of(schema, self._config),
-            properties={**PROPERTIES, **names, OWNER: self._config.id},
+            properties={**PROPERTIES, **names, **self._origin(), OWNER: self._config.id},
         )
+
+    def _origin(self) -> dict[str, str]:
+        return {ARCHIVE: self._layout.id, DEFINITION: json.dumps(self._config.definition, sort_keys=True)}
+
+    @property
+    def _location(self) -> str:
+        return uri_of(self._layout.table_folder(self._config.label))
 
     @property
     def _metadata(self) -> Place:

@@ -1,7 +1,7 @@
 """Where things lie in an archive.
 
     <root>/
-        archive.json                                       format of the archive
+        archive.json                                       format of the archive, and a name of its own
         data/stream=<name>/date=YYYY-MM-DD/<run>-<n>.parquet
         _manifest/<name>/<sequence>.json                   what is archived; written by rename, read by everyone
         _manifest/<name>/<sequence>.checkpoint             summary of the manifests up to this one
@@ -27,10 +27,12 @@ import hashlib
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.disk import Disk
@@ -120,13 +122,21 @@ class Layout:
         if there - {"_manifest", "_staging", PROBES}:
             raise ArchiveError(f"{self.root} holds files but is not an archive; name an empty folder")
         disk.make_directories(self.root)
-        text = json.dumps({"format": FORMAT, "kind": "streamd-archive"}, indent=1) + "\n"
+        text = json.dumps({"format": FORMAT, "kind": "streamd-archive", "id": uuid.uuid4().hex}, indent=1) + "\n"
         with suppress(FileExistsError):  # another run was faster
             disk.write_new(self.marker, text.encode())
         disk.sync_directory(self.root)
 
+    @property
+    def id(self) -> str:
+        """A random name that no other archive has, but copies of this one; empty if it has none. Raises what `check` raises."""
+        return str(self._described().get("id", ""))
+
     def check(self) -> None:
         """Raise ArchiveError unless this is an archive that this program can read."""
+        self._described()
+
+    def _described(self) -> dict[str, Any]:
         try:
             found = json.loads(self.marker.read_bytes())
         except FileNotFoundError:
@@ -138,6 +148,7 @@ class Layout:
             raise ArchiveError(f"{self.marker} does not describe an archive")
         if found.get("format") != FORMAT:
             raise ArchiveError(f"{self.root} has format {found.get('format')!r}; this program reads format {FORMAT}")
+        return found
 
     def streams(self) -> list[str]:
         """Names of the folders of all streams that have manifests."""

@@ -69,6 +69,11 @@ class TableConfig:
         """What a column that is not for a field is called."""
         return self.prefix + name
 
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What decides what the table holds."""
+        return {"schema": self.schema, "prefix": self.prefix, "streams": list(self.streams), "pattern": self.pattern}
+
     def covers(self, stream: str) -> bool:
         """Whether it has the entries of a stream."""
         if not self.streams and self.pattern is None:
@@ -82,6 +87,13 @@ class TableConfig:
 
 class ArchiveTable(Protocol):
     """One table."""
+
+    def unknown_id(self) -> str | None:
+        """The `id` of a table that this archive has made as this one and knows nothing of; None: there is none.
+
+        So it is when the answer of a catalog that made it was lost.
+        """
+        ...
 
     def create(self) -> None:
         """Make the table, unless it is there. Raises TableError when another one has its name."""

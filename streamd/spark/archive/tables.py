@@ -19,7 +19,8 @@ Several archivers, and `publish`, may bring one table up at a time. Each compare
 seen; the catalog, or the log, lets one of them through, and the others compare again. The number of the last manifest that
 a table follows is kept in the table for each stream, so that nobody who has read older manifests takes it back.
 
-A table exists as long as its description, no matter who creates what is missing of it. While it is being dropped, the
+A table exists as long as its description, no matter who creates what is missing of it. When a catalog does not answer that it
+has made one, the description goes; if the table was made, it says of which archive it is, and the next publish takes it. While it is being dropped, the
 description says so, and the next drop or publish removes what is left of it.
 """
 
@@ -30,6 +31,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from typing import TypeVar
 
 import click
 
@@ -48,6 +50,7 @@ ATTEMPTS = 20
 """How often a table is compared again because somebody else has changed it meanwhile."""
 ARROW = "↳"
 
+T = TypeVar("T")
 Noted = Mapping[str, list[Place]]
 """The derived files of a stream that lay there at a moment, by the label of the table."""
 
@@ -134,10 +137,10 @@ def forget(table: ArchiveTable, files: TableFiles, *, log: ManifestLog, moment_m
     files.forget(log, moment_ms)
 
 
-def with_reason(config: TableConfig, action: Callable[[], None]) -> None:
+def with_reason(config: TableConfig, action: Callable[[], T]) -> T:
     """Do something with a table. Raises TableError, whatever goes wrong."""
     try:
-        action()
+        return action()
     except Exception as error:
         # The libraries raise errors of their own, those of catalogs, and of the clients of catalogs and stores.
         raise TableError(f"the {config}: {in_one_line(error)}") from error
@@ -208,7 +211,8 @@ def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
             finish_drop(layout, left, disk)
     if (found := find_kept(layout, config)) is not None:
         return found
-    config = replace(config, id=uuid.uuid4().hex)
+    unknown = with_reason(config, make_table(layout, config, files_of(layout, config, disk)).unknown_id)
+    config = replace(config, id=unknown or uuid.uuid4().hex)
     table = make_table(layout, config, files_of(layout, config, disk))
     try:
         describe_new(layout, config, disk)
