@@ -57,7 +57,7 @@ class LocalStore:
 
     def make_bucket(self, name: str) -> str:
         """Make a bucket; its URL."""
-        with urllib.request.urlopen(self.make(name), timeout=30):
+        with urllib.request.urlopen(self.make(name), timeout=100):
             return f"{self.scheme}://{name}"
 
 
@@ -77,7 +77,7 @@ def started(name: str, command: list[str], port: int, more: dict[str, str] | Non
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, **(more or {})}) as process:
         endpoint = f"http://127.0.0.1:{port}"
         try:
-            eventually(lambda: answers(endpoint), 60, name)
+            eventually(lambda: answers(endpoint), 120, name)
             yield endpoint
         finally:
             process.kill()

@@ -10,7 +10,7 @@ __all__ = ["connection_arguments", "read_entries"]
 def connection_arguments(port: int, protocol: int | None, **more: Any) -> dict[str, Any]:
     """Keyword arguments for a client; `protocol` None: the library's default."""
     chosen = {} if protocol is None else {"protocol": protocol}
-    return {"host": "127.0.0.1", "port": port, "decode_responses": True, "socket_timeout": 10, **chosen, **more}
+    return {"host": "127.0.0.1", "port": port, "decode_responses": True, "socket_timeout": 60, **chosen, **more}
 
 
 def read_entries(reply: Any) -> dict[str, list[Any]]:

@@ -29,6 +29,7 @@ import pytest
 from .mask import NEWER_FIELDS
 from .real_files import all_oracles
 from .servers import (
+    STOP_TIMEOUT_S,
     Oracle,
     Server,
     directive_arguments,
@@ -142,10 +143,10 @@ class Node(Server):
         self.hang_up()
         super().kill()
 
-    def stop(self) -> int:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         self.hang_up()
         self.thaw()
-        return super().stop()
+        return super().stop(timeout_s)
 
     def start(self) -> None:
         """Start it again, after `kill` or `stop`, on the same port, in the same directory, with the same settings."""

@@ -266,7 +266,7 @@ def receive(connection: socket.socket, deadline: float, held: bytes | bytearray)
 class Wire:
     """One connection to a server. Every wait has a deadline; `ConnectionClosed` when the server closed it."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 60.0) -> None:
         self.timeout_s = timeout_s
         self.reader = ReplyReader()
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
