@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.differential import Tally
 from support.replication import Node, start_node
 from support.servers import Server, find_oracle, find_valkey, start_redis, start_streamd, start_valkey, target_is_redis
@@ -37,6 +38,10 @@ _tally: pytest.StashKey[Tally] = pytest.StashKey()
 _log_marks: pytest.StashKey[dict[Server, int]] = pytest.StashKey()
 
 StartServer = Callable[..., Server]
+
+# That a machine is busy is no fault of what is tested.
+settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.long, pytest.mark.real]
 EXPRESSIONS = Path(__file__).parent / "script_expressions"
 STATEMENTS_END = b" ==> "
 
-DRAWN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DRAWN = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 class Sides:
