@@ -38,7 +38,7 @@ class Value:
 def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not is_so():
-        assert time.monotonic() < deadline, "it did not happen within ten seconds"
+        assert time.monotonic() < deadline, "it did not happen within a minute"
         time.sleep(0.001)
 
 

@@ -146,7 +146,7 @@ def test_memory_does_not_grow(script: str) -> None:
         [sys.executable, "-c", f"{harness}\n{script}\nmeasure(play)"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=360,
         check=False,
     )
     assert done.returncode == 0, done.stderr
