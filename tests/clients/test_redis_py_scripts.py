@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from support.servers import Server, python_environment
 
 
 @pytest.fixture
-def client(server: Server, protocol: int | None) -> redis.Redis:
+def client(server: Server, protocol: int | None) -> Iterator[redis.Redis]:
     client = redis.Redis(port=server.port, protocol=protocol) if protocol else redis.Redis(port=server.port)
-    client.script_flush()
-    return client
+    with client:
+        client.script_flush()
+        yield client
 
 
 def test_a_lock_is_held_by_one(client: redis.Redis) -> None:

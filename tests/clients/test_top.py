@@ -144,6 +144,8 @@ class Terminal:
 
     def _do(self, *words: str) -> str:
         environment = python_environment() | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        for name in ("COLUMNS", "LINES"):  # the size of another terminal, which readline has noted
+            environment.pop(name, None)
         done = subprocess.run([*self._tmux, *words], capture_output=True, text=True, env=environment, check=True)
         return done.stdout
 

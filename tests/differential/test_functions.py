@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from support.differential import Pair, Tally
+from support.observing import command_counts
 from support.servers import Server
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
@@ -262,7 +263,7 @@ def test_statistics(empty: Pair) -> None:
     )
     shown = [
         {
-            line.split(",usec", 1)[0] + line.partition("rejected_calls")[2]
+            command_counts(line)
             for section in ("commandstats", "errorstats")
             for line in wire.call("INFO", section).value.decode().splitlines()
             if line.startswith(("cmdstat_fcall", "cmdstat_set", "cmdstat_function|load", "errorstat"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.differential import Pair
+from support.observing import command_counts
 from support.wire import Wire, show, split_line
 
 pytestmark = pytest.mark.real
@@ -52,10 +53,7 @@ def statistics(wire: Wire) -> list[bytes]:
             b"cmdstat_info",
             b"cmdstat_xgroup",
         ):
-            counts = [
-                each for each in figures.split(b",") if b"calls" in each.partition(b"=")[0] and b"usec" not in each
-            ]
-            shown.append(name + b" " + b" ".join(counts))
+            shown.append(name + b" " + command_counts(figures.decode()).encode())
     return sorted(shown)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from support.dialogues import compare_dialogue
-from support.observing import Watcher, same_story
+from support.observing import Watcher, command_counts, same_story
 from support.servers import Server, eventually
 from support.wire import Wire, show, split_line
 
@@ -177,12 +177,7 @@ def test_statistics_of_commands(streamd_server: Server, redis_server: Server) ->
             call_all(wire, "FLUSHALL\nSCRIPT FLUSH\nCONFIG RESETSTAT")
             call_all(wire, DIALOGUES["statistics"].replace("a: ", "").replace(" ; ", "\n"))
             text = wire.call("INFO", "everything").value.decode()
-            lines = [
-                line.partition(",usec")[0] + line.partition("per_call")[2].partition(",")[2]
-                for line in text.splitlines()
-                if line.startswith(COUNTED)
-            ]
-            return sorted(lines)
+            return sorted(command_counts(line) for line in text.splitlines() if line.startswith(COUNTED))
 
     same_story(story, streamd_server, redis_server)
 

@@ -9,6 +9,7 @@ import re
 import pytest
 from support.dialogues import compare_dialogue
 from support.differential import Pair, Request
+from support.observing import command_counts
 from support.servers import Server
 from support.tables import cases
 from support.wire import ConnectionClosed, Reply, Wire, show, split_line
@@ -929,7 +930,7 @@ def counted(wire: Wire) -> list[str]:
     lines = []
     for line in text.split("\r\n"):
         if re.match(r"cmdstat_(get|set|exec|multi|incr|discard|watch|client\|id):|errorstat_", line):
-            lines.append(re.sub(r"usec(_per_call)?=[\d.]+,", "", line))
+            lines.append(command_counts(line))
     return sorted(lines)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from .servers import Server
 from .wire import Argument, Reply, Wire
 
-__all__ = ["Watcher", "client_fields", "info_fields", "same_story"]
+__all__ = ["Watcher", "client_fields", "command_counts", "info_fields", "same_story"]
 
 END = b"the end of what is looked at"
 
@@ -69,6 +69,11 @@ def info_fields(wire: Wire, *sections: Argument) -> dict[str, str]:
     """INFO as fields."""
     text: str = wire.call("INFO", *sections).value.decode().removeprefix("txt:")
     return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+
+def command_counts(line: str) -> str:
+    """A line of INFO's commandstats without what depends on time: how long the calls took, and which are in the slow log."""
+    return re.sub(r"(usec|slowlog)\w*=[\d.]+,?", "", line).rstrip(",")
 
 
 def call_all(wire: Wire, requests: Iterable[Sequence[Argument]]) -> list[Reply]:
