@@ -5,8 +5,8 @@
         assert client.ask("PING") == ...
 
 For tests of what one capability keeps or answers, where a server process would hide it. A client's requests take the way of
-all requests, from its parser to its transport, which keeps what is sent. Time does not pass by itself: `turn` runs one turn
-of the loop.
+all requests, from its parser to its transport, which keeps what is sent. Time does not pass by itself: `turn` runs turns of
+the loop.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from streamd.serve.app import CAPABILITIES, Server
 from streamd.settings.config import Config
 
 __all__ = ["Host", "Peer", "Transport"]
+
+TURNS = 20
+"""More than clients are put off, although a busy machine may take their share of a turn from them."""
 
 
 class Transport(asyncio.Transport):
@@ -134,9 +137,9 @@ class Host:
         return Peer(self, client, transport)
 
     def turn(self) -> None:
-        """Run what the loop has to do now, and end the turn."""
-        self.loop.run_until_complete(asyncio.sleep(0))
-        self.loop.run_until_complete(asyncio.sleep(0))
+        """Run what the loop has to do now, and end the turn, and those to which clients were put off meanwhile."""
+        for _ in range(TURNS):
+            self.loop.run_until_complete(asyncio.sleep(0))
 
     def close(self) -> None:
         for capability in self.server.capabilities:
