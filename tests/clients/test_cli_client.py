@@ -178,7 +178,7 @@ def test_the_prompt_completes_and_keeps_a_history_without_passwords(streamd_serv
         def until(wanted: bytes) -> None:
             nonlocal said
             while wanted not in said:
-                assert select.select([parent], [], [], 30)[0], f"no {wanted!r} in {said!r}"
+                assert select.select([parent], [], [], 100)[0], f"no {wanted!r} in {said!r}"
                 said += os.read(parent, 65536)
 
         until(b">")
@@ -191,11 +191,11 @@ def test_the_prompt_completes_and_keeps_a_history_without_passwords(streamd_serv
         os.write(parent, b"quit\r")
         while True:  # it draws until it ends, and who does not read keeps it from that
             try:
-                if not select.select([parent], [], [], 30)[0] or not os.read(parent, 65536):
+                if not select.select([parent], [], [], 100)[0] or not os.read(parent, 65536):
                     break
             except OSError:
                 break
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
     os.close(parent)
     assert "XADD readings 7-1 a b" in history.read_text()
     assert "wrong" not in history.read_text()

@@ -29,7 +29,7 @@ STREAMD_SERVER = [
 
 def run(*arguments: str, program: Sequence[str] = STREAMD, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*program, *arguments], input=stdin, capture_output=True, text=True, timeout=30, env=python_environment()
+        [*program, *arguments], input=stdin, capture_output=True, text=True, timeout=100, env=python_environment()
     )
 
 
@@ -52,7 +52,7 @@ class Running:
         self.process.stdin.close()
 
     def wait(self) -> Running:
-        eventually(lambda: "Ready to accept connections" in self.said() or self.process.poll() is not None, 30)
+        eventually(lambda: "Ready to accept connections" in self.said() or self.process.poll() is not None, 100)
         assert self.process.poll() is None, self.said()
         return self
 
@@ -65,7 +65,7 @@ class Running:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(100)
 
 
 StartRunning = Callable[..., Running]
@@ -198,7 +198,7 @@ def test_shutdown_ends_the_server_without_a_reply(start: StartRunning) -> None:
     running = start("--port", "PORT", "--bind", "127.0.0.1").wait()
     with Wire(running.port, timeout_s=60) as wire, pytest.raises(ConnectionClosed):
         wire.call("SHUTDOWN", "NOSAVE")
-    assert running.process.wait(20) == 0
+    assert running.process.wait(100) == 0
 
 
 def test_the_program_for_tools_takes_the_arguments_of_redis_server(start: StartRunning) -> None:
@@ -239,7 +239,7 @@ def test_the_log_goes_to_a_file_in_the_directory_of_the_server(start: StartRunni
     (tmp_path / "data").mkdir()
     running = start("--port", "PORT", "--bind", "127.0.0.1", "--dir", "data", "--logfile", "server.log")
     log = tmp_path / "data/server.log"
-    eventually(lambda: log.exists() and "Ready to accept connections" in log.read_text(), 30)
+    eventually(lambda: log.exists() and "Ready to accept connections" in log.read_text(), 100)
     assert running.said() == ""
     assert running.ask("CONFIG", "GET", "dir") == [b"dir", os.path.realpath(tmp_path / "data").encode()]
     assert running.end() == 0

@@ -34,7 +34,7 @@ from streamd.watching.reading import Limits
 pytestmark = pytest.mark.long
 
 StartServer = Callable[..., Server]
-DEADLINE_S = 60
+DEADLINE_S = 100
 
 
 @pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0")), "valkey"])

@@ -108,7 +108,7 @@ def test_start_does_not_make_an_event_loop_wait(monkeypatch: pytest.MonkeyPatch)
     original = ProcessHost.wait
 
     def wait(self: ProcessHost) -> None:
-        assert may_start.wait(30)
+        assert may_start.wait(100)
         original(self)
 
     monkeypatch.setattr(ProcessHost, "wait", wait)

@@ -28,7 +28,7 @@ StartServer = Callable[..., Server]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 DASHBOARD = DEPLOY / "grafana" / "streamd.json"
-DEADLINE_S = 90
+DEADLINE_S = 100
 MAY_BE_EMPTY = ("streamd_connected_replica_", "> 0", "streamd_primary_link_up")
 """Queries with these have no answer while nothing is wrong, or without replicas."""
 
@@ -79,12 +79,12 @@ def test_every_panel_has_its_place() -> None:
 
 
 class Prometheus:
-    """A Prometheus that scrapes a server ten times a second."""
+    """A Prometheus that scrapes a server twice a second."""
 
     def __init__(self, folder: Path, metrics_port: int) -> None:
         self.port = free_port()
         text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
-        text = text.replace("15s", "100ms").replace("localhost:9121", f"127.0.0.1:{metrics_port}")
+        text = text.replace("15s", "500ms").replace("localhost:9121", f"127.0.0.1:{metrics_port}")
         (folder / "prometheus.yml").write_text(text)
         (folder / "alerts.yml").write_text(ALERTS.read_text())
         self._log = (folder / "prometheus.log").open("wb")
@@ -103,6 +103,12 @@ class Prometheus:
 
     def query(self, text: str) -> list[Any]:
         found: list[Any] = self.get("query", query=text)["result"]
+        return found
+
+    def wait_for(self, text: str) -> list[Any]:
+        """The answer to a query, as soon as there is one."""
+        found: list[Any] = []
+        eventually(lambda: found.extend(self.query(text)) or found, DEADLINE_S, text)
         return found
 
     def target(self) -> Any:
@@ -155,7 +161,7 @@ def load(server: Server) -> Iterator[None]:
 
 
 def without_variables(query: str) -> str:
-    return query.replace("$instance", ".*").replace("$stream", ".*").replace("$__rate_interval", "5s")
+    return query.replace("$instance", ".*").replace("$stream", ".*").replace("$__rate_interval", "10s")
 
 
 def test_prometheus_answers_what_dashboard_and_alerts_ask(new_streamd: StartServer, tmp_path: Path) -> None:
@@ -169,25 +175,36 @@ def test_prometheus_answers_what_dashboard_and_alerts_ask(new_streamd: StartServ
         with load(server):
             eventually(prometheus.target, DEADLINE_S, "the first scrape")
             eventually(
-                lambda: prometheus.query("count_over_time(streamd_uptime_seconds[1m]) > 20"), DEADLINE_S, "scrapes"
+                lambda: prometheus.query("count_over_time(streamd_uptime_seconds[1m]) > 10"), DEADLINE_S, "scrapes"
             )
+            # A scrape that the machine had no time for leaves a gap: answers come when there have been others.
             for query in map(without_variables, queries_of_dashboard()):
-                found = prometheus.query(query)
-                assert found or any(each in query for each in MAY_BE_EMPTY), query
+                if any(each in query for each in MAY_BE_EMPTY):
+                    prometheus.query(query)
+                else:
+                    prometheus.wait_for(query)
             for query in queries_of_alerts():
                 prometheus.query(query)
-            (poison,) = prometheus.query("streamd_group_often_delivered_entries > 0")
+            (poison,) = prometheus.wait_for("streamd_group_often_delivered_entries > 0")
             assert (poison["metric"]["stream"], poison["metric"]["group"], poison["value"][1]) == (
                 "orders",
                 "billing",
                 "1",
             )
-            (rate,) = prometheus.query('rate(streamd_stream_entries_added_total{stream="readings"}[5s])')
-            assert float(rate["value"][1]) > 0
-            quantiles = prometheus.query("histogram_quantile(0.99, rate(streamd_command_duration_seconds_bucket[5s]))")
-            assert {each["metric"]["command"] for each in quantiles} >= {"xadd", "xreadgroup", "xack"}
-            target = prometheus.target()
-            assert (target["health"], target["lastError"]) == ("up", "")
+            prometheus.wait_for('rate(streamd_stream_entries_added_total{stream="readings"}[10s]) > 0')
+            quantiles = "histogram_quantile(0.99, rate(streamd_command_duration_seconds_bucket[10s]))"
+            eventually(
+                lambda: (
+                    {each["metric"]["command"] for each in prometheus.query(quantiles)}
+                    >= {"xadd", "xreadgroup", "xack"}
+                ),
+                DEADLINE_S,
+                "quantiles",
+            )
+            eventually(
+                lambda: [(prometheus.target() or {}).get(name) for name in ("health", "lastError")] == ["up", ""],
+                DEADLINE_S,
+            )
             (rules,) = prometheus.get("rules")["groups"]
             assert [rule["name"] for rule in rules["rules"] if rule["health"] == "err"] == []
         server.kill()
@@ -220,8 +237,15 @@ def exported(server: Server, folder: Path) -> set[str]:
             return ""
 
     try:
-        eventually(lambda: "\nredis_up 1\n" in get(), DEADLINE_S, "the exporter")
-        return set(re.findall(r"^redis_\w+", get(), re.MULTILINE))
+        shown = ""
+
+        def is_up() -> bool:
+            nonlocal shown
+            shown = get()
+            return "\nredis_up 1\n" in shown
+
+        eventually(is_up, DEADLINE_S, "the exporter")
+        return set(re.findall(r"^redis_\w+", shown, re.MULTILINE))
     finally:
         exporter.terminate()
         exporter.wait(DEADLINE_S)
@@ -244,6 +268,8 @@ def test_redis_exporter_makes_the_same_metrics_of_streamd_as_of_redis(
                 client.incr("name")
             # What names of metrics depend on: replicas, and that nothing is under way.
             eventually(lambda: client.info("replication").get("slave0", {}).get("state") == "online", DEADLINE_S)
+        with redis.Redis(port=replica.port, protocol=2) as client:
+            eventually(lambda: client.info("replication")["master_link_status"] == "up", DEADLINE_S)
         names.append(exported(server, tmp_path))
         names.append(exported(replica, tmp_path))
     ours, ours_as_replica, theirs, theirs_as_replica = names

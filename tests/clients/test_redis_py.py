@@ -259,7 +259,7 @@ def test_xinfo(client: redis.Redis) -> None:
 def test_a_blocking_read_waits_for_its_time_and_gives_nothing(client: redis.Redis) -> None:
     started = time.monotonic()
     assert not client.xread({"s": "$"}, block=100)
-    assert 0.099 <= time.monotonic() - started < 5
+    assert 0.099 <= time.monotonic() - started < 60
 
 
 def test_a_blocking_read_is_woken_by_an_entry(server: Server, client: redis.Redis, protocol: int | None) -> None:
@@ -273,7 +273,7 @@ def test_a_blocking_read_is_woken_by_an_entry(server: Server, client: redis.Redi
     thread.start()
     eventually(lambda: client.info("clients")["blocked_clients"] == 1)
     client.xadd("s", PAYLOAD, id="1-1")
-    thread.join(10)
+    thread.join(60)
     assert got == [{"s": [("1-1", PAYLOAD)]}]
 
 
@@ -301,7 +301,7 @@ def test_group_readers_share_what_comes(server: Server, client: redis.Redis, pro
     assert client.xpending("s", "g")["pending"] == 0
     client.xgroup_destroy("s", "g")
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(got) == sorted(sent)
 
 
@@ -320,7 +320,7 @@ def test_a_blocking_read_fails_when_its_group_goes(server: Server, client: redis
     thread.start()
     eventually(lambda: client.info("clients")["blocked_clients"] == 1)
     client.delete("s")
-    thread.join(10)
+    thread.join(60)
     assert len(errors) == 1
     assert "No such key 's' or consumer group 'g'" in errors[0]
 
@@ -363,7 +363,7 @@ def test_a_pool_shared_by_threads(server: Server, protocol: int | None) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert client.xlen("s") == 500
     pool.disconnect()
 
@@ -429,7 +429,7 @@ def test_generic_commands(client: redis.Redis) -> None:
     assert list(client.scan_iter(_type="STREAM")) == ["s"]
     assert sorted(client.keys("*")) == ["s", "text"]
     assert client.expire("s", 100)
-    assert 90 < client.ttl("s") <= 100
+    assert 0 < client.ttl("s") <= 100
     assert client.persist("s")
     assert client.ttl("s") == -1
     assert client.copy("s", "copy")

@@ -16,7 +16,7 @@ from support.redis_py import connection_arguments, read_entries
 from support.servers import Server
 
 PAYLOAD = {"sensor-id": "1234", "temperature": "19.8"}
-DEADLINE_S = 30
+DEADLINE_S = 100
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_local_cache_is_invalidated_over_the_connection_that_subscribes(server
             await client.set("cached:a", "x")
             assert await told() == ["cached:a"]
             async with client.pipeline(transaction=True) as pipeline:
-                await pipeline.set("cached:b", "x").set("cached:c", "x", px=30).execute()
+                await pipeline.set("cached:b", "x").set("cached:c", "x", px=1000).execute()
             assert await told() == ["cached:b", "cached:c"]
             assert await told() == ["cached:c"], "expired"
             await client.unlink("cached:a", "cached:b")

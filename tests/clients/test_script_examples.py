@@ -43,15 +43,17 @@ def test_the_rate_limiter_lets_a_burst_through_and_then_a_steady_stream(
     # On a slow machine tokens arrive while the burst is sent.
     assert 10 <= found.at_once <= found.at_once + found.refused == 50
     assert found.refused > 0
-    assert 0 < found.wait_s <= 0.2
+    # Nor does the last one wait, where one has arrived just before it; and the bucket goes when it is full.
+    assert 0 <= found.wait_s <= 0.2
     assert found.after_wait == 1
-    assert client.pttl("bucket:alice") > 0
+    assert client.pttl("bucket:alice") != -1
 
 
 @pytest.mark.parametrize("example", ["delayed_queue"], indirect=True)
 def test_the_delayed_queue_hands_jobs_out_when_they_are_due(client: redis.Redis, example: ModuleType) -> None:
-    found = example.run(client)
-    assert found.order == [f"due after {delay}" for delay in (0.0, 0.2, 0.4, 0.6)]
+    # With so much in between that a pause while they are added does not change their order.
+    found = example.run(client, delays_s=(6.0, 2.0, 4.0, 0.0))
+    assert found.order == [f"due after {delay}" for delay in (0.0, 2.0, 4.0, 6.0)]
     # A slot of a tenth of a second may begin before the job is added.
     assert all(late_s > -0.1 for late_s in found.late_s)
     assert sorted(client.keys()) == [b"{queue}:moved", b"{queue}:ready"]

@@ -79,7 +79,7 @@ def unsent(wire: Wire) -> int:
 
 
 def test_a_soft_limit_closes_when_its_time_has_passed(new_streamd: Callable[..., Server]) -> None:
-    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 1")
+    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 5")
     with server.connect() as publisher, subscribe(server):
         # Well beyond the limit: what the kernel takes of the last messages is not known.
         while unsent(publisher) < 200_000:
@@ -91,7 +91,7 @@ def test_a_soft_limit_closes_when_its_time_has_passed(new_streamd: Callable[...,
 
 
 def test_a_subscriber_that_catches_up_in_time_is_kept(new_streamd: Callable[..., Server]) -> None:
-    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 1")
+    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 60")
     with server.connect() as publisher, subscribe(server) as subscriber:
         for _ in range(5):
             assert publish(publisher, 100, b"x" * 65536) == [1] * 100
@@ -118,7 +118,7 @@ def test_the_limit_of_subscribers_holds_from_the_subscription_on_and_no_longer(
 
 
 def test_subscribers_are_not_idle(new_streamd: Callable[..., Server]) -> None:
-    server = new_streamd(timeout="1")
+    server = new_streamd(timeout="4")
     with server.connect() as idle, subscribe(server) as subscriber:
         idle.read_to_end()
         with server.connect() as publisher:

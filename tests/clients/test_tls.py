@@ -228,7 +228,7 @@ def test_a_subscriber_that_does_not_read_is_closed(start: Callable[..., TlsServe
             return publisher.publish("news", payload) == 0
 
         eventually(has_given_up, timeout_s=60, what="the subscriber's end")
-        assert publisher.info("clients")["connected_clients"] == 1
+        eventually(lambda: publisher.info("clients")["connected_clients"] == 1, what="the end of its connection")
 
 
 def test_many_connections_at_once(tls: TlsServer) -> None:

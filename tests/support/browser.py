@@ -18,6 +18,7 @@ import os
 import subprocess
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,7 +29,7 @@ from .tools import find_tool
 
 __all__ = ["Browser", "Page"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 T = TypeVar("T")
 
 OPTIONS = (
@@ -40,6 +41,10 @@ KEYS = {
     "Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), " ": (32, " "), "Home": (36, ""), "End": (35, ""),
     "ArrowUp": (38, ""), "ArrowDown": (40, ""), "PageUp": (33, ""), "PageDown": (34, ""),
 }  # fmt: skip
+
+
+class DevToolsError(Exception):
+    """What was asked for was not done; of a page, also since it is just replaced by another."""
 
 
 class Browser:
@@ -101,7 +106,8 @@ class Browser:
             | ({} if session is None else {"sessionId": session})
         )
         said = await answer
-        assert "error" not in said, (method, said.get("error"))
+        if "error" in said:
+            raise DevToolsError(f"{method}: {said['error']['message']}")
         return said["result"]
 
     def open(self, url: str, *, width: int = 1280, height: int = 800, is_dark: bool = False) -> Page:
@@ -182,16 +188,25 @@ class Page:
         """Wait until an expression is true; its value."""
         deadline = time.monotonic() + timeout_s
         true_for_nodes = f"((found) => found instanceof Node ? true : found)({expression})"
-        while not (found := self.js(true_for_nodes)):
-            text = self.js("document.body.innerText")[:600]
-            assert time.monotonic() < deadline, f"{expression} did not become true; {self.complaints}; the page: {text}"
+        while True:
+            with suppress(DevToolsError):
+                if found := self.js(true_for_nodes):
+                    return found
+            assert time.monotonic() < deadline, (
+                f"{expression} did not become true; {self.complaints}; the page: {self.text('body')[:600]}"
+            )
             self._browser.run(asyncio.sleep(0.02))
-        return found
 
     def text(self, selector: str = "main") -> str:
         found = self.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
         assert isinstance(found, str)
         return found
+
+    def reload(self) -> None:
+        """Load the page anew, and wait until the old one is gone."""
+        self.js("window.isOld = true")
+        self.call("Page.reload")
+        self.wait("!window.isOld && document.readyState === 'complete'")
 
     def go(self, address: str) -> None:
         """Change what follows `#` in the address."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 __all__ = ["Visitor"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 
 
 class Visitor:

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 BATCH = 10
-BLOCK_MS = 2000
+BLOCK_MS = 600_000
 
 
 class Worker:
