@@ -22,13 +22,20 @@ a table follows is kept in the table for each stream, so that nobody who has rea
 A table exists as long as its description, no matter who creates what is missing of it. When a catalog does not answer that it
 has made one, the description goes; if the table was made, it says of which archive it is, and the next publish takes it. While it is being dropped, the
 description says so, and the next drop or publish removes what is left of it.
+
+In a folder, one process at a time makes or drops tables (`alone`). Whoever brings one up does not hold that lock, so a table may
+be dropped meanwhile; who has changed it looks for its description afterwards, and removes what is left if there is none
+(`is_lost`). Object stores have no locks: there, of two that make and drop a table at once, another drop may have to follow.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TypeVar
@@ -40,7 +47,7 @@ from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.open_table import PLAIN_NAME, ArchiveTable, TableConfig
-from streamd.spark.archive.store import Place, disk_for, files_in, replace_at
+from streamd.spark.archive.store import ObjectPath, Place, disk_for, files_in, replace_at
 from streamd.spark.archive.table_files import Progress, TableFiles, files_of
 
 __all__ = ["FORMATS", "Noted", "OpenTables", "check_libraries", "drop_table", "keep", "publish"]
@@ -49,6 +56,8 @@ FORMATS = ("iceberg", "delta")
 ATTEMPTS = 20
 """How often a table is compared again because somebody else has changed it meanwhile."""
 ARROW = "↳"
+LOCK_WAIT_S = 150.0
+"""How long to wait for another process that makes or drops a table: longer than a catalog may take to answer."""
 
 T = TypeVar("T")
 Noted = Mapping[str, list[Place]]
@@ -107,7 +116,13 @@ class OpenTables:
         faults = []
         for config, table, files in self._tables(stream):
             try:
-                with_reason(config, partial(action, table, files))
+                try:
+                    with_reason(config, partial(action, table, files))
+                except TableError:
+                    if not is_lost(self._layout, config, self._disk):
+                        raise
+                else:
+                    is_lost(self._layout, config, self._disk)
             except TableError as error:
                 faults.append(error)
         if faults:
@@ -201,11 +216,58 @@ def check_libraries(layout: Layout) -> None:
         make_table(layout, config, files_of(layout, config, disk_for(layout.root)))
 
 
+@contextmanager
+def alone(layout: Layout) -> Iterator[None]:
+    """Let nobody else make or drop tables of an archive in a folder. Raises TableError when somebody does for too long."""
+    if isinstance(layout.root, ObjectPath):
+        yield
+        return
+    until = time.monotonic() + LOCK_WAIT_S
+    with open(layout.marker, "rb+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise TableError(
+                        f"another process is publishing or dropping a table of {layout.root}: try again"
+                    ) from None
+                time.sleep(0.05)
+            except OSError:
+                break  # a file system without locks
+            else:
+                break
+        yield
+
+
+def is_kept(layout: Layout, config: TableConfig) -> bool:
+    """Whether this very table is kept."""
+    return any(each.label == config.label and each.id == config.id for each in kept(layout))
+
+
+def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
+    """Whether a table that this process has changed is kept no longer; then what is left of it is removed. Raises TableError."""
+    if is_kept(layout, config):
+        return False
+    with alone(layout):
+        # Another one of its label lies in its place: whatever is left is removed with what nobody names (table_files.py).
+        if all(each.id == config.id for each in described(layout) if each.label == config.label):
+            finish_drop(layout, replace(config, is_dropped=True), disk)
+    return True
+
+
 def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
     """Keep a table from now on, and return it: the one that is kept already, if there is one and nothing else is asked for.
 
     Raises TableError when it is another one, or cannot be made.
     """
+    if (found := find_kept(layout, config)) is not None:
+        return found
+    with alone(layout):
+        return keep_new(layout, config, disk)
+
+
+def keep_new(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
     for left in described(layout):
         if left.is_dropped and left.label == config.label:
             finish_drop(layout, left, disk)
@@ -217,7 +279,7 @@ def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
     try:
         describe_new(layout, config, disk)
     except FileExistsError:
-        return keep(layout, config, disk)  # somebody else was faster
+        return keep_new(layout, config, disk)  # somebody else was faster
     try:
         with_reason(config, table.create)
     except TableError:
@@ -300,6 +362,8 @@ def publish(
         before += log.rows
         derived(before - done)
         found[log.stream] = len(log.files)
+    if not is_kept(layout, config):
+        raise TableError(f"the {config}: somebody has dropped it meanwhile")
     return found
 
 
@@ -330,14 +394,19 @@ def drop_table(layout: Layout, format: str, name: str | None = None, *, disk: Di
     Raises TableError when there is none, or it is out of reach: then it is not kept, and to be dropped again.
     """
     layout.check()
+    disk = disk or disk_for(layout.root)
+    with alone(layout):
+        finish_drop(layout, replace(find_described(layout, format, name), is_dropped=True), disk)
+
+
+def find_described(layout: Layout, format: str, name: str | None) -> TableConfig:
     found = [each for each in described(layout) if each.format == format]
     chosen = [each for each in found if (each.schema is None if name is None else each.name == name)]
     if not chosen:
         names = ", ".join(each.name for each in found)
         what = f"no {format} table {name}" if name is not None else f"no {format} table"
         raise TableError(f"{layout.root} keeps {what}" + (f", but {names}: say which with --name" if names else ""))
-    disk = disk or disk_for(layout.root)
-    finish_drop(layout, replace(chosen[0], is_dropped=True), disk)
+    return chosen[0]
 
 
 def finish_drop(layout: Layout, config: TableConfig, disk: Disk) -> None:
