@@ -23,6 +23,7 @@ pa = pytest.importorskip("pyarrow")
 from streamd import disk  # noqa: E402
 from streamd.cli.subcommands import program  # noqa: E402
 from streamd.spark.errors import UnreachableError  # noqa: E402
+from streamd.spark.moving import load as load_module  # noqa: E402
 from streamd.spark.moving import state  # noqa: E402
 from streamd.spark.moving.files import FORMATS  # noqa: E402
 from streamd.spark.wire.connection import Connection  # noqa: E402
@@ -623,6 +624,53 @@ def test_a_stream_that_has_changed_since_is_not_replaced_by_the_way(change: str,
     assert shown(store, b"s") != expected
     run(store, *load, "--again")
     assert shown(store, b"s") == expected
+
+
+OTHERS = {"string": "SET s value", "list": "RPUSH s a", "hash": "HSET s f v", "set": "SADD s a", "zset": "ZADD s 1 a"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=() if each == "string" else pytest.mark.real) for each in OTHERS]
+)
+@pytest.mark.parametrize("is_loaded_before", [False, True])
+def test_a_key_of_another_type_is_not_replaced(
+    is_loaded_before: bool, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server = request.getfixturevalue("streamd_server" if kind == "string" else "redis_server")
+    (tmp_path / "out").mkdir()
+    for store in emptied(server):
+        store.xadd("s", {"n": 1}, id="1-0")
+        run(store, "export", "s", "--to", str(tmp_path / "out"))
+        load = ("load", str(tmp_path / "out"), "--replace")
+        if is_loaded_before:
+            run(store, *load)
+        store.delete("s")
+        store.execute_command(*OTHERS[kind].split())
+        keys, value = store.keys(), store.dump("s")
+        for words in (load, (*load, "--again")):
+            said = run(store, *words, status=1)
+            assert f"the key 's' holds a {kind}, which --replace does not replace by the stream of " in said
+            assert len(said.splitlines()) == 1, said
+            assert store.dump("s") == value
+            assert sorted(store.keys()) == sorted(keys)
+
+
+def test_a_stream_that_gives_way_to_another_type_during_the_load_is_not_replaced(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    run(store, "export", "readings", "--to", str(tmp_path))
+    restore = state.restore
+
+    def restore_then_set(*given: Any, **named: Any) -> None:
+        restore(*given, **named)
+        store.set("readings", "value")
+
+    monkeypatch.setattr(load_module, "restore", restore_then_set)
+    said = run(store, "load", str(tmp_path), "--replace", status=1)
+    assert "the key 'readings' holds a string" in said
+    assert store.get("readings") == b"value"
+    assert store.keys("streamd:load:*") == []
 
 
 @pytest.mark.parametrize("how", ["gone", "shorter"])

@@ -259,6 +259,7 @@ class FileLoad:
 
     def _begin(self, connection: Connection) -> dict[str, Any] | None:
         """What an earlier load has noted when it was done; None: there is something to do."""
+        self._check_replaceable(connection)
         own = [self._marker_key, self._done_key, *self._staged_keys]
         if self._settings.again:
             connection.command("DEL", *own)
@@ -279,6 +280,17 @@ class FileLoad:
         if self._state is not None:
             check(connection, self._state)
         return None
+
+    def _check_replaceable(self, connection: Connection) -> None:
+        """Raise MoveError when what is to be replaced is no stream: RENAME would replace it, too."""
+        if self._staged is None or self._into is None:
+            return
+        kind = connection.command("TYPE", stream_key(self._into)).decode()
+        if kind not in ("stream", "none"):
+            raise MoveError(
+                f"the key {self._into!r} holds a {kind}, which --replace does not replace by the stream of {self._file.path}: delete it, "
+                "or name another key with --into"
+            )
 
     def _check_unchanged(self, connection: Connection) -> None:
         """Raise MoveError for a stream that is to be replaced, was replaced by the same file before, and has changed since.
@@ -417,6 +429,7 @@ class FileLoad:
             self._check_staged(state, connection)
             with noted_if_done(connection, self._restored_key):
                 restore(connection, self._staged, state, then=[("SET", self._restored_key, "", "PX", KEPT_MS)])
+        self._check_replaceable(connection)
         connection.command("WATCH", self._staged)
         # A transaction whose RENAME fails would still do the rest, to the stream that was to be replaced.
         if connection.command("EXISTS", self._staged):
