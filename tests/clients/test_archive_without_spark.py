@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.servers import Server, python_environment
+from support.servers import Server, free_port, python_environment
 
 pytestmark = pytest.mark.long
 
@@ -47,7 +46,7 @@ def run(streamd_server: Server) -> Run:
         environment = {**python_environment(), "JAVA_HOME": "/nonexistent"}
         found = subprocess.run(
             [sys.executable, "-c", WITHOUT_SPARK, *arguments, *place],
-            capture_output=True, text=True, timeout=100, env=environment, check=False,
+            capture_output=True, text=True, timeout=200, env=environment, check=False,
         )  # fmt: skip
         assert found.returncode == status, found.stderr
         return found.stdout if status == 0 else found.stderr
@@ -114,7 +113,7 @@ def test_binary_formats_go_through_pipes(streamd_server: Server, entries: list[s
     for form in ("arrow", "parquet"):
         made = subprocess.run(
             [sys.executable, "-c", WITHOUT_SPARK, "history", "readings", "--format", form, "-p", str(streamd_server.port)],
-            capture_output=True, timeout=100, env=python_environment(), check=True,
+            capture_output=True, timeout=200, env=python_environment(), check=True,
         ).stdout  # fmt: skip
         table = pa.ipc.open_stream(made).read_all() if form == "arrow" else pq.read_table(pa.BufferReader(made))
         assert table.column("id").to_pylist() == entries
@@ -168,12 +167,11 @@ def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path
 
 
 def test_a_port_where_nobody_listens(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = str(sock.getsockname()[1])
+    port = str(free_port())
     for arguments in (("history", "s"), ("report", "s"), ("archive", "run", str(tmp_path / "a"), "--stream", "s")):
         found = subprocess.run(
             [sys.executable, "-c", WITHOUT_SPARK, *arguments, "--port", port],
-            capture_output=True, text=True, timeout=100, env=python_environment(), check=False,
+            capture_output=True, text=True, timeout=200, env=python_environment(), check=False,
         )  # fmt: skip
         assert (found.returncode, len(found.stderr.splitlines())) == (1, 1)
         assert found.stderr.startswith(f"Error: cannot connect to 127.0.0.1:{port}: ")

@@ -68,7 +68,7 @@ def streamd_says(folder: Path, arguments: list[str]) -> tuple[int, str]:
         env=python_environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         stdin=subprocess.DEVNULL,
     )
     return done.returncode, done.stdout + done.stderr

@@ -45,7 +45,7 @@ def alone(server: Server) -> bool:
 def is_as_before(server: Server, before: int) -> None:
     """Nobody is left, others are answered, and the memory is back."""
     eventually(lambda: alone(server), timeout_s=60, what="the end of all connections")
-    eventually(lambda: resident(server) < before + ALLOWED, timeout_s=30, what="the memory")
+    eventually(lambda: resident(server) < before + ALLOWED, timeout_s=60, what="the memory")
     with server.connect(timeout_s=60) as wire:
         assert wire.call("PING").value == b"PONG"
 

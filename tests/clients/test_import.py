@@ -28,7 +28,7 @@ from streamd.shell.caller import Place
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
 StartServer = Callable[..., Server]
-DEADLINE_S = 60
+DEADLINE_S = 200
 ENTRIES = 100_000
 STREAMS = 20
 CHANGED = ("masteruser", "masterauth", "tls-replication", "rdb-skip-unsupported")
@@ -90,7 +90,7 @@ class Running:
             )
 
     def said(self) -> str:
-        return self.output.read_text()
+        return self.output.read_text(errors="replace")
 
     def wait_for(self, text: str) -> None:
         eventually(lambda: text in self.said() or self.process.poll() is not None, DEADLINE_S, text)

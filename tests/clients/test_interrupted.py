@@ -27,7 +27,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("rich")
 
 ENTRIES = 60_000
-DEADLINE_S = 100
+DEADLINE_S = 200
 STREAM = "readings"
 
 
@@ -118,7 +118,7 @@ class Terminal:
         with selectors.DefaultSelector() as selector:
             selector.register(self._ours, selectors.EVENT_READ)
             while True:
-                if is_question and not selector.select(1):
+                if is_question and not selector.select(10):
                     os.write(self._ours, b"\x03")
                 elif data := self._read():
                     self.shown += data
@@ -276,7 +276,7 @@ def test_archive_verify(store: redis.Redis, streamd_server: Server, tmp_path: Pa
     for _ in range(2):
         run(streamd_server.port, "archive", "run", folder, "--stream", STREAM, "--engine", "local", "--keep", "0s")
         store.xadd(STREAM, {"n": 1})
-    interrupted("archive", "verify", folder, program=slowed("verify", "first_disorder", 2))
+    interrupted("archive", "verify", folder, program=slowed("verify", "first_disorder", 4))
     run(streamd_server.port, "archive", "verify", folder)
 
 
@@ -288,7 +288,7 @@ def test_archive_publish(form: str, store: redis.Redis, streamd_server: Server, 
     archive = ("archive", "run", str(folder), "--stream", STREAM, "--engine", "local", "--no-trim", "--keep", "0s")
     run(streamd_server.port, *archive)
     words = ("archive", "publish", str(folder), "--format", form, "--schema", "sensor string, value int")
-    interrupted(*words, program=slowed("table_files", "readable", 0.5))
+    interrupted(*words, program=slowed("table_files", "readable", 1.5))
     assert not list(folder.rglob("_staging/**/*.parquet"))
     assert not list(folder.glob("_tables/**/*.parquet"))
     told = subprocess.run(

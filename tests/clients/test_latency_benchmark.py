@@ -236,7 +236,7 @@ def test_sigterm_ends_the_load_and_leaves_nothing(streamd_server: Server, tmp_pa
             # Once messages come, the load is at work.
             eventually(lambda: any(client.xlen(key) > 10 for key in client.scan_iter()), 60, "a message")
             process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=200)
         finally:
             process.kill()
             process.wait()

@@ -53,7 +53,7 @@ def test_it_is_told_in_a_line(arguments: list[str], status: int, text: str, tmp_
         places = {"taken": listening.getsockname()[1], "port": free_port()}
         command = [sys.executable, "-m", "streamd", *(word.format(**places) for word in arguments)]
         said = subprocess.run(
-            command, cwd=tmp_path, env=python_environment(), capture_output=True, text=True, timeout=100
+            command, cwd=tmp_path, env=python_environment(), capture_output=True, text=True, timeout=200
         )
     lines = (said.stdout + said.stderr).splitlines()
     assert [line for line in lines if text.format(**places) in line], "\n".join(lines)

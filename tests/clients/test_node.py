@@ -17,7 +17,7 @@ from support.servers import Server
 pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent / "node"
-STORY_TIMEOUT_S = 60.0
+STORY_TIMEOUT_S = 200.0
 
 Play = Callable[..., None]
 

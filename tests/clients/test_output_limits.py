@@ -84,7 +84,7 @@ def ask_and_not_read(server: Server, requests: Sequence[Request]) -> None:
     before = closed_by_limits(server)
     with server.connect() as lazy:
         lazy.send_bytes(b"".join(map(encode_request, requests)))
-        eventually(lambda: closed_by_limits(server) == before + 1, timeout_s=30, what="the end of the client")
+        eventually(lambda: closed_by_limits(server) == before + 1, what="the end of the client")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from support.wire import encode_request
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
-TIMEOUT_S = 30
+TIMEOUT_S = 100
 
 
 def argv(server: Server, *arguments: str) -> list[str]:
@@ -59,7 +59,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def wait_for(self, pattern: str, timeout_s: float = 10.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = TIMEOUT_S) -> re.Match[str]:
         """Read until what has been printed since the last match has the pattern; return the match."""
         deadline = time.monotonic() + timeout_s
         while (match := re.search(pattern, self.seen)) is None:

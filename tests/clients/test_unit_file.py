@@ -37,7 +37,7 @@ def test_its_command_line_starts_a_server_that_tells_systemd(tmp_path: Path) -> 
     assert program == PROGRAM
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(tmp_path / "notify"))
-        supervisor.settimeout(30)
+        supervisor.settimeout(100)
         command = [sys.executable, "-c", "from streamd.cli.server import main; main()", *options]
         env = python_environment() | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
         server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
@@ -46,7 +46,7 @@ def test_its_command_line_starts_a_server_that_tells_systemd(tmp_path: Path) -> 
                 assert server.poll() is None
             server.terminate()
             assert supervisor.recv(4096) == b"STOPPING=1\n"
-            assert server.wait(30) == 0
+            assert server.wait(100) == 0
         finally:
             server.kill()
             server.wait()

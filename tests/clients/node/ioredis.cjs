@@ -65,7 +65,7 @@ play({
     await subscriber.psubscribe("__key*@0__:*");
     await client.xadd("s", "*", "f", "v");
     await client.del("s");
-    await until(() => heard.length === 4, "four events");
+    await until(() => heard.length === 4, () => `four events, but ${JSON.stringify(heard)},`);
     assert.deepEqual(heard, [
       ["__keyspace@0__:s", "xadd"], ["__keyevent@0__:xadd", "s"], ["__keyspace@0__:s", "del"], ["__keyevent@0__:del", "s"],
     ]);

@@ -13,11 +13,11 @@ exports.hear = async (expected) => {
   if (value !== expected) throw new Error(`heard ${value} instead of ${expected}`);
 };
 
-/** Wait until `condition()` is true; it may be asynchronous. */
+/** Wait until `condition()` is true; it may be asynchronous. `what` may be a function, for what is only known then. */
 exports.until = async (condition, what) => {
-  const deadline = Date.now() + 20000;
+  const deadline = Date.now() + 60000;
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`${what} did not come true`);
+    if (Date.now() > deadline) throw new Error(`${typeof what === "function" ? what() : what} did not come true`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 };
