@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,9 @@ from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.parquet import hash_of
 from streamd.spark.archive.run import STEPS
+from streamd.spark.archive.staging_folder import staged
 from streamd.spark.archive.store import ObjectDisk, ObjectPath, ObjectWriter, disk_for, files_below
+from streamd.spark.archive.tables import publish
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.wire.ids import parse_entry_id
 
@@ -82,7 +85,7 @@ def objects(place: str) -> set[str]:
 
 
 def nothing_is_left_here(tmp_path: Path) -> bool:
-    return not [each for each in tmp_path.rglob("*") if each.is_file()]
+    return not [*tmp_path.rglob("*")]
 
 
 # --- The crash matrix -----------------------------------------------------------------------------------------------------
@@ -160,6 +163,75 @@ def test_a_run_that_ends_at_any_change_of_the_store_is_repaired(
     archive_once(place, source_options, **settings)
     assert_whole(place, source_options, produced)
     assert store.xlen(KEY) == 0
+    assert nothing_is_left_here(tmp_path)
+
+
+@pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+@pytest.mark.parametrize("error", [OSError(28, "no space"), KeyboardInterrupt()], ids=["fault", "Ctrl-C"])
+def test_the_temporary_folder_is_as_before_when_work_fails(
+    error: BaseException, store: redis.Redis, source_options: Options, place: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
+    produced = fill(store, 100)
+
+    def fail_at(wanted: str) -> Any:
+        def hook(step: str) -> None:
+            if step == wanted:
+                assert [each for each in tmp_path.rglob("*") if each.is_file()]
+                raise error
+
+        return hook
+
+    class FailingDisk(ObjectDisk):
+        def sync_file(self, path: Any) -> None:
+            raise error
+
+    with suppress(KeyboardInterrupt):
+        assert not archive_once(place, source_options, hook=fail_at("staged"), trim=False).is_success
+    assert nothing_is_left_here(tmp_path)
+    assert archive_once(place, source_options, trim=False).is_success
+    gone = parse_entry_id(produced[3])
+    with pytest.raises(type(error)):
+        delete(place, KEY, source_options, [(gone, gone)], hook=fail_at("delete staged"))
+    assert nothing_is_left_here(tmp_path)
+    typed = TableConfig("delta", "streamd.typed", schema="sensor int")
+    with pytest.raises((TableError, KeyboardInterrupt)):
+        publish(Layout(place), typed, disk=FailingDisk())
+    assert nothing_is_left_here(tmp_path)
+    publish(Layout(place), typed)
+    assert nothing_is_left_here(tmp_path)
+
+
+@pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+def test_the_last_of_several_runs_removes_their_folders(place: str, tmp_path: Path) -> None:
+    layout, disk = Layout(place), ObjectDisk()
+    with staged(layout.root, layout.staging("a", "one"), disk):
+        for stream, run in (("a", "two"), ("b", "one")):
+            with staged(layout.root, layout.staging(stream, run), disk) as folder:
+                (folder / "file").touch()
+        (user,) = tmp_path.iterdir()
+        assert user.stat().st_mode & 0o777 == 0o700
+        assert [each.name for each in user.glob("*/*/*")] == ["one"]
+    assert nothing_is_left_here(tmp_path)
+
+
+@pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+def test_a_folder_that_is_removed_while_another_run_begins_is_made_again(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, disk = Layout(place), ObjectDisk()
+    mkdir, left = Path.mkdir, [4]
+
+    def mkdir_behind(self: Path, *given: Any, **named: Any) -> None:
+        mkdir(self, *given, **named)
+        left[0] -= 1
+        if left[0] in (3, 0):
+            shutil.rmtree(self)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_behind)
+    with staged(layout.root, layout.staging("a", "one"), disk) as folder:
+        assert folder.is_dir()
+        assert folder.parents[2].stat().st_mode & 0o777 == 0o700
     assert nothing_is_left_here(tmp_path)
 
 

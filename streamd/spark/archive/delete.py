@@ -38,6 +38,7 @@ from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import near, read_rows, without
+from streamd.spark.archive.staging_folder import staged
 from streamd.spark.archive.store import disk_for
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.wire.connection import Connection, connect
@@ -162,9 +163,10 @@ def delete(
         lock = ArchiveLock.acquire(
             connection, stream, run=run, archive=str(layout.root), ttl_ms=lock_ttl_ms, wait_ms=lock_wait_ms
         )
-        with held(lock, connection_options):
+        disk = disk or disk_for(layout.root)
+        with held(lock, connection_options), staged(layout.root, layout.staging(stream, run), disk):
             check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
-            work = StreamWork(layout, disk or disk_for(layout.root), connection, lock, run, hook)
+            work = StreamWork(layout, disk, connection, lock, run, hook)
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
             work.rewriting = done.add

@@ -17,7 +17,7 @@ dates cannot hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what nul
 front are not seen by readers of Parquet folders.
 
 The root is a folder of a file system that all processes see under the same name, with atomic renames (a local disk, NFS), or
-a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see store.py), and
+a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see staging_folder.py), and
 Spark's tasks give their files final names at once, `<run>-<attempt>-<n>.parquet`.
 """
 
@@ -37,6 +37,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.staging_folder import staging_root
 from streamd.spark.archive.store import (
     PROBES,
     ObjectDisk,
@@ -46,7 +47,6 @@ from streamd.spark.archive.store import (
     files_in,
     folders_in,
     parse_place,
-    staging_root,
 )
 
 __all__ = ["Layout", "date_in", "date_of", "dated_file", "folder_name", "quote_key", "unquote_key"]

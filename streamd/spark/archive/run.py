@@ -57,6 +57,7 @@ from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.places import check_replica, find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
+from streamd.spark.archive.staging_folder import staged
 from streamd.spark.archive.store import disk_for
 from streamd.spark.archive.tables import OpenTables, check_libraries, keep
 from streamd.spark.archive.verify import Depth, compare_with_server
@@ -289,7 +290,8 @@ class Archiver:
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
             wait_ms=settings.lock_wait_ms,
         )  # fmt: skip
-        with held(lock, self.control):
+        staging = self.layout.staging(stream, self.run_name)
+        with held(lock, self.control), staged(self.layout.root, staging, self.disk):
             self.hook("locked")
             work = StreamRun(self, connection, lock, report, server_id)
             work.run()
@@ -387,7 +389,6 @@ class StreamRun(StreamWork):
         self.refresh()
         if not files:
             # The range is empty. No manifest, then: they would pile up for idle streams.
-            self.disk.remove_tree(staging)
             return
         self.step("verify")
         gone = compare_with_server(
@@ -403,7 +404,6 @@ class StreamRun(StreamWork):
         records = self.move(files)
         manifest = self.manifest(state, low - 1, high, records)
         self.commit(manifest)
-        self.disk.remove_tree(staging)
         self.note(manifest, gone)
         self.step("trim")
         state_now = find_state(self.connection, self.stream)

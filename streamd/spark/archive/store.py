@@ -11,9 +11,6 @@ use. What changes files goes through a `Disk` (streamd/disk.py): `ObjectDisk` is
 
 Object stores are spoken to by obstore, which takes credentials, region and endpoint from the environment (AWS_*, GOOGLE_*,
 AZURE_*). What follows from their having no rename is described at `StreamWork.recover`.
-
-A folder of this machine is used for an archive in a store as `_staging` is for one in a folder: the next run of this user
-removes what a killed one has left there.
 """
 
 from __future__ import annotations
@@ -22,8 +19,6 @@ import hashlib
 import io
 import os
 import re
-import stat
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -51,9 +46,7 @@ __all__ = [
     "files_in",
     "folders_in",
     "parse_place",
-    "prepare_staging",
     "replace_at",
-    "staging_root",
 ]
 
 SCHEMES = ("s3", "gs", "az")
@@ -339,26 +332,6 @@ def files_below(folder: Place) -> Iterator[Place]:
         yield from folder.below()
     elif folder.is_dir():
         yield from (each for each in folder.rglob("*") if each.is_file())
-
-
-def staging_root(root: Place) -> Path:
-    """Where runs write files before they get their final names: in the archive's folder, or on this machine."""
-    if isinstance(root, ObjectPath):
-        user = Path(tempfile.gettempdir()) / f"streamd-archive-{os.getuid()}"
-        return user / uuid.uuid5(uuid.NAMESPACE_URL, str(root)).hex
-    return root / "_staging"
-
-
-def prepare_staging(root: Place) -> None:
-    """Make the folder of this machine that nobody else may read. Raises ArchiveError when somebody else has made it."""
-    if not isinstance(root, ObjectPath):
-        return
-    folder = staging_root(root).parent
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ArchiveError(f"{folder} is not a folder of this user alone: remove it, or set TMPDIR")
 
 
 def disk_for(root: Place) -> Disk:

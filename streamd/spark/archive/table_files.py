@@ -37,7 +37,8 @@ from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.parquet import COMPRESSION_LEVEL, ENCODINGS, ROW_GROUP, read_rows
-from streamd.spark.archive.store import Place, files_below, prepare_staging
+from streamd.spark.archive.staging_folder import staged
+from streamd.spark.archive.store import Place, files_below
 from streamd.spark.archive.table_columns import readable, stored_schema, typed_layout
 from streamd.spark.arrow.recast import RowCaster
 from streamd.spark.wire.ids import MAX_ID
@@ -158,18 +159,15 @@ class DerivedFiles:
         raise FileNotFoundError(2, "it was removed again and again while it was written", str(target))
 
     def _write(self, stream: str, source: FileRecord, target: Place) -> None:
-        prepare_staging(self._layout.root)
-        staging = self._layout.staging(stream, f"table-{uuid.uuid4().hex}")
-        self._disk.make_directories(staging)
-        try:
+        folder = self._layout.staging(stream, f"table-{uuid.uuid4().hex}")
+        with staged(self._layout.root, folder, self._disk) as staging:
+            self._disk.make_directories(staging)
             temporary = staging / "file.parquet"
             encodings = {self._config.column(name): encoding for name, encoding in ENCODINGS.items()}
             write_file(temporary, self._stored, encodings, self._rows(stream, source))
             self._disk.sync_file(temporary)
             self._disk.make_directories(target.parent)
             self._disk.publish(temporary, target)
-        finally:
-            self._disk.remove_tree(staging)
 
     def _rows(self, stream: str, source: FileRecord) -> Iterator[pa.RecordBatch]:
         caster = RowCaster(self._table, stream_key(stream))

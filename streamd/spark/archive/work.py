@@ -36,7 +36,7 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
-from streamd.spark.archive.store import ObjectPath, Place, prepare_staging
+from streamd.spark.archive.store import ObjectPath, Place
 from streamd.spark.archive.tables import Noted, OpenTables
 from streamd.spark.archive.verify import count_gone
 from streamd.spark.errors import UnreachableError
@@ -125,7 +125,6 @@ class StreamWork:
         hook: Hook,
         tables: OpenTables | None = None,
     ) -> None:
-        prepare_staging(layout.root)
         self.layout = layout
         self.disk = disk
         self.connection = connection
@@ -162,7 +161,7 @@ class StreamWork:
         replaced_delay_ms  files that were replaced at least this long ago are removed
         """
         lying = self.layout.data_files(self.stream)
-        staging = list(self.layout.staging_folders(self.stream))
+        staging = [each for each in self.layout.staging_folders(self.stream) if each.name != self.run_name]
         noted = self.note_derived()
         self.lock.check()
         self.log.remove_pending(self.disk)
@@ -318,7 +317,6 @@ class StreamWork:
         records = self.move(written, prefix)
         manifest = self.rewritten(last, records, [each.path for each in files])
         self.commit(manifest, prefix)
-        self.disk.remove_tree(staging)
         return sum(each.rows for each in files) - manifest.rows
 
     def rewritten(self, last: Manifest, files: Iterable[FileRecord] = (), replaced: Iterable[str] = ()) -> Manifest:
