@@ -13,6 +13,7 @@ from streamd.console.sessions import Session, Sessions
 from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.entry_id import parse_id
+from streamd.integers import INT64_MAX
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -51,7 +52,7 @@ class Asked:
             return self.query[parameter]
         raise RefusedError(400, f"{parameter} is missing.")
 
-    def number(self, parameter: str, default: int | None = None, *, least: int = 0, most: int = 2**63 - 1) -> int:
+    def number(self, parameter: str, default: int | None = None, *, least: int = 0, most: int = INT64_MAX) -> int:
         """A number within bounds; raises RefusedError."""
         value: Any = self.body.get(parameter)
         if value is None and parameter in self.query:

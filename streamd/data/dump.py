@@ -12,11 +12,11 @@ from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, integer, key, optional, string, token
 from streamd.engine.listener import EVENTS
 from streamd.errors import CommandError, OptionSyntaxError
+from streamd.integers import INT64_MAX
 from streamd.persistence.payloads import Payloads
 
 __all__ = ["RestoreOptions"]
 
-INT64_MAX = 2**63 - 1
 IDLE_RANGE_S = 2**24
 """Redis counts idle time with a 24-bit clock, so longer times wrap around to 0."""
 

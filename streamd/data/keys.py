@@ -38,11 +38,10 @@ from streamd.errors import (
     invalid_expire_time,
     printable,
 )
+from streamd.integers import INT64_MAX, UINT64_MAX
 
 __all__ = ["ExpireOptions", "ScanOptions", "database_at", "parse_cursor", "type_name"]
 
-INT64_MAX = 2**63 - 1
-UINT64_MAX = 2**64 - 1
 
 SUM_OF_SHARDS = ("request_policy:multi_shard", "response_policy:agg_sum")
 

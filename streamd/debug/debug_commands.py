@@ -28,6 +28,7 @@ from streamd.debug import crash
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NoSuchKeyError, one_line, printable
+from streamd.integers import INT64_MAX
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replication import Replication
 from streamd.settings.config import Config
@@ -162,7 +163,7 @@ def panic(ctx: ServerContext, args: list[bytes]) -> None:
 
 @subcommand(b"OOM", 2)
 def oom(ctx: ServerContext, args: list[bytes]) -> None:
-    log.warning("Out Of Memory allocating %d bytes!", 2**63 - 1)
+    log.warning("Out Of Memory allocating %d bytes!", INT64_MAX)
     os.abort()
 
 
@@ -338,7 +339,7 @@ def populate(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 def _positive(text: bytes) -> int:
-    if not re.fullmatch(rb"0|[1-9][0-9]{0,18}", text) or int(text) > 2**63 - 1:
+    if not re.fullmatch(rb"0|[1-9][0-9]{0,18}", text) or int(text) > INT64_MAX:
         raise CommandError("ERR value is out of range, must be positive")
     return int(text)
 

@@ -23,12 +23,12 @@ from streamd.core.info import Field, Fields
 from streamd.core.route import Route
 from streamd.core.spec import keys_of
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
+from streamd.integers import INT32_MAX
 
 __all__ = ["HotKeys", "Session", "SessionOptions", "Weights", "request_size"]
 
 MOST_KEYS = 8192
 MOST_BYTES = 16 * 1024 * 1024
-INT32_MAX = 2**31 - 1
 MOST_SECONDS = 1_000_000
 MOST_SHOWN = 64
 

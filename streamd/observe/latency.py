@@ -24,10 +24,11 @@ from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
 from streamd.core.route import Route
+from streamd.integers import INT64_MAX
 
 __all__ = ["Event", "LatencyMonitor"]
 
-NEVER = 2**63 - 1
+NEVER = INT64_MAX
 SAMPLES = 160
 """Samples of an event that are kept."""
 

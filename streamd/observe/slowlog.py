@@ -19,11 +19,12 @@ from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.core.redaction import redacted
 from streamd.core.route import Route
+from streamd.integers import INT64_MAX
 
 __all__ = ["SlowLog", "SlowRequest", "SlowTotals"]
 
 
-NEVER = 2**63 - 1
+NEVER = INT64_MAX
 
 
 @dataclass(slots=True)

@@ -12,16 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from streamd.integers import INT32_MAX, INT32_MIN, INT64_MAX, UINT64_MAX
+
 __all__ = [
-    "INT64_MAX", "INT_MAX", "INT_MIN", "UINT64_MAX", "Boolean", "BufferLimit", "BufferLimits", "Choice", "Clamped", "Directory",
+    "Boolean", "BufferLimit", "BufferLimits", "Choice", "Clamped", "Directory",
     "Events", "Flags", "Integer", "Kind", "LocaleName", "Memory", "MemoryOrPercent", "NeverYes", "Octal", "OnFromStart", "OomMode", "OomScores",
     "Percentiles", "PrimaryAddress", "Refused", "SavePoint", "SavePoints", "ShutdownFlags", "SlotStats", "Text", "Words",
     "host_name", "ip_address", "node_name", "only_a_filename", "only_a_preload", "quote", "title_template",
 ]  # fmt: skip
-
-INT_MIN, INT_MAX = -(2**31), 2**31 - 1
-INT64_MAX = 2**63 - 1
-UINT64_MAX = 2**64 - 1
 
 
 class Refused(ValueError):
@@ -96,7 +94,7 @@ class Clamped(Integer):
     """int; values outside narrower bounds are moved to the nearer one"""
 
     def __init__(self, lo: int, hi: int) -> None:
-        super().__init__(0, INT_MAX)
+        super().__init__(0, INT32_MAX)
         self.least = lo
         self.most = hi
 
@@ -359,7 +357,7 @@ class SavePoints(Kind):
                 raise Refused("Invalid save parameters")
             points.append(int(arg))
         seconds, changes = points[::2], points[1::2]
-        if len(points) % 2 or min(seconds) < 1 or max(points) > INT_MAX or min(changes) < 0:
+        if len(points) % 2 or min(seconds) < 1 or max(points) > INT32_MAX or min(changes) < 0:
             raise Refused("Invalid save parameters")
         return (*old, *map(SavePoint, seconds, changes))
 
@@ -410,7 +408,7 @@ class BufferLimits(Kind):
                 raise Refused("Invalid client class specified in buffer limit configuration.")
             hard, soft = parse_memory(args[at + 1]), parse_memory(args[at + 2])
             is_number = re.fullmatch(r"\s*\+?[0-9]{1,10}", args[at + 3], re.ASCII)
-            if hard is None or soft is None or not is_number or int(args[at + 3]) > INT_MAX:
+            if hard is None or soft is None or not is_number or int(args[at + 3]) > INT32_MAX:
                 raise Refused("Error in hard, soft or soft_seconds setting in buffer limit configuration.")
             limits[name] = BufferLimit(hard, soft, int(args[at + 3]))
         return limits
@@ -594,7 +592,7 @@ def within(value: int, lo: int, hi: int) -> int:
 
 
 def shown_bound(value: int) -> str:
-    return {INT_MAX: "2^31-1", INT_MIN: "-2^31", INT64_MAX: "2^63-1", UINT64_MAX: "2^64-1"}.get(value, str(value))
+    return {INT32_MAX: "2^31-1", INT32_MIN: "-2^31", INT64_MAX: "2^63-1", UINT64_MAX: "2^64-1"}.get(value, str(value))
 
 
 # --- Checks of texts: the reason why one will not do, or None ------------------------------------------------------

@@ -21,11 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamd.integers import INT32_MAX, INT32_MIN, INT64_MAX, UINT64_MAX
 from streamd.settings.kinds import (
-    INT64_MAX,
-    INT_MAX,
-    INT_MIN,
-    UINT64_MAX,
     Boolean,
     BufferLimits,
     Choice,
@@ -180,14 +177,14 @@ NETWORK = (
         doc="Permissions of the Unix socket; 0 leaves them to the umask.",
     ),
     integer(
-        "tcp-backlog", 511, hi=INT_MAX, flags="immutable",
+        "tcp-backlog", 511, hi=INT32_MAX, flags="immutable",
         doc="Connections that may wait to be accepted; the system may set a lower limit.",
     ),
     integer(
-        "tcp-keepalive", 300, hi=INT_MAX, unit="seconds",
+        "tcp-keepalive", 300, hi=INT32_MAX, unit="seconds",
         doc="Probe connections that have been silent for this long, to detect dead peers; 0: never.",
     ),
-    integer("timeout", 0, hi=INT_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0: never."),
+    integer("timeout", 0, hi=INT32_MAX, unit="seconds", doc="Close clients that have been idle for this long; 0: never."),
     text("bind-source-addr", doc="Address from which outgoing connections are made."),
 )  # fmt: skip
 
@@ -203,7 +200,7 @@ PROCESS = (
         doc="The least important messages that are logged.",
     ),
     text("logfile", flags="immutable", doc="File that log lines are appended to; empty for the standard output."),
-    integer("databases", 16, lo=1, hi=INT_MAX, flags="immutable", doc="Number of databases."),
+    integer("databases", 16, lo=1, hi=INT32_MAX, flags="immutable", doc="Number of databases."),
     setting("hz", Clamped(1, 500), 10, "How often background work is done.", unit="times a second"),
     setting(
         "shutdown-on-sigterm", ShutdownFlags(SHUTDOWN_WORDS), (),
@@ -214,12 +211,12 @@ PROCESS = (
         doc="How SIGINT shuts the server down: options of SHUTDOWN.",
     ),
     integer(
-        "shutdown-timeout", 10, hi=INT_MAX, unit="seconds",
+        "shutdown-timeout", 10, hi=INT32_MAX, unit="seconds",
         doc="How long a shutdown waits for replicas to catch up.",
     ),
     boolean("crash-log-enabled", True, apply="crash-log", doc="Write a report to the log when the process dies of a signal."),
     integer(
-        "watchdog-period", 0, hi=INT_MAX, unit="ms", flags="hidden", apply="watchdog",
+        "watchdog-period", 0, hi=INT32_MAX, unit="ms", flags="hidden", apply="watchdog",
         doc="Write the stacks to the log when a turn of the event loop takes this long. 0: never.",
     ),
     setting(
@@ -324,8 +321,8 @@ MEMORY = (
     integer(
         "maxmemory-eviction-tenacity", 10, hi=100, apply="refresh", doc="How much time eviction may take, 0 to 100."
     ),
-    integer("lfu-log-factor", 10, hi=INT_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
-    integer("lfu-decay-time", 1, hi=INT_MAX, unit="minutes", apply="refresh", doc="Minutes without access after which the access count of a key falls by one; 0: never."),
+    integer("lfu-log-factor", 10, hi=INT32_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
+    integer("lfu-decay-time", 1, hi=INT32_MAX, unit="minutes", apply="refresh", doc="Minutes without access after which the access count of a key falls by one; 0: never."),
     integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How much effort goes into finding expired keys."),
     boolean("dynamic-hz", True, flags="planned", doc="Do background work more often while there are many clients."),
 )  # fmt: skip
@@ -340,8 +337,8 @@ EVENTS = (
         doc="Log requests that take longer; -1 logs none.",
     ),
     integer("slowlog-max-len", 128, apply="refresh", doc="Requests that the slow log keeps."),
-    integer("slowlog-entry-max-argc", 32, lo=2, hi=INT_MAX, apply="refresh", doc="Arguments of a request that the slow log keeps."),
-    integer("slowlog-entry-max-string-len", 128, lo=1, hi=INT_MAX, apply="refresh", doc="Bytes of each argument that it keeps."),
+    integer("slowlog-entry-max-argc", 32, lo=2, hi=INT32_MAX, apply="refresh", doc="Arguments of a request that the slow log keeps."),
+    integer("slowlog-entry-max-string-len", 128, lo=1, hi=INT32_MAX, apply="refresh", doc="Bytes of each argument that it keeps."),
     integer("latency-monitor-threshold", 0, unit="ms", apply="refresh", doc="Record events that take longer; 0 for none."),
     boolean("latency-tracking", True, apply="refresh", doc="Keep a histogram of the time that each command takes."),
     setting(
@@ -412,11 +409,11 @@ PERSISTENCE = (
     boolean("rdb-del-sync-files", False, doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
     integer(
-        "rdb-key-save-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
+        "rdb-key-save-delay", 0, lo=INT32_MIN, hi=INT32_MAX, flags="hidden",
         doc="For tests: children write slowly: microseconds per key, or, if negative, keys per microsecond.",
     ),
     integer(
-        "key-load-delay", 0, lo=INT_MIN, hi=INT_MAX, flags="hidden",
+        "key-load-delay", 0, lo=INT32_MIN, hi=INT32_MAX, flags="hidden",
         doc="For tests: files are loaded slowly: microseconds per key, or, if negative, keys per microsecond.",
     ),
     boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
@@ -442,7 +439,7 @@ PERSISTENCE = (
         doc="Directory of the files of BACKUP.",
     ),
     integer(
-        "backup-sealed-ttl", 0, hi=INT_MAX, unit="seconds",
+        "backup-sealed-ttl", 0, hi=INT32_MAX, unit="seconds",
         doc="Delete a sealed backup after this time; 0 keeps it.",
     ),
     text(
@@ -451,7 +448,7 @@ PERSISTENCE = (
     ),
     boolean("no-appendfsync-on-rewrite", False, apply="refresh", doc="Do not flush while a snapshot or rewrite runs."),
     integer(
-        "auto-aof-rewrite-percentage", 100, hi=INT_MAX, unit="%", apply="refresh",
+        "auto-aof-rewrite-percentage", 100, hi=INT32_MAX, unit="%", apply="refresh",
         doc="Rewrite the log when it has grown by this percentage; 0: never.",
     ),
     memory("auto-aof-rewrite-min-size", 64 * MB, apply="refresh", doc="Do not rewrite a log smaller than this."),
@@ -489,7 +486,7 @@ REPLICATION = (
     ),
     boolean("replica-ignore-disk-write-errors", False, doc="Continue when a replica cannot write its files."),
     integer(
-        "replica-priority", 100, hi=INT_MAX, aliases="slave-priority",
+        "replica-priority", 100, hi=INT32_MAX, aliases="slave-priority",
         doc="Smaller numbers are promoted first; 0 is never promoted.",
     ),
     boolean("replica-announced", True, doc="Let Sentinel report this replica."),
@@ -499,9 +496,9 @@ REPLICATION = (
         doc="Port to report to the primary.",
     ),
     memory("replica-full-sync-buffer-limit", 0, doc="Memory for changes during a full resync."),
-    integer("repl-timeout", 60, lo=1, hi=INT_MAX, unit="seconds", doc="When a silent link is dropped."),
+    integer("repl-timeout", 60, lo=1, hi=INT32_MAX, unit="seconds", doc="When a silent link is dropped."),
     integer(
-        "repl-ping-replica-period", 10, lo=1, hi=INT_MAX, unit="seconds",
+        "repl-ping-replica-period", 10, lo=1, hi=INT32_MAX, unit="seconds",
         aliases="repl-ping-slave-period", doc="How often replicas are pinged.",
     ),
     memory("repl-backlog-size", MB, lo=1, apply="refresh", doc="Changes that are kept for replicas that reconnect."),
@@ -509,11 +506,11 @@ REPLICATION = (
     boolean("repl-disable-tcp-nodelay", False, doc="Send to replicas in fewer, larger packets."),
     boolean("repl-diskless-sync", True, doc="Send snapshots without writing a file."),
     integer(
-        "repl-diskless-sync-delay", 5, hi=INT_MAX, unit="seconds",
+        "repl-diskless-sync-delay", 5, hi=INT32_MAX, unit="seconds",
         doc="Wait for more replicas before a snapshot is sent.",
     ),
     integer(
-        "repl-diskless-sync-max-replicas", 0, hi=INT_MAX,
+        "repl-diskless-sync-max-replicas", 0, hi=INT32_MAX,
         doc="Do not wait when there are this many; 0 waits.",
     ),
     choice(
@@ -522,11 +519,11 @@ REPLICATION = (
     ),
     boolean("repl-rdb-channel", True, flags="hidden", doc="Send a snapshot on a connection of its own."),
     integer(
-        "min-replicas-to-write", 0, hi=INT_MAX, apply="refresh", aliases="min-slaves-to-write",
+        "min-replicas-to-write", 0, hi=INT32_MAX, apply="refresh", aliases="min-slaves-to-write",
         doc="Refuse writes while fewer replicas are connected.",
     ),
     integer(
-        "min-replicas-max-lag", 10, hi=INT_MAX, unit="seconds", apply="refresh", aliases="min-slaves-max-lag",
+        "min-replicas-max-lag", 10, hi=INT32_MAX, unit="seconds", apply="refresh", aliases="min-slaves-max-lag",
         doc="A replica that was silent for longer does not count as connected.",
     ),
     choice(
@@ -565,8 +562,8 @@ TLS = (
     boolean("tls-replication", False, apply="refresh", doc="Use TLS to the primary."),
     boolean("tls-prefer-server-ciphers", False, apply="tls", doc="Prefer this server's order of ciphers."),
     boolean("tls-session-caching", True, apply="tls", doc="Let clients resume sessions."),
-    integer("tls-session-cache-size", 20480, hi=INT_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
-    integer("tls-session-cache-timeout", 300, hi=INT_MAX, unit="seconds", apply="tls", doc="For how long."),
+    integer("tls-session-cache-size", 20480, hi=INT32_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
+    integer("tls-session-cache-timeout", 300, hi=INT32_MAX, unit="seconds", apply="tls", doc="For how long."),
     integer("max-new-tls-connections-per-cycle", 1, lo=1, hi=1000, flags="planned", doc="TLS connections accepted at once."),
 )  # fmt: skip
 
@@ -580,8 +577,8 @@ def _foreign() -> tuple[Setting, ...]:
           for name, default in (("hash", 512), ("zset", 128))),
         *(memory(f"{name}-max-listpack-value", 64, flags=f, aliases=f"{name}-max-ziplist-value", doc="")
           for name in ("hash", "zset")),
-        integer("list-max-listpack-size", -2, lo=INT_MIN, hi=INT_MAX, flags=f, aliases="list-max-ziplist-size", doc=""),
-        integer("list-compress-depth", 0, hi=INT_MAX, flags=f, doc=""),
+        integer("list-max-listpack-size", -2, lo=INT32_MIN, hi=INT32_MAX, flags=f, aliases="list-max-ziplist-size", doc=""),
+        integer("list-compress-depth", 0, hi=INT32_MAX, flags=f, doc=""),
         integer("set-max-intset-entries", 512, flags=f, doc=""),
         integer("set-max-listpack-entries", 128, flags=f, doc=""),
         integer("set-max-listpack-value", 64, flags=f, doc=""),
@@ -604,8 +601,8 @@ def _foreign() -> tuple[Setting, ...]:
         text("cluster-announce-hostname", check=host_name, flags=f, doc=""),
         text("cluster-announce-human-nodename", check=node_name, flags=f, doc=""),
         choice("cluster-preferred-endpoint-type", "ip", ("ip", "hostname", "unknown-endpoint"), flags=f, doc=""),
-        integer("cluster-migration-barrier", 1, hi=INT_MAX, flags=f, doc=""),
-        integer("cluster-replica-validity-factor", 10, hi=INT_MAX, flags=f, aliases="cluster-slave-validity-factor", doc=""),
+        integer("cluster-migration-barrier", 1, hi=INT32_MAX, flags=f, doc=""),
+        integer("cluster-replica-validity-factor", 10, hi=INT32_MAX, flags=f, aliases="cluster-slave-validity-factor", doc=""),
         boolean("cluster-replica-no-failover", False, flags=f, aliases="cluster-slave-no-failover", doc=""),
         boolean("cluster-allow-replica-migration", True, flags=f, doc=""),
         boolean("cluster-allow-reads-when-down", False, flags=f, doc=""),
@@ -636,7 +633,7 @@ def _foreign() -> tuple[Setting, ...]:
         boolean("jemalloc-bg-thread", True, flags=f, doc=""),
         integer("io-threads", 1, lo=1, hi=128, flags=i, doc=""),
         setting("key-memory-histograms", OnFromStart("memory tracking cannot be enabled at runtime"), False, "", flags=f),
-        integer("lookahead", 16, lo=1, hi=INT_MAX, flags=f, doc=""),
+        integer("lookahead", 16, lo=1, hi=INT32_MAX, flags=f, doc=""),
         integer("max-new-connections-per-cycle", 10, lo=1, hi=1000, flags=f, doc=""),
         text("ignore-warnings", flags=f, doc=""),
         setting("locale-collate", LocaleName(), "", "", flags=f),
@@ -646,7 +643,7 @@ def _foreign() -> tuple[Setting, ...]:
         integer("socket-mark-id", 0, hi=2**32 - 1, flags=i, doc=""),
         *(text(f"{what}-cpulist", flags=i, aliases=f"{what.replace('-', '_')}_cpulist", doc="")
           for what in ("server", "bio", "aof-rewrite", "bgsave")),
-        integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT_MAX, flags="foreign hidden", doc=""),
+        integer("loading-process-events-interval-bytes", 512 << 10, lo=1024, hi=INT32_MAX, flags="foreign hidden", doc=""),
     )  # fmt: skip
     return (*types, *lazyfree, *cluster, *process)
 

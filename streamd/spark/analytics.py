@@ -25,6 +25,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from streamd.integers import INT64_MAX
 from streamd.spark.numbers import NUMBER_PATTERN
 
 __all__ = ["FIGURES", "aggregates", "gaps", "number", "rates", "with_event_time", "with_numbers"]
@@ -52,7 +53,7 @@ def with_event_time(frame: DataFrame, watermark: str | None = None) -> DataFrame
         else:
             raise ValueError(f"no event time: there is no column time, ms or id among {', '.join(frame.columns)}")
         # Timestamps are microseconds in 64 bits.
-        frame = frame.withColumn(TIME, F.when(ms <= (2**63 - 1) // 1000, F.timestamp_millis(ms)))
+        frame = frame.withColumn(TIME, F.when(ms <= INT64_MAX // 1000, F.timestamp_millis(ms)))
     return frame if watermark is None else frame.withWatermark(TIME, watermark)
 
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from streamd.core.context import Context
 from streamd.core.spec import KeysAt, command, double, integer, key, oneof, optional, string, token, unix_time
-from streamd.data.strings.set_options import INT64_MAX, INT64_MIN, UNITS, expiry_at_ms
+from streamd.data.strings.set_options import UNITS, expiry_at_ms
 from streamd.data.strings.strings import find_string_for_write
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_BY_VALUE
 from streamd.errors import CommandError, OptionSyntaxError
+from streamd.integers import INT64_MAX, INT64_MIN
 
 __all__ = ["IncrexOptions"]
 

@@ -11,12 +11,11 @@ from streamd.core.args import integer as read_integer
 from streamd.core.spec import integer, unix_time
 from streamd.digests import xxh3_hex
 from streamd.errors import CommandError, OptionSyntaxError, invalid_expire_time
+from streamd.integers import INT64_MAX
 
 __all__ = [
     "COMPARISONS",
     "EXPIRATIONS",
-    "INT64_MAX",
-    "INT64_MIN",
     "UNITS",
     "SetOptions",
     "expiry_at_ms",
@@ -24,7 +23,6 @@ __all__ = [
     "operand_of",
 ]
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNITS = ("EX", "PX", "EXAT", "PXAT")
 COMPARISONS = ("IFEQ", "IFNE", "IFDEQ", "IFDNE")
 

@@ -35,10 +35,9 @@ from streamd.digests import xxh3_hex
 from streamd.engine.listener import EVENTS
 from streamd.engine.slot import ENCODING_BY_LENGTH, ENCODING_RAW
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError, WrongTypeError
+from streamd.integers import INT32_MAX
 
 __all__ = ["find_string_for_write", "set_with_options"]
-
-INT32_MAX = 2**31 - 1
 
 
 # --- Shared by the handlers ------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from streamd.integers import INT64_MAX
 from streamd.spark.archive.glob import pattern_of
 from streamd.spark.archive.layout import NO_DATE, date_in, folder_name, quote_key
 from streamd.spark.archive.manifest import FileRecord
@@ -138,7 +139,7 @@ def mark_of(stream: str) -> str:
 def ms_bounds(file: FileRecord) -> tuple[int, int] | None:
     """The lowest and the highest value of `ms`, none of which is null; None when the column cannot hold them."""
     low, high = ms_of(file.first), ms_of(file.last)
-    return (low, high) if high < 1 << 63 else None
+    return (low, high) if high <= INT64_MAX else None
 
 
 def id_bounds(file: FileRecord) -> tuple[str, str] | None:
