@@ -2,14 +2,20 @@
 "use strict";
 
 const assert = require("node:assert/strict");
+const { once } = require("node:events");
 const Redis = require("ioredis");
 const { hear, play, tell, until } = require("./story.cjs");
 
-const connect = (port) => new Redis({ port, host: "127.0.0.1", retryStrategy: () => 20, maxRetriesPerRequest: null });
+/** A client that is ready: until then it may send PSUBSCRIBE before the INFO with which it looks whether the server is. */
+const connect = async (port) => {
+  const client = new Redis({ port, host: "127.0.0.1", retryStrategy: () => 20, maxRetriesPerRequest: null });
+  await once(client, "ready");
+  return client;
+};
 
 play({
   async streams(port) {
-    const client = connect(port);
+    const client = await connect(port);
     const id = await client.xadd("s", "*", "sensor-id", "1234", "temperature", "19.8");
     assert.match(id, /^\d{13}-\d+$/);
     assert.equal(await client.xlen("s"), 1);
@@ -27,10 +33,10 @@ play({
   },
 
   async transactions(port) {
-    const client = connect(port);
+    const client = await connect(port);
     const replies = await client.multi().set("k", "1").incr("k").xadd("k", "*", "f", "v").get("k").exec();
     assert.deepEqual(replies.map(([error, value]) => (error ? error.message.split(" ")[0] : value)), ["OK", 2, "WRONGTYPE", "2"]);
-    const other = connect(port);
+    const other = await connect(port);
     await client.watch("k");
     await other.set("k", "3");
     assert.equal(await client.multi().set("k", "4").exec(), null);
@@ -40,7 +46,7 @@ play({
   },
 
   async patterns(port) {
-    const [publisher, subscriber] = [connect(port), connect(port)];
+    const [publisher, subscriber] = [await connect(port), await connect(port)];
     const heard = [];
     subscriber.on("message", (...message) => heard.push(message));
     subscriber.on("pmessage", (...message) => heard.push(message));
@@ -58,7 +64,7 @@ play({
   },
 
   async events(port) {
-    const [client, subscriber] = [connect(port), connect(port)];
+    const [client, subscriber] = [await connect(port), await connect(port)];
     await client.config("SET", "notify-keyspace-events", "KEA");
     const heard = [];
     subscriber.on("pmessage", (pattern, channel, message) => heard.push([channel, message]));
@@ -73,7 +79,7 @@ play({
   },
 
   async restart(port) {
-    const [client, subscriber] = [connect(port), connect(port)];
+    const [client, subscriber] = [await connect(port), await connect(port)];
     for (const one of [client, subscriber]) one.on("error", () => {});
     const heard = [];
     subscriber.on("pmessage", (pattern, channel, message) => heard.push(message));
@@ -88,7 +94,7 @@ play({
   },
 
   async killed(port) {
-    const [client, other] = [connect(port), connect(port)];
+    const [client, other] = [await connect(port), await connect(port)];
     const id = await client.client("ID");
     await client.select(3);
     assert.equal(await other.client("KILL", "ID", id), 1);
