@@ -230,6 +230,22 @@ def pytest_report_header() -> str:
     return f"real redis-server: {found}{second}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Workers of pytest-xdist send reports as UTF-8: what tests print and log is not always text."""
+    return encodable((yield))
+
+
+def encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(encodable, value))
+    return value
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands what it has compared to the process that prints the summary."""
     output = getattr(session.config, "workeroutput", None)

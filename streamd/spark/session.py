@@ -62,7 +62,9 @@ CI_SETTINGS: Mapping[str, str] = {
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make `format("streamd")` known to a session. Most know it: Spark finds the package pyspark_streamd by its name.
+    """Make `format("streamd")` known to a session, in this thread. Most know it: Spark finds the package pyspark_streamd by its
+    name, but writes nothing to a data source of Python in a thread that has no active session, as one that Python started has
+    none.
 
     pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
@@ -79,6 +81,14 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     if known != wanted.__name__:
         spark.dataSource.register(wanted)
         spark.conf.set(REGISTERED_CONF, wanted.__name__)
+    activate(spark)
+
+
+def activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread unless there is one. With Spark Connect, threads share theirs."""
+    jvm_session = getattr(spark, "_jsparkSession", None)
+    if jvm_session is not None and spark.getActiveSession() is None:
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(jvm_session)
 
 
 def is_found_by_spark() -> bool:

@@ -1,6 +1,7 @@
 """Fixtures of the Spark tests: one session for all of them, and servers to read from and write to.
 
     spark           the session, with the data source registered; skips, saying why, without PySpark or Java
+    spark_session   the same for fixtures of a wider scope
     spark_folder    where that writes
     server          streamd; a test that carries `support.spark.ON_BOTH` runs with a real Redis too
     store           redis-py on an empty database of that server
@@ -79,9 +80,17 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("spark")
 
 
+@pytest.fixture
+def spark(spark_session: SparkSession) -> SparkSession:
+    """The one Spark session of the run, active also where the thread that runs this test talks to Spark over a new connection."""
+    from streamd.spark import register
+
+    register(spark_session)
+    return spark_session
+
+
 @pytest.fixture(scope="session")
-def spark(java: Path, spark_folder: Path) -> Iterator[SparkSession]:
-    """The one Spark session of the run."""
+def spark_session(java: Path, spark_folder: Path) -> Iterator[SparkSession]:
     import streamd.spark
     from streamd.spark.session import CI_SETTINGS
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.servers import Server, eventually, free_port
 from support.spark import batches_planned, random_source, session_of_its_own, wait_for_batches
 
+from streamd.spark import register
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark.sink.batch_rows import BatchRows
 from streamd.spark.sink.chunks import Task
@@ -751,6 +753,20 @@ def test_what_is_read_can_be_written(spark, streamd_server):
                 "XRANGE", f"in{n}", "-", "+"
             )
         store.flushall()
+
+
+@pytest.mark.spark
+def test_a_thread_writes_after_it_has_registered(spark, streamd_store, streamd_server):
+    """Spark finds no data source in a thread without an active session."""
+
+    def write() -> None:
+        register(spark)
+        rows = spark.range(3).selectExpr("string(id) AS n")
+        rows.write.format("streamd").mode("append").options(port=str(streamd_server.port), stream="s").save()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert streamd_store.xlen("s") == 3
 
 
 @pytest.mark.spark
