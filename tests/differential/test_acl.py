@@ -840,7 +840,7 @@ def test_user_lines_that_are_wrong_keep_a_server_from_starting(name: str, tmp_pa
     for program in ([sys.executable, "-m", "streamd", "server"], [oracle.server]):
         ended = subprocess.run(
             [*program, "a.conf", "--port", str(free_port()), "--save", ""],
-            capture_output=True, text=True, timeout=60, cwd=tmp_path, env=python_environment(),
+            capture_output=True, text=True, timeout=110, cwd=tmp_path, env=python_environment(),
         )  # fmt: skip
         assert ended.returncode == 1
         said = (ended.stdout + ended.stderr).strip().splitlines()

@@ -452,7 +452,7 @@ def what_redis_says(arguments: list[str], folder: Path) -> str:
     oracle = find_oracle()
     assert oracle is not None
     ended = subprocess.run(
-        [oracle.server, *arguments], cwd=folder, capture_output=True, text=True, errors="surrogateescape", timeout=60
+        [oracle.server, *arguments], cwd=folder, capture_output=True, text=True, errors="surrogateescape", timeout=110
     )
     assert ended.returncode == 1, ended
     return ended.stderr or "".join(re.findall(r" # ((?:Fatal error|Unresolved|>>>|Module Conf).*\n)", ended.stdout))

@@ -689,5 +689,5 @@ def test_shutdown_closes_and_exits_with_zero(both_new: Any, line: str) -> None:
             wire.send(*split_line(line))
             assert wire.read_to_end() == b""
             assert blocked.read_to_end() == b""
-        server.process.wait(10)
+        server.process.wait(60)
         assert server.process.returncode == 0

@@ -7,6 +7,7 @@ marked `real`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -149,11 +150,19 @@ class Conversations:
     def talk(self, data: bytes) -> tuple[bytes, bool]:
         """What the server says to `data`, and whether it hangs up."""
         with Wire(self.server.port, timeout_s=60) as wire:
+            who = wire.client_id()
+            before = self.received(who)
             wire.send_bytes(data)
+            eventually(lambda: self.received(who) in (None, before + len(data)), what="the server's reading")
             # A server that has answered others several times since has said all that it had to say to this.
             for _ in range(self.ROUND_TRIPS):
                 assert self.observer.call("PING").value == b"PONG"
             return self.heard(wire)
+
+    def received(self, who: int) -> int | None:
+        """How many bytes the server has read from a client; None when it is gone."""
+        found = re.search(rb" tot-net-in=([0-9]+)", self.observer.call("CLIENT", "LIST", "ID", who).value)
+        return None if found is None else int(found[1])
 
     @staticmethod
     def heard(wire: Wire) -> tuple[bytes, bool]:

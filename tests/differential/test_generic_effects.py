@@ -92,7 +92,8 @@ def test_keys_that_expire_by_themselves_are_deleted_one_by_one(logs: tuple[Log, 
 
     effects = []
     for log in logs:
-        log.run("DEBUG SET-ACTIVE-EXPIRE 1\nDEL mark\nSET a v PX 10\nSET b v PX 10\nSET c v PX 10")
+        log.run(f"{NO_CYCLE}DEL mark\nSET a v PX 10\nSET b v PX 10\nSET c v PX 10")
+        log.wire.call("DEBUG", "SET-ACTIVE-EXPIRE", "1")
         eventually(deleted(log), what="the end of three keys")
         # What the cycle has deleted is in the log when the next command has been answered.
         log.wire.call("SET", "mark", "")

@@ -83,16 +83,16 @@ def test_events_are_kept_from_the_threshold_on(protocol: int, streamd_server: Se
     def story(server: Server) -> object:
         with server.connect(protocol) as wire:
             slow(wire, 30)
-            wire.call("CONFIG", "SET", "latency-monitor-threshold", "200")
+            wire.call("CONFIG", "SET", "latency-monitor-threshold", "1000")
             wire.call("LATENCY", "RESET")
             slow(wire, 10)
             shown = [wire.call("LATENCY", "LATEST")]
-            slow(wire, 300)
+            slow(wire, 1200)
             (event,) = wire.call("LATENCY", "LATEST").value
             name, at_s, last_ms, most_ms = event.value
             (sample,) = wire.call("LATENCY", "HISTORY", "command").value
             assert sample.value == (at_s, last_ms)
-            assert 300 <= last_ms.value < 10_000
+            assert 1200 <= last_ms.value < 60_000
             assert most_ms == last_ms
             shown += [name, wire.call("LATENCY", "HISTORY", "COMMAND"), wire.call("LATENCY", "RESET", "x", "command")]
             return [*shown, wire.call("LATENCY", "LATEST")]
@@ -106,11 +106,12 @@ def test_samples_of_one_second_become_one(streamd_server: Server) -> None:
         wire.call("CONFIG", "SET", "latency-monitor-threshold", "2")
         for ms in (20, 5, 10):
             slow(wire, ms)
+        latest = {event.value[0].value: event for event in wire.call("LATENCY", "LATEST").value}
         history = [sample.value for sample in wire.call("LATENCY", "HISTORY", "command").value]
-        assert len(history) <= 2
-        assert len({at_s.value for at_s, _ in history}) == len(history)
-        (event,) = wire.call("LATENCY", "LATEST").value
-        assert event.value[3].value == max(ms.value for _, ms in history) >= 20
+        # Commands that did not sleep may be among them, when the machine is busy.
+        seconds = [at_s.value for at_s, _ in history]
+        assert len(set(seconds)) == len(seconds)
+        assert max(ms.value for _, ms in history) >= latest[b"command"].value[3].value >= 20
 
 
 def test_a_transaction_is_counted_by_its_commands_and_itself(pair: Pair) -> None:
@@ -136,9 +137,9 @@ def test_fast_commands_are_an_event_of_their_own(streamd_server: Server) -> None
 def test_the_graph_is_drawn_as_redis_draws_it(protocol: int, streamd_server: Server, redis_server: Server) -> None:
     def story(server: Server) -> object:
         with server.connect(protocol) as wire:
-            wire.call("CONFIG", "SET", "latency-monitor-threshold", "200")
+            wire.call("CONFIG", "SET", "latency-monitor-threshold", "1000")
             wire.call("LATENCY", "RESET")
-            slow(wire, 300)
+            slow(wire, 1200)
             reply = wire.call("LATENCY", "GRAPH", "command")
             return reply.kind, re.sub(rb"\d+", b"N", reply.value)
 
@@ -224,12 +225,15 @@ BOUNDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("ms", "bound"), [(25, 33816), (300, 541065), (560, 1073741), (1100, 1073741)])
-def test_bounds_are_those_of_redis(ms: int, bound: int, streamd_server: Server, redis_server: Server) -> None:
+@pytest.mark.parametrize("ms", [25, 300, 560, 1100])
+def test_bounds_are_those_of_redis(ms: int, streamd_server: Server, redis_server: Server) -> None:
     for server in (streamd_server, redis_server):
         with server.connect() as wire:
             wire.call("CONFIG", "RESETSTAT")
             slow(wire, ms)
+            took_us = int(info_fields(wire, "commandstats")["cmdstat_debug"].split("usec=")[1].split(",")[0])
+            assert took_us >= ms * 1000
+            bound = min((bound for bound in BOUNDS if bound >= took_us), default=max(BOUNDS))
             assert histograms(wire, "debug") == {b"debug": (1, [(bound, 1)])}
 
 

@@ -53,7 +53,7 @@ def test_snapshots_from_their_beginning_to_the_next_start(new_streamd: Start, ne
             wire.call("BGSAVE")
             eventually(lambda server=server: "Background saving terminated" in server.log())  # type: ignore[misc]
             wire.send("SHUTDOWN", "SAVE")
-            server.process.wait(20)
+            server.process.wait(60)
         found = said(server, mark)
         again = start(dir=str(server.folder))
         found += [line for line in said(again) if "RDB" in line or "DB loaded" in line or "initialized" in line]
@@ -74,7 +74,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         ping = [oracle.cli, "-p", port, "PING"]
         eventually(lambda: subprocess.run(ping, capture_output=True).stdout == b"PONG\n")
         subprocess.run([oracle.cli, "-p", port], input=script.encode(), capture_output=True, check=False)
-        server.wait(20)
+        server.wait(60)
     finally:
         server.kill()
     return (folder / "dump.rdb").read_bytes()
@@ -104,7 +104,7 @@ def test_a_damaged_snapshot(tmp_path: Path, snapshot: bytes, damage: str) -> Non
         if name == "redis":
             command = [oracle.server, "--port", str(port), "--save", ""]
         ended = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=60
+            command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=110
         )
         lines = plain_lines(ended.stdout)
         behind = lines[lines.index("* Server initialized") :]
@@ -166,7 +166,7 @@ def append_only_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         eventually(lambda: subprocess.run(ping, capture_output=True).stdout == b"PONG\n")
         script = b"SET k v\nXADD s 1-1 f v\nSET k w\nSHUTDOWN\n"
         subprocess.run([oracle.cli, "-p", port], input=script, capture_output=True, check=False)
-        server.wait(20)
+        server.wait(60)
     finally:
         server.kill()
     return folder
@@ -209,7 +209,7 @@ def test_a_damaged_append_only_file(
             )
         finally:
             server.kill()
-            server.wait(20)
+            server.wait(60)
         found = plain_lines(log.read_text())
         behind = found[found.index("* Server initialized") :]
         told = [line for line in behind if line.startswith("# ") and not OURS.search(line)]

@@ -251,9 +251,8 @@ def test_what_is_changed_is_young_with_lrm(mode: str, pair: Pair) -> None:
     pair.run_text("\n".join([*script, "DEBUG SLEEP 2.2"]))
     is_old = [
         [
-            (line, wire.line(f"OBJECT IDLETIME {key}").value > 1)
+            (line, wire.pipeline([line.format(key).split(), ("OBJECT", "IDLETIME", key)])[1].value > 1)
             for line, key in zip(lines, keys, strict=True)
-            if wire.line(line.format(key))
         ]
         for wire in pair.wires
     ]
@@ -516,8 +515,8 @@ def test_used_memory_follows_the_data(wire: Wire) -> None:
 def is_closed(wire: Wire) -> bool:
     try:
         wire.drain()
-        wire.call("PING", timeout_s=1)
-    except (ConnectionClosed, OSError, TimeoutError):
+        wire.call("PING")
+    except (ConnectionClosed, ConnectionError):
         return True
     return False
 

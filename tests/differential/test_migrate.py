@@ -80,6 +80,9 @@ class Source:
             wire: Wire = self.target if line.strip().startswith(">") else self.wire
             (request,) = parse_script(line.strip().removeprefix(">"))
             reply = wire.call(*(self.ports.get(word, word) for word in request))
+            if request[0] == b"TTL":  # whole seconds may pass on a busy machine
+                assert 900 < reply.value <= 1000
+                reply = Reply("+", b"most of 1000 s")
             effects = self.observer.read_log()
             told.append((join_line(request), reply, effects if request[0] == b"MIGRATE" else []))
         return told
@@ -112,21 +115,21 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Source]]:
 
 STORIES = {
     "one key": """
-        MIGRATE 127.0.0.1 @target none 0 1000
+        MIGRATE 127.0.0.1 @target none 0 60000
         SET a 1
-        MIGRATE 127.0.0.1 @target a 0 1000 COPY
+        MIGRATE 127.0.0.1 @target a 0 60000 COPY
         EXISTS a
-        MIGRATE 127.0.0.1 @target a 0 1000
+        MIGRATE 127.0.0.1 @target a 0 60000
         EXISTS a
-        MIGRATE 127.0.0.1 @target a 0 1000 REPLACE
+        MIGRATE 127.0.0.1 @target a 0 60000 REPLACE
         EXISTS a
         > GET a
         SET a 1
         MIGRATE 127.0.0.1 @target a 5 0
-        MIGRATE 127.0.0.1 @target a 5 1000
+        MIGRATE 127.0.0.1 @target a 5 60000
         SET a 1
         MULTI
-        MIGRATE 127.0.0.1 @target a 7 1000
+        MIGRATE 127.0.0.1 @target a 7 60000
         EXEC
     """,
     "several keys": """
@@ -136,77 +139,77 @@ STORIES = {
         XGROUP CREATE s g 0
         XREADGROUP GROUP g c STREAMS s >
         > SET a mine
-        MIGRATE 127.0.0.1 @target "" 0 1000 KEYS a b none s
+        MIGRATE 127.0.0.1 @target "" 0 60000 KEYS a b none s
         EXISTS a b s
         > TTL b
         > XPENDING s g
-        MIGRATE 127.0.0.1 @target "" 0 1000 replace KEYS a b none s
+        MIGRATE 127.0.0.1 @target "" 0 60000 replace KEYS a b none s
         > GET a
-        MIGRATE 127.0.0.1 @target "" 0 1000 KEYS a b
+        MIGRATE 127.0.0.1 @target "" 0 60000 KEYS a b
         SET a 1
-        MIGRATE 127.0.0.1 @target "" 3 1000 COPY KEYS a a
-        MIGRATE 127.0.0.1 @target "" 4 1000 KEYS a a
+        MIGRATE 127.0.0.1 @target "" 3 60000 COPY KEYS a a
+        MIGRATE 127.0.0.1 @target "" 4 60000 KEYS a a
     """,
     "requests of the wrong form": """
         SET a 1
-        MIGRATE 127.0.0.1 @target a x 1000
+        MIGRATE 127.0.0.1 @target a x 60000
         MIGRATE 127.0.0.1 @target a 0 x
-        MIGRATE 127.0.0.1 @target none x 1000
-        MIGRATE 127.0.0.1 @target a 0 1000 FOO
-        MIGRATE 127.0.0.1 @target a 0 1000 AUTH
-        MIGRATE 127.0.0.1 @target a 0 1000 AUTH2 x
-        MIGRATE 127.0.0.1 @target a 0 1000 KEYS
-        MIGRATE 127.0.0.1 @target a 0 1000 KEYS b
-        MIGRATE 127.0.0.1 @target a 0 1000 FOO KEYS b
-        MIGRATE 127.0.0.1 @target "" 0 1000 KEYS
-        MIGRATE 127.0.0.1 @target "" 0 1000
-        MIGRATE 127.0.0.1 @target "" 0 1000 KEYS COPY
+        MIGRATE 127.0.0.1 @target none x 60000
+        MIGRATE 127.0.0.1 @target a 0 60000 FOO
+        MIGRATE 127.0.0.1 @target a 0 60000 AUTH
+        MIGRATE 127.0.0.1 @target a 0 60000 AUTH2 x
+        MIGRATE 127.0.0.1 @target a 0 60000 KEYS
+        MIGRATE 127.0.0.1 @target a 0 60000 KEYS b
+        MIGRATE 127.0.0.1 @target a 0 60000 FOO KEYS b
+        MIGRATE 127.0.0.1 @target "" 0 60000 KEYS
+        MIGRATE 127.0.0.1 @target "" 0 60000
+        MIGRATE 127.0.0.1 @target "" 0 60000 KEYS COPY
         MIGRATE 127.0.0.1 @target a 0
     """,
     "targets that are not there": """
         SET a 1
-        MIGRATE 127.0.0.1 @nobody a 0 1000
-        MIGRATE 127.0.0.1 x a 0 1000
-        MIGRATE 127.0.0.1 99999 a 0 1000
+        MIGRATE 127.0.0.1 @nobody a 0 60000
+        MIGRATE 127.0.0.1 x a 0 60000
+        MIGRATE 127.0.0.1 99999 a 0 60000
         EXISTS a
     """,
     "databases that are not there": """
         SET a 1
-        MIGRATE 127.0.0.1 @target a 99 1000
-        MIGRATE 127.0.0.1 @target a -1 1000 REPLACE COPY
-        MIGRATE 127.0.0.1 @target a 0 1000 REPLACE
+        MIGRATE 127.0.0.1 @target a 99 60000
+        MIGRATE 127.0.0.1 @target a -1 60000 REPLACE COPY
+        MIGRATE 127.0.0.1 @target a 0 60000 REPLACE
         EXISTS a
     """,
     "passwords": """
         SET a 1
-        MIGRATE 127.0.0.1 @locked a 0 1000
-        MIGRATE 127.0.0.1 @locked a 0 1000 AUTH bad
-        MIGRATE 127.0.0.1 @locked a 0 1000 AUTH pw
+        MIGRATE 127.0.0.1 @locked a 0 60000
+        MIGRATE 127.0.0.1 @locked a 0 60000 AUTH bad
+        MIGRATE 127.0.0.1 @locked a 0 60000 AUTH pw
         SET a 1
-        MIGRATE 127.0.0.1 @locked a 0 1000 AUTH2 default pw
-        MIGRATE 127.0.0.1 @locked a 0 1000 AUTH2 default pw REPLACE COPY
-        MIGRATE 127.0.0.1 @locked a 0 1000 AUTH bad AUTH2 default pw REPLACE
+        MIGRATE 127.0.0.1 @locked a 0 60000 AUTH2 default pw
+        MIGRATE 127.0.0.1 @locked a 0 60000 AUTH2 default pw REPLACE COPY
+        MIGRATE 127.0.0.1 @locked a 0 60000 AUTH bad AUTH2 default pw REPLACE
     """,
     "targets that misbehave": """
         SET a 1
         SET b 1
         MIGRATE 127.0.0.1 @silent a 0 50
-        MIGRATE 127.0.0.1 @closes a 0 1000
-        MIGRATE 127.0.0.1 @partial "" 0 50 KEYS a b
+        MIGRATE 127.0.0.1 @closes a 0 60000
+        MIGRATE 127.0.0.1 @partial "" 0 1500 KEYS a b
         EXISTS a b
-        MIGRATE 127.0.0.1 @odd b 0 1000
+        MIGRATE 127.0.0.1 @odd b 0 60000
         SET a 1
         SET b 1
-        MIGRATE 127.0.0.1 @errors "" 0 1000 KEYS a b
+        MIGRATE 127.0.0.1 @errors "" 0 60000 KEYS a b
         EXISTS a b
-        MIGRATE 127.0.0.1 @select a 0 1000
+        MIGRATE 127.0.0.1 @select a 0 60000
         EXISTS a
     """,
     "keys that have expired": """
         DEBUG SET-ACTIVE-EXPIRE 0
         SET a 1 PX 1
         DEBUG SLEEP 0.003
-        MIGRATE 127.0.0.1 @target a 0 1000
+        MIGRATE 127.0.0.1 @target a 0 60000
         DEBUG SET-ACTIVE-EXPIRE 1
     """,
 }  # fmt: skip
@@ -232,7 +235,7 @@ def test_connections_are_kept_for_a_while(sources: list[Source]) -> None:
 
     for source in sources:
         source.wire.call("SET", "a", "1")
-        source.run("MIGRATE 127.0.0.1 @target a 0 1000 REPLACE COPY\nMIGRATE 127.0.0.1 @target a 0 1000 REPLACE")
+        source.run("MIGRATE 127.0.0.1 @target a 0 60000 REPLACE COPY\nMIGRATE 127.0.0.1 @target a 0 60000 REPLACE")
         assert kept(source) >= 1
     for source in sources:
         eventually(lambda source=source: kept(source) == 0, timeout_s=30, what="the end of unused connections")
@@ -242,9 +245,9 @@ def test_a_closed_connection_is_opened_again(sources: list[Source]) -> None:
     answers = []
     for source in sources:
         source.wire.call("MSET", "a", "1", "b", "2")
-        answers += source.run("MIGRATE 127.0.0.1 @target a 0 1000 REPLACE")
+        answers += source.run("MIGRATE 127.0.0.1 @target a 0 60000 REPLACE")
         source.target.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        answers += source.run("MIGRATE 127.0.0.1 @target b 0 1000 REPLACE")
+        answers += source.run("MIGRATE 127.0.0.1 @target b 0 60000 REPLACE")
     assert [reply for _, reply, _ in answers] == [Reply("+", b"OK")] * 4
 
 
@@ -255,16 +258,13 @@ def test_redis_gives_keys_to_streamd(sources: list[Source], streamd_server: Serv
         SET a 1
         SET b 2 EX 1000
         XADD s 1-1 f v
-        MIGRATE 127.0.0.1 @ours "" 9 1000 REPLACE KEYS a b s
+        MIGRATE 127.0.0.1 @ours "" 9 60000 REPLACE KEYS a b s
     """)
     assert told[-1][1] == Reply("+", b"OK")
     with streamd_server.connect() as wire:
         wire.call("SELECT", "9")
-        assert [wire.call("GET", "b").value, wire.call("TTL", "b").value, wire.call("XLEN", "s").value] == [
-            b"2",
-            1000,
-            1,
-        ]
+        assert (wire.call("GET", "b").value, wire.call("XLEN", "s").value) == (b"2", 1)
+        assert 900 < wire.call("TTL", "b").value <= 1000
         wire.call("FLUSHDB")
 
 

@@ -84,7 +84,7 @@ def test_who_waits_is_blocked(servers: tuple[Server, Server]) -> None:
 def test_who_waits_is_not_idle(new_streamd: StartServer, new_redis: StartServer) -> None:
     def story(server: Server) -> object:
         with server.connect() as wire, server.connect() as writer, server.connect() as idle:
-            wire.call("CONFIG", "SET", "timeout", "1")
+            wire.call("CONFIG", "SET", "timeout", "4")
             pause(wire)
             writer.send("SET", "key", "value")
             eventually(lambda: info(wire, "connected_clients") == b"2")
@@ -223,7 +223,7 @@ def test_a_stricter_and_a_longer_pause(servers: tuple[Server, Server]) -> None:
             assert waits(other)
             unpause(wire)
             shown.append(other.read())
-            pause(wire, "WRITE", "400")
+            pause(wire, "WRITE", "3000")
             pause(wire, "ALL", "1")
             other.send("GET", "k")
             assert waits(other)
@@ -242,7 +242,7 @@ def test_waiting_readers(servers: tuple[Server, Server]) -> None:
         with server.connect() as wire, server.connect() as reader, server.connect() as writer:
             wire.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
             shown = []
-            reader.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", "100", "STREAMS", "s", ">")
+            reader.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", "2500", "STREAMS", "s", ">")
             eventually(lambda: info(wire, "blocked_clients") == b"1")
             pause(wire)
             shown.append(reader.read())
@@ -269,6 +269,6 @@ def test_a_server_can_be_shut_down_meanwhile(words: str, servers: tuple[Server, 
                 said = wire.read_to_end(), writer.read_to_end()
             except ConnectionClosed:
                 said = b"", b""
-            return said, server.process.wait(10)
+            return said, server.process.wait(60)
 
     same_story(story, *servers)

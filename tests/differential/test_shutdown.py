@@ -45,7 +45,7 @@ def ask(wire: Wire, *words: object) -> Reply | str:
 
 
 def exit_code(server: Server) -> int:
-    return server.process.wait(20)
+    return server.process.wait(60)
 
 
 def files(server: Server) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_shutdown_that_a_signal_asked_for_can_be_called_off(both: Callable[...
             wire.call("DEBUG", "PAUSE-CRON", 0)
             answers += [ask(wire, "DEBUG", "SLEEP", "0.3"), ask(wire, "PING")]
             # A signal that comes while a request runs does not win over the next one of the same pipeline.
-            requests = [["DEBUG", "LOG", "asleep"], ["DEBUG", "SLEEP", "0.5"], ["SHUTDOWN", "ABORT"]]
+            requests = [["DEBUG", "LOG", "asleep"], ["DEBUG", "SLEEP", "3"], ["SHUTDOWN", "ABORT"]]
             wire.send_bytes(b"".join(map(encode_request, requests)))
             wait_for_line(server, mark, "DEBUG LOG: asleep")
             server.process.send_signal(number)

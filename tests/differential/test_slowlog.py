@@ -16,6 +16,8 @@ pytestmark = pytest.mark.real
 
 LOG_ALL = ("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "1000")
 LOG_SOME = ("CONFIG", "SET", "slowlog-log-slower-than", "10000", "slowlog-max-len", "128")
+LOG_LITTLE = ("CONFIG", "SET", "slowlog-log-slower-than", "60000000")
+"""Nothing, however busy the machine; not -1, with which the entries would be thrown away."""
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +126,7 @@ def test_the_log_is_that_of_redis(
                 (reply.kind, reply.value if reply.is_error else None)
                 for reply in (wire.call(*request) for request in script)
             ]
-            other.call(*LOG_SOME)
+            other.call(*LOG_LITTLE)
             return replies, logged(other)
 
     same_story(story, streamd_server, redis_server)
@@ -190,7 +192,7 @@ def test_a_request_whose_wait_is_ended_is_logged(reason: str, streamd_server: Se
             wire.call("SLOWLOG", "RESET")
             wire.call("CLIENT", "UNBLOCK", str(reader_id), reason)
             reader.read()
-            wire.call(*LOG_SOME)
+            wire.call(*LOG_LITTLE)
             return sorted(args.value[0].value for args, *_ in logged(wire))
 
     same_story(story, streamd_server, redis_server)
@@ -229,13 +231,13 @@ def test_numbers_go_on_after_a_reset(pair: Pair) -> None:
 def test_only_what_took_long_is_logged(streamd_server: Server, redis_server: Server) -> None:
     def story(server: Server) -> object:
         with server.connect() as wire:
-            wire.call("CONFIG", "SET", "slowlog-log-slower-than", "20000")
+            wire.call("CONFIG", "SET", "slowlog-log-slower-than", "1000000")
             wire.call("SLOWLOG", "RESET")
             wire.call("PING")
-            wire.call("DEBUG", "SLEEP", "0.03")
+            wire.call("DEBUG", "SLEEP", "1.2")
             wire.call("PING")
             (entry,) = wire.call("SLOWLOG", "GET").value
-            assert 30_000 <= entry.value[2].value < 2_000_000
+            assert 1_200_000 <= entry.value[2].value < 60_000_000
             return entry.value[3]
 
     same_story(story, streamd_server, redis_server)
@@ -249,7 +251,7 @@ def test_the_newest_come_first(count: str, pair: Pair) -> None:
         wire.call("SLOWLOG", "RESET")
         for number in range(12):
             wire.call("ECHO", str(number))
-        wire.call(*LOG_SOME)
+        wire.call(*LOG_LITTLE)
         reply = wire.call("SLOWLOG", "GET", *([count] if count else []))
         shown.append([entry.value[3] for entry in reply.value])
     assert shown[0] == shown[1]
@@ -273,7 +275,9 @@ def test_what_is_counted_since_redis_8_8(new_streamd: Callable[..., Server]) -> 
         wire.call("SLOWLOG", "RESET")
         stats = info_fields(wire, "stats")
         assert stats["slowlog_commands_count"] == "12"  # RESETSTAT and SLOWLOG RESET, too
-        assert 10 <= float(stats["slowlog_commands_time_ms_max"]) <= float(stats["slowlog_commands_time_ms_sum"]) < 5000
+        assert (
+            10 <= float(stats["slowlog_commands_time_ms_max"]) <= float(stats["slowlog_commands_time_ms_sum"]) < 60_000
+        )
         assert stats["commands_per_parse_batch_sum"] >= "11"
         assert int(stats["total_client_processing_events"]) >= int(stats["commands_per_parse_batch_cnt"]) >= 2
         assert float(stats["commands_per_parse_batch_avg"]) > 1

@@ -45,7 +45,7 @@ class Supervisor:
 
     def expect(self, *messages: str) -> None:
         """Wait for these messages, and forget them."""
-        eventually(lambda: len(self.told()) >= len(messages), 30, repr(messages))
+        eventually(lambda: len(self.told()) >= len(messages), what=repr(messages))
         assert self._told == list(messages)
         self._told.clear()
 
@@ -98,7 +98,7 @@ def test_systemd_is_told_of_start_and_stop(
     assert kind_of(server) == ("systemd", "systemd")
     server.process.send_signal(signal.SIGTERM)
     any_supervisor.expect(*SAVING)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_a_stop_without_a_snapshot(start: Start, supervisor: Supervisor) -> None:
@@ -107,7 +107,7 @@ def test_a_stop_without_a_snapshot(start: Start, supervisor: Supervisor) -> None
     with server.connect() as wire:
         wire.send("SHUTDOWN")
         supervisor.expect("STOPPING=1\n")
-    assert server.process.wait(30) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_a_stop_that_fails(start: Start, supervisor: Supervisor) -> None:
@@ -119,7 +119,7 @@ def test_a_stop_that_fails(start: Start, supervisor: Supervisor) -> None:
         supervisor.expect(*SAVING, "STATUS=Error trying to save the DB, can't exit.\n")
         wire.send("SHUTDOWN", "FORCE")
         supervisor.expect(*SAVING)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_a_stop_before_the_append_only_file_is_whole(start: Start, supervisor: Supervisor) -> None:
@@ -135,7 +135,7 @@ def test_a_stop_before_the_append_only_file_is_whole(start: Start, supervisor: S
         wire.call("CONFIG", "SET", "rdb-key-save-delay", "0")
         wire.send("SHUTDOWN", "FORCE")
         supervisor.expect(*SAVING)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_a_replica_tells_of_its_data(start: Start, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_upstart_sees_the_process_stop_once(tmp_path: Path, supervised: str) -> 
         folder.mkdir()
         server = Server(name, command, port, folder, python_environment() | {"UPSTART_JOB": "it"})
         try:
-            eventually(lambda server=server: process_state(server.process.pid) == "T", 30, "stopped")  # type: ignore[misc]
+            eventually(lambda server=server: process_state(server.process.pid) == "T", what="stopped")  # type: ignore[misc]
             os.kill(server.process.pid, signal.SIGCONT)
             server.wait_until_ready()
             seen.append((kind_of(server), [line for line in said(server) if "upstart" in line]))

@@ -549,7 +549,7 @@ def counters(wire: Wire) -> dict[str, int]:
 def test_an_expired_key_is_reported(server: Server) -> None:
     with server.connect(3) as reader, server.connect() as other:
         reader.call("CLIENT", "TRACKING", "ON")
-        other.call("SET", "k", "1", "PX", "50")
+        other.call("SET", "k", "1", "PX", "2000")
         reader.call("GET", "k")
         assert reader.read() == invalidation(b"k")
 
@@ -559,7 +559,7 @@ def test_a_key_that_expires_under_its_reader(server: Server, mode: str) -> None:
     with server.connect(3) as reader, server.connect() as other:
         other.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
         try:
-            other.call("SET", "k", "1", "PX", "30")
+            other.call("SET", "k", "1", "PX", "2000")
             reader.call("CLIENT", "TRACKING", "ON", "NOLOOP", *(["BCAST"] if mode == "BCAST" else []))
             reader.call("GET", "k")
             eventually(lambda: other.call("PTTL", "k").value < 0)

@@ -830,8 +830,7 @@ def test_a_watched_key_that_expires_stops_the_transaction(server: Server, active
     with server.connect() as wire, server.connect() as other:
         other.call("DEBUG", "SET-ACTIVE-EXPIRE", active)
         try:
-            wire.call("SET", "k", "1", "PX", "200")
-            wire.call("WATCH", "k")
+            wire.pipeline([("SET", "k", "1", "PX", "200"), ("WATCH", "k")])
             other.call("DEBUG", "SLEEP", "0.25")
             wire.call("MULTI")
             wire.call("PING")

@@ -144,7 +144,7 @@ def test_what_changes_nothing_does_not_stop_it(pair: Pair, line: str) -> None:
 
 NO_CYCLE = "DEBUG SET-ACTIVE-EXPIRE 0"
 PASSES = "DEBUG SLEEP 0.004"
-TIME, TIME_PASSES = "PX 40", "DEBUG SLEEP 0.06"
+TIME, TIME_PASSES = "PX 100", "DEBUG SLEEP 0.12"
 """Time enough to watch a key before it expires, on a busy machine, too."""
 
 EXPIRED_BEFORE = {

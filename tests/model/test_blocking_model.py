@@ -20,7 +20,7 @@ from streamd.embedded.hosts import ThreadHost
 
 KEYS = ["a", "b", "c"]
 CLIENTS = 12
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 @pytest.fixture

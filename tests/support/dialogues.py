@@ -44,6 +44,7 @@ class Dialogue:
         self.silent: set[str] = set()
         self.observer = server.connect()
         assert self.observer.call("FLUSHALL") == Reply("+", b"OK")
+        eventually(lambda: self._count_blocked() == 0, what="the end of clients that others left blocked")
 
     def close(self) -> None:
         for wire in (*self.wires.values(), self.observer):

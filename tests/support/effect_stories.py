@@ -431,7 +431,7 @@ UNIT_STORIES = {
         m: XADD s 1-1 f v
         m: XGROUP CREATE s g 0
         m: XREADGROUP GROUP g alice STREAMS s >
-        b> XREADGROUP GROUP g bob BLOCK 0 CLAIM 60 STREAMS s >
+        b> XREADGROUP GROUP g bob BLOCK 0 CLAIM 1500 STREAMS s >
         b.
     """,
 }

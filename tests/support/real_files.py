@@ -44,7 +44,7 @@ class RealRedis:
         self.started = self._wait()
 
     def _wait(self) -> bool:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self.process.poll() is None:
             try:
                 with Wire(self.port, timeout_s=2.0) as wire:
@@ -71,7 +71,7 @@ class RealRedis:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -106,7 +106,7 @@ class Stage:
         self.send(who, *split_line(line))
         self._told(who, self._sent[who], self.wire(who).read())
         waited = time.monotonic() - started
-        assert waited >= at_least_s - 0.001, f"{self.server.name} answered after {waited:.4f} s, before {at_least_s} s"
+        assert waited >= at_least_s - 0.002, f"{self.server.name} answered after {waited:.4f} s, before {at_least_s} s"
 
     def send_lines(self, who: str, text: bytes, *, last: str = "PING") -> None:
         """Inline commands in one piece; `last` is the request that a later `served` expects the reply to."""
