@@ -62,9 +62,9 @@ CI_SETTINGS: Mapping[str, str] = {
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make `format("streamd")` known to a session, in this thread. Most know it: Spark finds the package pyspark_streamd by its
-    name, but writes nothing to a data source of Python in a thread that has no active session, as one that Python started has
-    none.
+    """Make `format("streamd")` known to a session, in this thread. Most sessions know it, as Spark finds the package
+    pyspark_streamd by its name. But a thread that Python has started has no active session, and Spark looks there for what
+    to write to: this activates the session.
 
     pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
