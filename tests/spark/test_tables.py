@@ -1,13 +1,10 @@
-"""Open tables: pyiceberg, deltalake, polars and DuckDB read what `history` gives, wherever a run was killed."""
+"""Open tables: pyiceberg, deltalake, polars and DuckDB read what `history` gives, whatever is archived, merged and deleted."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,8 @@ pytest.importorskip("polars", reason="what reads the tables comes with streamd-s
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
 from click.testing import CliRunner
-from support.archives import KEY, Killed, archive_once, expire_lock, fill, kill_at, runs_killed_after
+from support.archives import KEY, Killed, archive_once
+from support.table_kinds import PLAIN_TABLES
 from support.table_readers import (
     READERS,
     digest,
@@ -35,12 +33,11 @@ from support.table_readers import (
 from streamd.cli.subcommands import program
 from streamd.disk import Disk
 from streamd.spark.archive import tables
-from streamd.spark.archive.delete import DELETE_STEPS, delete
+from streamd.spark.archive.delete import delete
 from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
-from streamd.spark.archive.run import STEPS, RunReport
 from streamd.spark.archive.table_files import FilesInPlace
 from streamd.spark.archive.tables import drop_table, publish
 from streamd.spark.wire.ids import parse_entry_id
@@ -48,7 +45,7 @@ from streamd.spark.wire.ids import parse_entry_id
 pytestmark = pytest.mark.long
 
 Options = dict[str, str]
-BOTH = (TableConfig("iceberg"), TableConfig("delta"))
+BOTH = PLAIN_TABLES.configs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,38 +54,14 @@ def _import_before_tests() -> None:
     import pyiceberg.catalog.sql  # noqa: F401
 
 
-def run_once(path: Path, options: Options, **changes: Any) -> RunReport:
-    report = archive_once(path, options, **{"publish": BOTH, **changes})
-    assert report.is_success, report.to_json()
-    assert not report.streams[0].warnings
-    return report
-
-
-def assert_tables_are(path: Path, options: Options) -> None:
-    """Both tables have what history has, and name no file that is not there."""
-    expected = digest(read_history(path, options))
-    assert digest(read_iceberg(path)) == expected
-    assert digest(read_delta(path)) == expected
-    assert_no_file_is_missing(path)
-
-
-def assert_no_file_is_missing(path: Path) -> None:
-    missing = {each for each in files_named(path) if not os.path.exists(each)}
-    assert not missing
-
-
-def rounds(store: redis.Redis, count: int, start: int = 0) -> list[str]:
-    return fill(store, count, start_ms=1_700_000_000_000 + start * 20_000_000)
-
-
 # --- What is read ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_reader_reads_what_history_gives(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced: list[str] = []
     for number in range(5):  # some days, merged files among them, and one from which entries are deleted
-        produced += rounds(store, 300, number)
-        run_once(tmp_path, source_options, merge_files=3)
+        produced += PLAIN_TABLES.fill(store, 300, number)
+        PLAIN_TABLES.run_once(tmp_path, source_options, merge_files=3)
     ranges = [(parse_entry_id(produced[20]), parse_entry_id(produced[40]))]
     delete(str(tmp_path), KEY, source_options, ranges)
     expected = digest(read_history(tmp_path, source_options))
@@ -120,15 +93,15 @@ def test_ids_that_columns_cannot_hold_are_there_nevertheless(
     """Years above 9999, and halves of IDs above 2^63-1."""
     for entry_id in ("0-1", "99-5", "1700000000000-18446744073709551615", "300000000000000-0", "9300000000000000000-7"):
         store.xadd(KEY, {"n": entry_id}, id=entry_id)
-    run_once(tmp_path, source_options, hot_window_ms=-(10**19))
+    PLAIN_TABLES.run_once(tmp_path, source_options, hot_window_ms=-(10**19))
     expected = digest(read_history(tmp_path, source_options))
     assert expected[0] == 5
     assert read_by_all(tmp_path) == dict.fromkeys(READERS, expected)
 
 
 def test_filters_skip_files_and_nothing_else(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
-    produced = rounds(store, 5000)
-    run_once(tmp_path, source_options)
+    produced = PLAIN_TABLES.fill(store, 5000, 0)
+    PLAIN_TABLES.run_once(tmp_path, source_options)
     table = iceberg_table(tmp_path)
     entry_id, ms = produced[2500], int(produced[2500].partition("-")[0])
     for condition in (f"id = '{entry_id}'", f"ms = {ms}", f"ms >= {ms} and ms < {ms + 1}"):
@@ -152,150 +125,7 @@ def test_streams_of_one_archive_are_one_table(store: redis.Redis, source_options
         assert {each: streams.count(each) for each in streams} == {"a": 9, "ab": 10, "b": 10}
 
 
-# --- The crash matrix -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_run_killed_at_any_step_leaves_tables_that_the_next_brings_up(
-    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
-) -> None:
-    for number in range(2):
-        rounds(store, 100, number)
-        run_once(tmp_path, source_options)
-    rounds(store, 100, 2)
-    with pytest.raises(Killed):
-        archive_once(tmp_path, source_options, hook=kill_at(step), merge_files=2, checkpoint_every=2)
-    expire_lock(store)
-    assert_no_file_is_missing(tmp_path)
-    found = digest(read_iceberg(tmp_path))
-    assert found[0] in (200, 300)
-    assert digest(read_delta(tmp_path)) == found
-    run_once(tmp_path, source_options)
-    assert_tables_are(tmp_path, source_options)
-
-
-@pytest.mark.parametrize("step", DELETE_STEPS)
-def test_a_deletion_killed_at_any_step_is_done_in_the_tables_too(
-    step: str, store: redis.Redis, source_options: Options, tmp_path: Path
-) -> None:
-    for number in range(2):
-        rounds(store, 100, number)
-        run_once(tmp_path, source_options)
-    extra = rounds(store, 3, 2)
-    run_once(tmp_path, source_options, hot_window_ms=10**12)  # they stay on the server
-    found = read_iceberg(tmp_path).column("id").to_pylist()
-    gone = [found[7], found[150], extra[0]]
-    ranges = [(parse_entry_id(each), parse_entry_id(each)) for each in gone]
-    with suppress(Killed):
-        delete(str(tmp_path), KEY, source_options, ranges, hook=kill_at(step))
-    expire_lock(store)
-    assert_no_file_is_missing(tmp_path)
-    delete(str(tmp_path), KEY, source_options, ranges, lock_wait_ms=5000)
-    run_once(tmp_path, source_options)
-    assert_tables_are(tmp_path, source_options)
-    assert not {*gone} & {*read_iceberg(tmp_path).column("id").to_pylist()}
-
-
-class Ending:
-    """A table that ends the process at its use number `at`, before or after it is done."""
-
-    def __init__(self, real: ArchiveTable, counter: Iterator[int], at: int, *, is_done: bool) -> None:
-        self.real, self.counter, self.at, self.is_done = real, counter, at, is_done
-
-    def _ending(self, action: Any) -> Any:
-        is_last = next(self.counter) == self.at
-        if is_last and not self.is_done:
-            raise Killed("before")
-        found = action()
-        if is_last:
-            raise Killed("after")
-        return found
-
-    def unknown_id(self) -> str | None:
-        return self.real.unknown_id()
-
-    def create(self) -> None:
-        self._ending(self.real.create)
-
-    def bring_up(self, log: ManifestLog) -> bool:
-        return bool(self._ending(lambda: self.real.bring_up(log)))
-
-    def forget(self, log: ManifestLog, moment_ms: int) -> None:
-        self._ending(lambda: self.real.forget(log, moment_ms))
-
-    def drop(self) -> None:
-        self.real.drop()
-
-
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_run_that_ends_at_any_use_of_a_table_is_repaired(
-    is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = tables.make_table
-    at = ended = 0
-    while ended < 2:
-        at += 1
-        assert at < 60
-        rounds(store, 20, at)
-        counter = iter(range(1, 1000))
-        monkeypatch.setattr(
-            tables,
-            "make_table",
-            lambda *given, at=at, counter=counter: Ending(real(*given), counter, at, is_done=is_done),
-        )
-        try:
-            archive_once(tmp_path, source_options, publish=BOTH, merge_files=2)
-            ended += next(counter) <= at
-        except Killed:
-            ended = 0
-        expire_lock(store)
-        if (tmp_path / "data" / "_delta_log").exists() and (tmp_path / "_tables" / "iceberg").exists():
-            with suppress(Exception):  # neither may be complete yet
-                iceberg_table(tmp_path)
-                assert_no_file_is_missing(tmp_path)
-    assert at > 8
-    monkeypatch.undo()
-    run_once(tmp_path, source_options)
-    assert_tables_are(tmp_path, source_options)
-
-
-CONFIGS = '(TableConfig("iceberg"), TableConfig("delta"))'
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_process_killed_at_random_leaves_tables_that_can_be_brought_up(
-    store: redis.Redis, source_options: Options, tmp_path: Path
-) -> None:
-    for number in range(15):
-        rounds(store, 100, 2 * number)
-        with runs_killed_after(0.013 * number, tmp_path, source_options, CONFIGS):
-            rounds(store, 100, 2 * number + 1)
-        run_once(tmp_path, source_options)
-        assert_tables_are(tmp_path, source_options)
-
-
 # --- Replaced files, and old snapshots --------------------------------------------------------------------------------------
-
-
-def test_snapshots_go_before_the_files_that_they_name(
-    store: redis.Redis, source_options: Options, tmp_path: Path
-) -> None:
-    for number in range(4):
-        rounds(store, 50, number)
-        run_once(tmp_path, source_options, merge_files=2, trim_delay_ms=3_600_000)
-        assert_no_file_is_missing(tmp_path)
-    # Nothing may go yet: all of the earlier snapshots are readable.
-    assert {50, 100, 150, 200} <= rows_of_snapshots(tmp_path)
-    run_once(tmp_path, source_options)  # and now all replaced files may
-    assert 200 in rows_of_snapshots(tmp_path)
-    assert not {50, 100} & rows_of_snapshots(tmp_path)
-    assert_tables_are(tmp_path, source_options)
-
-
-def rows_of_snapshots(path: Path) -> set[int]:
-    table = iceberg_table(path)
-    return {table.scan(snapshot_id=each.snapshot_id).to_arrow().num_rows for each in table.snapshots()}
 
 
 def test_metadata_does_not_pile_up(
@@ -306,9 +136,9 @@ def test_metadata_does_not_pile_up(
     monkeypatch.setattr(module, "SNAPSHOTS", 3)
     monkeypatch.setattr(module, "READERS_MS", -3_600_000)
     for number in range(30):
-        rounds(store, 10, number)
-        run_once(tmp_path, source_options, merge_files=3)
-    assert_tables_are(tmp_path, source_options)
+        PLAIN_TABLES.fill(store, 10, number)
+        PLAIN_TABLES.run_once(tmp_path, source_options, merge_files=3)
+    PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
     metadata = list((tmp_path / "_tables" / "iceberg" / "metadata").iterdir())
     assert len(metadata) < 50, [each.name for each in metadata]
     assert read_by_all(tmp_path) == dict.fromkeys(READERS, digest(read_history(tmp_path, source_options)))
@@ -319,12 +149,12 @@ def test_a_table_that_cannot_be_reached_does_not_stop_the_archiver(
 ) -> None:
     produced: list[str] = []
     for number in range(2):
-        produced += rounds(store, 50, number)
-        run_once(tmp_path, source_options)
+        produced += PLAIN_TABLES.fill(store, 50, number)
+        PLAIN_TABLES.run_once(tmp_path, source_options)
     catalog, aside = tmp_path / "_tables/iceberg/catalog.db", tmp_path / "aside"
     catalog.rename(aside)
     catalog.mkdir()  # no database can be opened here
-    produced += rounds(store, 50, 2)
+    produced += PLAIN_TABLES.fill(store, 50, 2)
     report = archive_once(tmp_path, source_options, merge_files=2)
     (stream,) = report.streams
     assert stream.status == "archived"
@@ -336,10 +166,10 @@ def test_a_table_that_cannot_be_reached_does_not_stop_the_archiver(
         delete(str(tmp_path), KEY, source_options, [(gone, gone)])
     catalog.rmdir()
     aside.rename(catalog)
-    assert_no_file_is_missing(tmp_path)
+    PLAIN_TABLES.assert_no_file_is_missing(tmp_path)
     assert read_iceberg(tmp_path).num_rows == 100
     delete(str(tmp_path), KEY, source_options, [(gone, gone)])
-    assert_tables_are(tmp_path, source_options)
+    PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
     data = {str(each) for each in Layout(tmp_path).data_files(KEY)}
     assert data == files_named(tmp_path)
 
@@ -351,26 +181,26 @@ def test_an_archive_is_published_later_and_by_several_at_a_time(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     for number in range(3):
-        rounds(store, 100, number)
+        PLAIN_TABLES.fill(store, 100, number)
         archive_once(tmp_path, source_options)
     words = [sys.executable, "-m", "streamd", "archive", "publish", str(tmp_path), "--format"]
     processes = [subprocess.Popen([*words, form]) for form in ("iceberg", "delta") for _ in range(3)]
     assert [each.wait(120) for each in processes] == [0] * 6
-    assert_tables_are(tmp_path, source_options)
+    PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
     # From now on every run carries them, without being told.
-    rounds(store, 100, 3)
+    PLAIN_TABLES.fill(store, 100, 3)
     assert not archive_once(tmp_path, source_options).streams[0].warnings
-    assert_tables_are(tmp_path, source_options)
+    PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
 
 
 def test_older_manifests_do_not_take_a_table_back(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
-    rounds(store, 100)
-    run_once(tmp_path, source_options)
+    PLAIN_TABLES.fill(store, 100, 0)
+    PLAIN_TABLES.run_once(tmp_path, source_options)
     older = ManifestLog.read(Layout(tmp_path), KEY)
-    rounds(store, 100, 1)
-    run_once(tmp_path, source_options)
+    PLAIN_TABLES.fill(store, 100, 1)
+    PLAIN_TABLES.run_once(tmp_path, source_options)
     tables.OpenTables(Layout(tmp_path)).bring_up(older)
-    assert_tables_are(tmp_path, source_options)
+    PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
 
 
 def command(*words: object) -> Any:
@@ -378,7 +208,7 @@ def command(*words: object) -> Any:
 
 
 def test_the_command_says_what_is_wrong(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
-    rounds(store, 10)
+    PLAIN_TABLES.fill(store, 10, 0)
     archive_once(tmp_path, source_options)
     done = command("publish", tmp_path, "--format", "delta", "--json")
     assert json.loads(done.output) == {"format": "delta", "files": {KEY: 1}}
@@ -421,7 +251,7 @@ def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
 def test_a_drop_that_fails_or_ends_midway_is_repeated(
     form: str, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds(store, 10)
+    PLAIN_TABLES.fill(store, 10, 0)
     archive_once(tmp_path, source_options, publish=BOTH)
     layout = Layout(tmp_path)
     config = TableConfig(form)
@@ -436,7 +266,7 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
             patched.setattr(kind, "drop", fail)
             with pytest.raises((TableError, Killed)):
                 drop_table(layout, form)
-        rounds(store, 10, 1 + errors.index(error))
+        PLAIN_TABLES.fill(store, 10, 1 + errors.index(error))
         assert archive_once(tmp_path, source_options).is_success
     drop_table(layout, form)
     assert not ((tmp_path / "data" / "_delta_log").exists() and form == "delta")
@@ -448,7 +278,7 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
 def test_a_missing_library_is_named_with_what_installs_it(
     form: str, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds(store, 10)
+    PLAIN_TABLES.fill(store, 10, 0)
     archive_once(tmp_path, source_options)
     monkeypatch.setitem(sys.modules, f"streamd.spark.archive.{form}_table", None)
     with pytest.raises(TableError, match=r"needs the extra `tables`: ./install '.\[tables\]'"):

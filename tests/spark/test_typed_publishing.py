@@ -18,6 +18,7 @@ pytest.importorskip("duckdb_extension_delta", reason="what reads the tables come
 
 from click.testing import CliRunner
 from support.archives import KEY, Killed, archive_once
+from support.table_kinds import TYPED_TABLES
 from support.table_readers import (
     SCHEMA,
     read_iceberg,
@@ -25,10 +26,7 @@ from support.table_readers import (
 from support.typed_tables import (
     TYPED,
     Options,
-    assert_no_file_is_left_over,
-    assert_tables_are,
     derived_files,
-    run_once,
     typed_fill,
 )
 
@@ -68,7 +66,7 @@ def test_publishing_that_was_killed_goes_on_where_it_was(
     files = Layout(tmp_path).data_files(KEY)
     assert len(made) == len(files) + 2, "each file is made once"
     publish(Layout(tmp_path), TYPED[0])
-    assert_tables_are(tmp_path, source_options)
+    TYPED_TABLES.assert_are_whole(tmp_path, source_options)
 
 
 def command(*words: object) -> Any:
@@ -90,7 +88,7 @@ def test_the_command_keeps_a_table_that_runs_carry_on(
     for key in (KEY, "other"):
         typed_fill(store, 50, 1, key=key)
         archive_once(tmp_path, source_options | {"stream": key})
-    assert_tables_are(tmp_path, source_options)
+    TYPED_TABLES.assert_are_whole(tmp_path, source_options)
     for form in ("iceberg", "delta"):
         # The same, written in another form.
         columns = [each.split(" ") for each in SCHEMA.split(", ")]
@@ -234,13 +232,13 @@ def test_tables_of_an_archive_that_was_moved_are_dropped_and_made_anew(
 ) -> None:
     typed_fill(store, 30)
     both = (TableConfig("iceberg"), *TYPED)
-    run_once(tmp_path / "old", source_options, publish=both)
+    TYPED_TABLES.run_once(tmp_path / "old", source_options, publish=both)
     moved = (tmp_path / "old").rename(tmp_path / "new")
     for name in (None, TYPED_NAME):
         drop_table(Layout(moved), "iceberg", name)
-    run_once(moved, source_options, publish=both)
+    TYPED_TABLES.run_once(moved, source_options, publish=both)
     typed_fill(store, 30, 1)
-    run_once(moved, source_options)
-    assert_tables_are(moved, source_options)
-    assert_no_file_is_left_over(moved)
+    TYPED_TABLES.run_once(moved, source_options)
+    TYPED_TABLES.assert_are_whole(moved, source_options)
+    TYPED_TABLES.assert_no_file_is_left_over(moved)
     assert read_iceberg(moved).num_rows == 60

@@ -15,6 +15,7 @@ pytest.importorskip("polars", reason="what reads the tables comes with streamd-s
 pytest.importorskip("duckdb_extension_delta", reason="what reads the tables comes with streamd-server[test]")
 
 from support.archives import KEY, archive_once
+from support.table_kinds import TYPED_TABLES
 from support.table_readers import (
     READERS,
     SCHEMA,
@@ -26,9 +27,7 @@ from support.table_readers import (
 from support.typed_tables import (
     TYPED,
     Options,
-    assert_no_file_is_left_over,
     expected_of,
-    run_once,
     typed_fill,
 )
 
@@ -51,19 +50,19 @@ def test_every_reader_reads_what_a_read_with_the_schema_gives(
     produced: list[str] = []
     for number in range(5):  # some days, merged files among them, and one from which entries are deleted
         produced += typed_fill(store, 300, number)
-        run_once(tmp_path, source_options, merge_files=3)
+        TYPED_TABLES.run_once(tmp_path, source_options, merge_files=3)
     ranges = [(parse_entry_id(produced[20]), parse_entry_id(produced[40]))]
     delete(str(tmp_path), KEY, source_options, ranges)
     expected = expected_of(tmp_path, source_options)
     assert expected[0] == 1500 - 21
-    assert_no_file_is_left_over(tmp_path)
+    TYPED_TABLES.assert_no_file_is_left_over(tmp_path)
     assert read_by_all(tmp_path, TYPED_NAME) == dict.fromkeys(READERS, expected)
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     store.execute_command("XADD", KEY, "1700000000000-0", "user", b"\xffann\xc3", "amount", b"\xfe")
     store.execute_command("XADD", KEY, "1700000000001-0", "user", "Zoë")
-    run_once(tmp_path, source_options)
+    TYPED_TABLES.run_once(tmp_path, source_options)
     for found in (read_iceberg(tmp_path, TYPED_NAME), read_delta(tmp_path, TYPED_NAME)):
         assert sorted(found.column("user").to_pylist()) == ["Zoë", "\ufffdann\ufffd"]
         assert '{"user":"\\\\xffann\\\\xc3","amount":"\\\\xfe"}' in found.column("_corrupt_record").to_pylist()
@@ -76,7 +75,7 @@ def test_ids_that_columns_cannot_hold_are_there_nevertheless(
     """Years above 9999, and halves of IDs above 2^63-1."""
     for entry_id in ("0-1", "99-5", "1700000000000-18446744073709551615", "300000000000000-0", "9300000000000000000-7"):
         store.xadd(KEY, {"big": 7}, id=entry_id)
-    run_once(tmp_path, source_options, hot_window_ms=-(10**19))
+    TYPED_TABLES.run_once(tmp_path, source_options, hot_window_ms=-(10**19))
     expected = expected_of(tmp_path, source_options)
     assert expected[0] == 5
     assert read_by_all(tmp_path, TYPED_NAME) == dict.fromkeys(READERS, expected)
@@ -130,7 +129,7 @@ def test_any_key_is_a_value_of_the_column(store: redis.Redis, source_options: Op
 
 def test_filters_skip_files_and_nothing_else(store: redis.Redis, source_options: Options, tmp_path: Path) -> None:
     produced = typed_fill(store, 5000)
-    run_once(tmp_path, source_options)
+    TYPED_TABLES.run_once(tmp_path, source_options)
     table = iceberg_table(tmp_path, TYPED_NAME)
     entry_id, ms = produced[2500], int(produced[2500].partition("-")[0])
     for condition in (f"id = '{entry_id}'", f"ms = {ms}"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import redis
 from streamd.disk import Disk
 from streamd.spark.archive.full_history import plan_history, read_part
 from streamd.spark.archive.lock import key_beside
+from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.run import Archiver, ArchiveSettings, RunReport
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.source.read_options import SourceOptions
@@ -64,23 +67,26 @@ def sigkill_at(step: str) -> Callable[[str], None]:
 
 
 RUNS = """
-import sys
+import json, sys
 from support.archives import archive_once
 from streamd.spark.archive.open_table import TableConfig
-configs = {configs}
+configs = tuple(map(TableConfig.from_json, json.loads(sys.argv[3])))
 print("ready", flush=True)
 while True:
-    archive_once(sys.argv[1], {{"port": sys.argv[2]}}, publish=configs, merge_files=2)
+    archive_once(sys.argv[1], {"port": sys.argv[2]}, publish=configs, merge_files=2)
 """
 
 
 @contextmanager
-def runs_killed_after(seconds: float, path: Path, options: Mapping[str, str], configs: str) -> Iterator[None]:
+def runs_killed_after(
+    seconds: float, path: Path, options: Mapping[str, str], configs: Iterable[TableConfig]
+) -> Iterator[None]:
     """Archive again and again in a process of its own, which is killed some time after the block.
 
-    configs  the open tables that are kept: an expression for a tuple of TableConfig
+    configs  the open tables that are kept
     """
-    command = [sys.executable, "-c", RUNS.format(configs=configs), str(path), options["port"]]
+    described = json.dumps([asdict(each) for each in configs])
+    command = [sys.executable, "-c", RUNS, str(path), options["port"], described]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": "tests:."}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=root) as process:

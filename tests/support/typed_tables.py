@@ -1,8 +1,7 @@
-"""Typed open tables under test: entries of every kind, and what must hold of their tables."""
+"""Typed open tables under test: entries of every kind, and what a read with the schema gives."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,10 @@ import redis
 from pyspark.sql import types
 
 from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.run import RunReport
-from support.archives import KEY, archive_once
+from support.archives import KEY
 from support.table_readers import (
     SCHEMA,
     delta_folder,
-    files_named,
-    read_delta,
-    read_iceberg,
     read_typed_history,
     typed_digest,
 )
@@ -27,12 +22,8 @@ __all__ = [
     "SPARK_SCHEMA",
     "TYPED",
     "Options",
-    "assert_no_file_is_left_over",
-    "assert_no_file_is_missing",
-    "assert_tables_are",
     "derived_files",
     "expected_of",
-    "run_once",
     "typed_fill",
 ]
 
@@ -77,13 +68,6 @@ def typed_fill(store: redis.Redis, count: int, number: int = 0, key: str = KEY) 
     return [found.decode() for found in pipe.execute()]
 
 
-def run_once(path: Path, options: Options, **changes: Any) -> RunReport:
-    report = archive_once(path, options, **{"publish": TYPED, **changes})
-    assert report.is_success, report.to_json()
-    assert not report.streams[0].warnings
-    return report
-
-
 def expected_of(path: Path, options: Options, stream: str = KEY) -> tuple[int, str]:
     return typed_digest(read_typed_history(path, options, SPARK_SCHEMA, stream))
 
@@ -92,21 +76,3 @@ def derived_files(path: Path, name: str = TYPED_NAME) -> set[str]:
     """The files of both typed tables that lie there."""
     folders = (path / "_tables" / f"iceberg-{name}" / "data", delta_folder(path, name))
     return {str(each) for folder in folders for each in folder.rglob("*.parquet") if "_delta_log" not in each.parts}
-
-
-def assert_tables_are(path: Path, options: Options) -> None:
-    """Both tables have what history has, name no file that is not there, and leave none that nobody names."""
-    expected = expected_of(path, options)
-    assert typed_digest(read_iceberg(path, TYPED_NAME)) == expected
-    assert typed_digest(read_delta(path, TYPED_NAME)) == expected
-    assert_no_file_is_missing(path)
-    assert not list((path / "_staging").rglob("*.parquet"))
-
-
-def assert_no_file_is_missing(path: Path) -> None:
-    missing = {each for each in files_named(path, TYPED_NAME) if not os.path.exists(each)}
-    assert not missing
-
-
-def assert_no_file_is_left_over(path: Path) -> None:
-    assert derived_files(path) == files_named(path, TYPED_NAME)
