@@ -180,20 +180,21 @@ def sentinel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[i
     replica = start()
     with redis.Redis(port=replica.port, protocol=2) as client, redis.Redis(port=primary.port, protocol=2) as other:
         client.replicaof("127.0.0.1", primary.port)
-        eventually(lambda: client.info("replication")["master_link_status"] == "up", 30, "the replica's link")
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", 100, "the replica's link")
         # A Sentinel asks the primary for its replicas at once, and then not for ten seconds.
-        eventually(lambda: other.info("replication").get("slave0", {}).get("state") == "online", 30, "the replica")
+        eventually(lambda: other.info("replication").get("slave0", {}).get("state") == "online", 100, "the replica")
     port = free_port()
     folder = tmp_path / "sentinel"
     folder.mkdir()
     config = folder / "sentinel.conf"
     config.write_text(
-        f"port {port}\nsentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 500\n"
-        "sentinel failover-timeout main 2000\n"
+        # Longer than a busy machine may leave a server without a turn.
+        f"port {port}\nsentinel monitor main 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds main 5000\n"
+        "sentinel failover-timeout main 5000\n"
     )
     server = wait_for_start(Server("sentinel", [oracle.server, str(config), "--sentinel"], port, folder, os.environ))
     try:
-        eventually(lambda: knows_the_replica(port), 30, "the Sentinel's knowledge of the replica")
+        eventually(lambda: knows_the_replica(port), 100, "the Sentinel's knowledge of the replica")
         yield port, primary, replica
     finally:
         server.stop()

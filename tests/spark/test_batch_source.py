@@ -205,7 +205,7 @@ def test_errors_are_one_line_without_a_stack(
 def read_in_a_query(spark: SparkSession, options: Options, folder: Path) -> None:
     frame = spark.readStream.format("streamd").options(**options).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination(60)
+    writer.trigger(availableNow=True).start().awaitTermination(200)
 
 
 @pytest.mark.long
@@ -233,7 +233,7 @@ except Exception as error:
         env=python_environment(),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-5000:]

@@ -61,7 +61,7 @@ def tell(java: Path, emulator: LocalStore, tmp_path_factory: pytest.TempPathFact
 
         yield ask
         stdin.close()
-        process.wait(60)
+        process.wait(200)
 
 
 @pytest.mark.parametrize("story", ["kills", "failing_tasks", "reading"])

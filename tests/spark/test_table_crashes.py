@@ -87,7 +87,6 @@ def test_a_deletion_killed_at_any_step_is_done_in_the_tables_too(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("is_run", "step"), [*((True, step) for step in STEPS), *((False, step) for step in DELETE_STEPS)]
 )

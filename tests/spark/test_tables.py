@@ -185,7 +185,7 @@ def test_an_archive_is_published_later_and_by_several_at_a_time(
         archive_once(tmp_path, source_options)
     words = [sys.executable, "-m", "streamd", "archive", "publish", str(tmp_path), "--format"]
     processes = [subprocess.Popen([*words, form]) for form in ("iceberg", "delta") for _ in range(3)]
-    assert [each.wait(120) for each in processes] == [0] * 6
+    assert [each.wait(300) for each in processes] == [0] * 6
     PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
     # From now on every run carries them, without being told.
     PLAIN_TABLES.fill(store, 100, 3)

@@ -87,7 +87,7 @@ def test_publishing_goes_on_while_files_are_merged_and_entries_deleted(
         gone = parse_entry_id(produced[number * 3])
         with suppress(tables.TableError):  # all of them work on the tables at once
             delete(str(tmp_path), KEY, source_options, [(gone, gone)])
-    assert [each.wait(120) for each in processes] == [0] * 4
+    assert [each.wait(300) for each in processes] == [0] * 4
     for _ in range(2):
         TYPED_TABLES.run_once(tmp_path, source_options)
     TYPED_TABLES.assert_are_whole(tmp_path, source_options)

@@ -42,7 +42,7 @@ def pass_through(spark: SparkSession, options: Options, folder: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(200)
     both = spark.read.format("streamd").options(streams="in,out", **options).schema("stream string, n int").load()
     found = [(row.stream, row.n) for row in both.collect()]
     assert sorted(found) == [(stream, n) for stream in ("in", "out") for n in range(COUNT)]
@@ -125,17 +125,19 @@ def test_a_query_goes_on_after_a_fail_over(
             .start()
         )
         try:
-            eventually(lambda: store.xlen("out") == COUNT, 90, "the entries of the first primary")
+            eventually(lambda: store.xlen("out") == COUNT, 200, "the entries of the first primary")
             # Nothing is lost by the fail-over itself: what is under way waits, and the replica has all that was answered.
-            store.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+            store.execute_command("CLIENT", "PAUSE", 600_000, "WRITE")
             offset = store.info("replication")["master_repl_offset"]
             with redis.Redis(port=replica.port, protocol=2) as other:
-                eventually(lambda: other.info("replication")["slave_repl_offset"] >= offset, 30, "the replica's offset")
+                eventually(
+                    lambda: other.info("replication")["slave_repl_offset"] >= offset, 100, "the replica's offset"
+                )
                 primary.kill()
-                eventually(lambda: other.info("replication")["role"] == "master", 60, "the fail-over")
+                eventually(lambda: other.info("replication")["role"] == "master", 200, "the fail-over")
                 add(other, COUNT, 2 * COUNT)
                 eventually(
-                    lambda: other.xlen("out") >= 2 * COUNT or not query.isActive, 90, "the entries of the second"
+                    lambda: other.xlen("out") >= 2 * COUNT or not query.isActive, 200, "the entries of the second"
                 )
                 assert query.exception() is None
                 found = [int(fields[b"n"]) for _, fields in other.xrange("out")]

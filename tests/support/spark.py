@@ -56,7 +56,7 @@ def batches_planned(folder: Path) -> int:
     return max(numbers, default=-1) + 1
 
 
-def wait_for_batches(folder: Path, count: int, timeout_s: float = 90) -> None:
+def wait_for_batches(folder: Path, count: int, timeout_s: float = 200) -> None:
     eventually(lambda: batches_planned(folder) >= count, timeout_s, f"batch {count}")
 
 
