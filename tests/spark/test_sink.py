@@ -175,18 +175,17 @@ class Proxy:
         answers.start()
         seen = b""
         while not is_cut.is_set() and (data := client.recv(65536)):
-            seen = seen[-20:] + data
-            if b"\r\nEXEC\r\n" in seen:
-                seen = b""
-                self._left -= 1
-                if self._left == 0:
-                    is_cut.set()
-                    if self._loses == "request":
-                        break
+            *executed, seen = (seen + data).split(b"\r\nEXEC\r\n")
+            seen = seen[-20:]
+            if 0 < self._left <= len(executed):
+                is_cut.set()
+            self._left -= len(executed)
+            if is_cut.is_set() and self._loses == "request":
+                break
             server.sendall(data)
         # The server reads to the end, executes what it has, answers and closes; `_copy` sees that.
         server.shutdown(socket.SHUT_WR)
-        answers.join(10)
+        answers.join(100)
 
     def _copy(self, server: socket.socket, client: socket.socket, is_cut: threading.Event) -> None:
         while data := server.recv(65536):
@@ -230,7 +229,7 @@ def test_a_full_server_is_waited_for(server, store):
     store.config_set("maxmemory", 1)
     before = store.info("stats")["total_error_replies"]
     written = threading.Thread(
-        target=write_rows, args=(plan_for(server.port, retries="200", **MODES["marker"]), TASK, record_batches(1000))
+        target=write_rows, args=(plan_for(server.port, retries="2000", **MODES["marker"]), TASK, record_batches(1000))
     )
     try:
         written.start()
@@ -238,7 +237,7 @@ def test_a_full_server_is_waited_for(server, store):
         assert numbers_in(store) == {}
     finally:
         store.config_set("maxmemory", 0)
-        written.join(20)
+        written.join(100)
     assert numbers_in(store) == once_each(1000)
 
 
@@ -316,7 +315,7 @@ def test_attempts_that_run_at_the_same_time_write_the_input_once(server, store, 
     for each in attempts:
         each.start()
     for each in attempts:
-        each.join(30)
+        each.join(100)
     assert failures == []
     assert numbers_in(store) == once_each(2000)
 
