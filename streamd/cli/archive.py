@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from streamd.cli.archive_publish import publish
+from streamd.cli.archive_run import run
+from streamd.cli.archive_words import duration_option, size_text
 from streamd.cli.one_line import errors_in_one_line, name_in_one_line
 from streamd.cli.progress import bar
-from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.cli.spark_options import collect_options, with_server_options
 
 __all__ = ["group"]
-
-Progress = Callable[[str, str, int, int], None]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group()
@@ -27,196 +24,8 @@ def group() -> None:
     """Move old entries to Parquet files, and restore them."""
 
 
+group.add_command(run)
 group.add_command(publish)
-
-
-def duration(text: str) -> int:
-    from streamd.spark.wire.ids import parse_duration_ms
-
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def duration_option(*names: str, default: str, help: str) -> Callable[[F], F]:
-    return click.option(
-        *names,
-        default=default,
-        show_default=True,
-        metavar="TIME",
-        callback=lambda _, __, text: duration(text),
-        help=help,
-    )
-
-
-# --- run ------------------------------------------------------------------------------------------------------------------
-
-
-@group.command()
-@click.argument("path", type=click.Path())
-@click.argument("named", metavar="[KEY]...", nargs=-1)
-@click.option(
-    "--stream", "streams", multiple=True, metavar="KEY", help="A stream to archive, as KEY is; may be repeated."
-)
-@click.option("--pattern", metavar="GLOB", help="Archive the streams whose keys match.")
-@duration_option("--keep", default="1d", help="Entries younger than this stay on the server only.")
-@duration_option(
-    "--trim-delay", default="15m", help="How long entries stay on the server after they are archived, for slow readers."
-)
-@click.option("--trim/--no-trim", default=True, help="Whether to trim at all.  [default: trim]")
-@click.option("--ignore-group", multiple=True, metavar="NAME", help="A group that need not have read what is trimmed.")
-@click.option("--allow-gaps", is_flag=True, help="Continue although entries were trimmed before they were archived.")
-@click.option(
-    "--accept-server", is_flag=True, help="Continue although the server seems not to be the one that was archived."
-)
-@click.option(
-    "--primary", metavar="URL",
-    help="If the server is a replica, from which entries are read then: its primary, where they are trimmed.  [default: as it says]",
-)  # fmt: skip
-@click.option(
-    "--check", "depth", type=click.Choice(["ids", "content"]), default="ids", show_default=True,
-    help="How thoroughly files are compared with the server before a commit.",
-)  # fmt: skip
-@duration_option("--lock-ttl", default="60s", help="After this time without a renewal another run may take over.")
-@duration_option("--wait", default="0s", help="How long to wait for another run.")
-@click.option(
-    "--engine", type=click.Choice(["spark", "local"]), default="spark", show_default=True,
-    help="Copy by Spark, or in this process, which needs no Java.",
-)  # fmt: skip
-@click.option(
-    "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
-    help="Keep an open table from now on, as `archive publish` does; may be repeated.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and no progress.")
-@with_spark_options
-@with_server_options
-def run(
-    path: str,
-    named: tuple[str, ...],
-    streams: tuple[str, ...],
-    pattern: str | None,
-    keep: int,
-    trim_delay: int,
-    trim: bool,
-    ignore_group: tuple[str, ...],
-    allow_gaps: bool,
-    accept_server: bool,
-    primary: str | None,
-    depth: Any,
-    lock_ttl: int,
-    wait: int,
-    engine: str,
-    publish: tuple[str, ...],
-    as_json: bool,
-    master: str | None,
-    confs: tuple[str, ...],
-    **server: Any,
-) -> None:
-    """Move what is older than --keep from the streams KEY into the archive at PATH.
-
-    PATH is created if it is missing. A run may be killed at any point; the next one cleans up. Exit status: 0 all
-    streams are archived, 1 some are not (the report says why), 2 the command is wrong.
-    """
-    streams = named + streams
-    if bool(streams) == bool(pattern):
-        raise click.UsageError("name what to archive: streams, or --pattern")
-    options = collect_options(server)
-    options |= {"streamPattern": pattern} if pattern else {"streams": json.dumps(streams)}
-    with errors_in_one_line():
-        from streamd.spark.archive.open_table import TableConfig
-        from streamd.spark.archive.run import ArchiveSettings, archive, check_before_spark
-
-        settings = ArchiveSettings(
-            hot_window_ms=keep,
-            trim=trim,
-            trim_delay_ms=trim_delay,
-            ignored_groups=frozenset(ignore_group),
-            allow_gaps=allow_gaps,
-            accept_server=accept_server,
-            primary=primary,
-            depth=depth,
-            lock_ttl_ms=max(lock_ttl, 1),
-            lock_wait_ms=wait,
-            publish=tuple(map(TableConfig, publish)),
-        )
-        spark = None
-        if engine == "spark":
-            check_before_spark(path, options)
-            spark = make_session("streamd archive", master, confs)
-        with shown(enabled=not as_json) as progress:
-            report = archive(path, options, spark=spark, settings=settings, progress=progress)
-        if as_json:
-            click.echo(json.dumps(report.to_json()))
-        else:
-            print_report(report)
-    sys.exit(0 if report.is_success else 1)
-
-
-@contextmanager
-def shown(*, enabled: bool) -> Iterator[Progress | None]:
-    """A progress bar for each stream, on a terminal; otherwise nothing."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not enabled or not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    with Bars(
-        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[step]}"),
-        TimeElapsedColumn(), console=console,
-    ) as bars:  # fmt: skip
-        tasks: dict[str, Any] = {}
-
-        def progress(stream: str, step: str, done: int, total: int) -> None:
-            if stream not in tasks:
-                for task in tasks.values():
-                    bars.stop_task(task)
-                tasks[stream] = bars.add_task(name_in_one_line(stream), total=1.0, step=step)
-            bars.update(tasks[stream], completed=share(step, done, total), step=step)
-
-        yield progress
-
-
-WEIGHTS = {"recover": 0.02, "copy": 0.66, "verify": 0.2, "commit": 0.02, "trim": 0.08, "tidy": 0.02}
-"""The approximate share of a stream's time that each step takes."""
-
-
-def share(step: str, done: int, total: int) -> float:
-    """How much of a stream's run is done."""
-    before = 0.0
-    for name, weight in WEIGHTS.items():
-        if name == step:
-            return before + weight * done / max(total, 1)
-        before += weight
-    return before
-
-
-def print_report(report: Any) -> None:
-    if report.read_from is not None:
-        click.echo(f"read from the replica {report.read_from}")
-    for each in report.streams:
-        if each.status == "archived":
-            text = f"{each.rows:,} entries up to {each.high} in {each.files} files, {size_text(each.bytes)}"
-        else:
-            text = each.error or f"nothing to archive above {each.high}"
-        text += f"; {each.trimmed:,} trimmed" if each.trimmed else ""
-        click.echo(f"{name_in_one_line(each.stream)}: {text} ({each.seconds:.1f} s)")
-        for group, until in each.held_by.items():
-            click.echo(f"  group {name_in_one_line(group)} still needs what is above {until}")
-        for warning in each.warnings:
-            click.echo(f"  warning: {warning}")
-
-
-def size_text(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 # --- status ---------------------------------------------------------------------------------------------------------------

@@ -74,13 +74,14 @@ def publish(
         raise click.UsageError(f"--property {malformed[0]}: it must have the form name=value")
     with errors_in_one_line():
         from streamd.spark.archive import tables
+        from streamd.spark.archive.kept_tables import drop_table
         from streamd.spark.archive.layout import Layout
         from streamd.spark.archive.open_table import PLAIN_NAME, TYPED_NAME, TableConfig
         from streamd.spark.archive.table_columns import canonical
 
         layout = Layout(path)
         if drop:
-            tables.drop_table(layout, form, name)
+            drop_table(layout, form, name)
             return
         config = TableConfig(
             form,

@@ -27,12 +27,14 @@ from support.servers import python_environment
 from support.table_readers import digest, read_history
 
 from streamd.cli.subcommands import program
-from streamd.spark.archive import iceberg_catalog, tables
+from streamd.spark.archive import iceberg_catalog
 from streamd.spark.archive.delete import delete
 from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.kept_tables import drop_table, with_reason
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.tables import OpenTables
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.wire.ids import parse_entry_id
 
@@ -150,7 +152,7 @@ def test_of_two_publishers_one_commits_and_the_other_compares_again(
     layout = Layout(path)
 
     def come_between() -> None:
-        tables.OpenTables(layout).bring_up(ManifestLog.read(layout, KEY))
+        OpenTables(layout).bring_up(ManifestLog.read(layout, KEY))
 
     catalog.before_commit = come_between
     report = archive_once(path, source_options)
@@ -281,7 +283,7 @@ def test_a_table_that_this_archive_has_not_made_so_is_not_taken(
 
 def test_an_address_that_is_not_a_catalogs_is_named_as_the_fault() -> None:
     with pytest.raises(TableError, match="the iceberg table: its uri is not that of an Iceberg REST catalog"):
-        tables.with_reason(TableConfig("iceberg"), lambda: ConfigResponse.model_validate_json("<html>"))
+        with_reason(TableConfig("iceberg"), lambda: ConfigResponse.model_validate_json("<html>"))
 
 
 @pytest.mark.parametrize("fault", [500, 502, 503, "lost"])
@@ -331,6 +333,6 @@ def test_a_catalog_that_does_not_answer_holds_nobody_up(
     assert "timed out" in reports[0].streams[0].warnings[0]
     catalog.is_silent = False
     with pytest.raises(TableError, match="keeps no delta table"):
-        tables.drop_table(Layout(path), "delta")
+        drop_table(Layout(path), "delta")
     assert not archive_once(path, source_options).streams[0].warnings
     assert_table_is(catalog, path, source_options)

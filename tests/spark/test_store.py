@@ -32,11 +32,12 @@ from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.errors import ArchiveError, LockLostError, TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.object_disk import ObjectDisk, disk_for
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.parquet import hash_of
 from streamd.spark.archive.run import STEPS
 from streamd.spark.archive.staging_folder import staged
-from streamd.spark.archive.store import ObjectDisk, ObjectPath, ObjectWriter, disk_for, files_below
+from streamd.spark.archive.store import ObjectPath, ObjectWriter, files_below
 from streamd.spark.archive.tables import publish
 from streamd.spark.archive.verify import verify_archive
 from streamd.spark.wire.ids import parse_entry_id

@@ -20,7 +20,7 @@ from support.table_kinds import PLAIN_TABLES, TYPED_TABLES, TableKind
 from support.table_readers import READERS, iceberg_table, read_by_all
 
 from streamd.disk import Disk
-from streamd.spark.archive import tables
+from streamd.spark.archive import kept_tables, tables
 from streamd.spark.archive.delete import DELETE_STEPS, delete
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import ArchiveTable
@@ -157,18 +157,19 @@ def test_a_run_that_ends_at_any_use_of_a_table_is_repaired(
     is_done: bool, store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = PLAIN_TABLES
-    real = tables.make_table
+    real = kept_tables.make_table
     at = ended = 0
     while ended < 2:
         at += 1
         assert at < 60
         kind.fill(store, 20, at)
         counter = iter(range(1, 1000))
-        monkeypatch.setattr(
-            tables,
-            "make_table",
-            lambda *given, at=at, counter=counter: Ending(real(*given), counter, at, is_done=is_done),
-        )
+
+        def make(*given: Any, at: int = at, counter: Iterator[int] = counter) -> Ending:
+            return Ending(real(*given), counter, at, is_done=is_done)
+
+        for module in (tables, kept_tables):
+            monkeypatch.setattr(module, "make_table", make)
         try:
             archive_once(tmp_path, source_options, publish=kind.configs, merge_files=2)
             ended += next(counter) <= at

@@ -17,13 +17,14 @@ from support.archives import archive_once, fill
 from support.table_readers import delta_folder, iceberg_table
 
 from streamd.disk import Disk
-from streamd.spark.archive import tables
+from streamd.spark.archive import kept_tables
 from streamd.spark.archive.delta_table import DeltaArchiveTable
 from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.iceberg_table import IcebergTable
+from streamd.spark.archive.kept_tables import drop_table
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.tables import drop_table, publish
+from streamd.spark.archive.tables import publish
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,7 @@ KINDS = [TableConfig(form, **given) for form in ("iceberg", "delta") for given i
 @pytest.fixture(autouse=True)
 def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes in between would wait for what it interrupts."""
-    monkeypatch.setattr(tables, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(kept_tables, "LOCK_WAIT_S", 0)
 
 
 @pytest.fixture(params=KINDS, ids=str)

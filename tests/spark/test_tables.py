@@ -32,14 +32,14 @@ from support.table_readers import (
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk
-from streamd.spark.archive import tables
 from streamd.spark.archive.delete import delete
 from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.kept_tables import drop_table, make_table
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import ArchiveTable, TableConfig
 from streamd.spark.archive.table_files import FilesInPlace
-from streamd.spark.archive.tables import drop_table, publish
+from streamd.spark.archive.tables import OpenTables, publish
 from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
@@ -199,7 +199,7 @@ def test_older_manifests_do_not_take_a_table_back(store: redis.Redis, source_opt
     older = ManifestLog.read(Layout(tmp_path), KEY)
     PLAIN_TABLES.fill(store, 100, 1)
     PLAIN_TABLES.run_once(tmp_path, source_options)
-    tables.OpenTables(Layout(tmp_path)).bring_up(older)
+    OpenTables(Layout(tmp_path)).bring_up(older)
     PLAIN_TABLES.assert_are_whole(tmp_path, source_options)
 
 
@@ -243,7 +243,7 @@ def test_a_namespace_that_somebody_else_makes_at_the_same_time_is_used(
     monkeypatch.setattr(SqlCatalog, "create_namespace", create_behind)
     layout, config = Layout(tmp_path), TableConfig("iceberg")
     layout.create(Disk())
-    tables.make_table(layout, config, FilesInPlace(layout)).create()
+    make_table(layout, config, FilesInPlace(layout)).create()
     assert (tmp_path / "_tables/iceberg/metadata").is_dir()
 
 
@@ -255,7 +255,7 @@ def test_a_drop_that_fails_or_ends_midway_is_repeated(
     archive_once(tmp_path, source_options, publish=BOTH)
     layout = Layout(tmp_path)
     config = TableConfig(form)
-    kind = type(tables.make_table(layout, config, FilesInPlace(layout)))
+    kind = type(make_table(layout, config, FilesInPlace(layout)))
     errors = [OSError("out of reach"), Killed()]
     for error in errors:
 

@@ -27,8 +27,8 @@ from support.typed_tables import (
 )
 
 from streamd.disk import Disk
-from streamd.spark.archive import tables
 from streamd.spark.archive.delete import delete
+from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.tables import publish
 from streamd.spark.wire.ids import parse_entry_id
@@ -85,7 +85,7 @@ def test_publishing_goes_on_while_files_are_merged_and_entries_deleted(
         produced += typed_fill(store, 50, number)
         assert archive_once(tmp_path, source_options, merge_files=2).is_success
         gone = parse_entry_id(produced[number * 3])
-        with suppress(tables.TableError):  # all of them work on the tables at once
+        with suppress(TableError):  # all of them work on the tables at once
             delete(str(tmp_path), KEY, source_options, [(gone, gone)])
     assert [each.wait(300) for each in processes] == [0] * 4
     for _ in range(2):

@@ -32,11 +32,13 @@ from support.typed_tables import (
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk
-from streamd.spark.archive import table_files, tables
+from streamd.spark.archive import table_files
 from streamd.spark.archive.delete import delete
+from streamd.spark.archive.errors import TableError
+from streamd.spark.archive.kept_tables import drop_table
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.tables import drop_table, publish
+from streamd.spark.archive.tables import publish
 from streamd.spark.wire.ids import parse_entry_id
 
 pytestmark = pytest.mark.long
@@ -195,7 +197,7 @@ def test_a_drop_that_is_killed_anywhere_is_ended_by_a_drop_alone(
         if not is_done and at % 2:
             drop_table(Layout(tmp_path), form, TYPED_NAME)
         if is_done or at % 2:
-            with pytest.raises(tables.TableError, match="keeps no"):
+            with pytest.raises(TableError, match="keeps no"):
                 drop_table(Layout(tmp_path), form, TYPED_NAME)
             assert not derived_files(tmp_path)
         if is_done:

@@ -7,9 +7,10 @@
     verify_archive(...)           is everything there, and as it was written (verify.py)
     read_status(...)              how far each stream is archived, and what prevents trimming (status.py)
 
-Below them: store.py (folders and object stores), staging_folder.py (where files are written first), layout.py (paths), manifest.py and manifest_log.py (what is archived; the
-protocol between two archivers), lock.py and leases.py (on the server), boundary.py (what may be archived and trimmed),
-parquet.py (files), staging.py (in this process) and spark_engine.py (by Spark), work.py (what is done under the lock:
-recovering, committing, rewriting files), reading.py (files, also while they are replaced), full_history.py (archive and
-server as one), batch_reader.py (the same for Spark).
+Below them: store.py (folders and object stores), object_disk.py (changing what is there), staging_folder.py (where files are
+written first), layout.py (paths), manifest.py and manifest_log.py (what is archived; the protocol between two archivers),
+lock.py and leases.py (on the server), boundary.py (what may be archived and trimmed), parquet.py (files), staging.py (in this
+process) and spark_engine.py (by Spark), work.py (what is done under the lock: recovering, committing, rewriting files),
+reading.py (files, also while they are replaced), full_history.py (archive and server as one), batch_reader.py (the same for
+Spark).
 """

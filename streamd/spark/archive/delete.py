@@ -37,9 +37,9 @@ from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.parquet import near, read_rows, without
 from streamd.spark.archive.staging_folder import staged
-from streamd.spark.archive.store import disk_for
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id

@@ -15,8 +15,9 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from streamd.spark.archive.layout import Layout, folder_name
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.open_table import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
-from streamd.spark.archive.store import ObjectPath, disk_for
+from streamd.spark.archive.store import ObjectPath
 from streamd.spark.archive.table_columns import table_schema
 from streamd.spark.archive.table_files import TableFiles
 

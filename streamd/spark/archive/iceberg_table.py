@@ -51,8 +51,9 @@ from streamd.spark.archive.iceberg_catalog import load
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.open_table import TableConfig, day_of, id_bounds, mark_of, ms_bounds, stream_text
-from streamd.spark.archive.store import ObjectPath, Place, disk_for, files_below
+from streamd.spark.archive.store import ObjectPath, Place, files_below
 from streamd.spark.archive.table_columns import table_schema
 from streamd.spark.archive.table_files import TableFiles
 

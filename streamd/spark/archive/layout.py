@@ -37,17 +37,9 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
+from streamd.spark.archive.object_disk import PROBES, ObjectDisk
 from streamd.spark.archive.staging_folder import staging_root
-from streamd.spark.archive.store import (
-    PROBES,
-    ObjectDisk,
-    ObjectPath,
-    Place,
-    files_below,
-    files_in,
-    folders_in,
-    parse_place,
-)
+from streamd.spark.archive.store import ObjectPath, Place, files_below, files_in, folders_in, parse_place
 
 __all__ = ["Layout", "date_in", "date_of", "dated_file", "folder_name", "quote_key", "unquote_key"]
 

@@ -1,4 +1,4 @@
-"""What an open table is, and what both formats say of a file. tables.py keeps them, table_files.py makes what they name."""
+"""What an open table is, and what both formats say of a file. kept_tables.py keeps them, table_files.py makes what they name."""
 
 from __future__ import annotations
 

@@ -48,18 +48,19 @@ from streamd.spark.archive.boundary import (
 )
 from streamd.spark.archive.errors import absent
 from streamd.spark.archive.identity import check_not_outrun, settle_identity
+from streamd.spark.archive.kept_tables import check_libraries, keep
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
 from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
+from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.open_table import TableConfig
 from streamd.spark.archive.places import check_replica, find_places
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.staging_folder import staged
-from streamd.spark.archive.store import disk_for
-from streamd.spark.archive.tables import OpenTables, check_libraries, keep
+from streamd.spark.archive.tables import OpenTables
 from streamd.spark.archive.verify import Depth, compare_with_server
 from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
 from streamd.spark.errors import OptionError

@@ -33,9 +33,10 @@ from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.parquet import COLUMNS, ROWS_PER_FILE, DatedFile, write_files
 from streamd.spark.archive.staging import Progress
-from streamd.spark.archive.store import ObjectPath, disk_for, parse_place
+from streamd.spark.archive.store import ObjectPath, parse_place
 from streamd.spark.errors import told_in_one_line
 from streamd.spark.wire.ids import format_entry_id
 
