@@ -34,7 +34,7 @@ def trials(tmp_path: Path) -> Iterator[list[Trial]]:
 def begin(trials: list[Trial], folder: Path, seed: int, **directives: str) -> tuple[Trial, random.Random]:
     may_wait = directives.get("appendfsync") == "everysec"
     trial = Trial(folder / f"data-{seed}", seed=seed, shares=0 if may_wait else 0.4, appendonly="yes", **directives)
-    trial.grace_s = 2.0 if may_wait else 0.0
+    trial.grace_s = 5.0 if may_wait else 0.0  # and the server may be paused
     trials.append(trial)
     return trial, random.Random(seed)
 
@@ -95,7 +95,7 @@ def test_killed_while_a_child_writes(tmp_path: Path, trials: list[Trial], comman
         with trial.load() as load:
             trial.ordered("DEBUG", "POPULATE", "30000", f"filler{len(trial.started)}")
             load.wait_for(load.acknowledged + 20)
-            trial.ordered("CONFIG", "SET", "rdb-key-save-delay", "100")
+            trial.ordered("CONFIG", "SET", "rdb-key-save-delay", "1000")
             trial.ordered(command_now)
             load.wait_for(load.acknowledged + 20)
             assert "1" in (trial.info("rdb_bgsave_in_progress"), trial.info("aof_rewrite_in_progress"))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.crash import Trial
+from support.crash import Load, Trial
 from support.fsync_shim import PowerLoss, find_compiler
 from support.servers import eventually
 from support.wire import ConnectionClosed, Reply
@@ -80,13 +80,27 @@ def test_with_always_nothing_acknowledged_is_lost_many_times(begin: Begin) -> No
     print(f"40 power failures, {trial.acknowledged} units, {trial.applied} unacknowledged ones found")
 
 
+def wait_for_unsynced(load: Load, power: PowerLoss) -> None:
+    """Wait until some units have been acknowledged since the last sync."""
+    syncs, acknowledged = power.syncs, load.acknowledged
+
+    def has_some() -> bool:
+        nonlocal syncs, acknowledged
+        if power.syncs != syncs:
+            syncs, acknowledged = power.syncs, load.acknowledged
+        return load.acknowledged > acknowledged + 5
+
+    eventually(has_some)
+
+
 def lose_power_after(seconds: float, trial: Trial, power: PowerLoss, *, rewrites: bool = False) -> None:
     with trial.load() as load:
         until = time.monotonic() + seconds
-        eventually(lambda: load.acknowledged > 100 and time.monotonic() > until / 2, 30)
+        eventually(lambda: load.acknowledged > 100)
         if rewrites:
             trial.ordered("BGREWRITEAOF")
-        eventually(lambda: time.monotonic() > until, seconds + 10)
+        eventually(lambda: time.monotonic() > until, seconds + 60)
+        wait_for_unsynced(load, power)
         trial.kill()
     fail_power(trial, power)
     trial.check()
@@ -94,8 +108,8 @@ def lose_power_after(seconds: float, trial: Trial, power: PowerLoss, *, rewrites
 
 def test_with_everysec_no_more_than_two_seconds_are_lost(begin: Begin) -> None:
     trial, power = begin(2, shares=0, workers=1, appendfsync="everysec")
-    trial.grace_s = 2.0
-    lose_power_after(2.6, trial, power)
+    trial.grace_s = 4.0  # the two, and as many for pauses of a busy machine
+    lose_power_after(6, trial, power)
     assert 0 < trial.lost < trial.acknowledged
 
 
@@ -103,9 +117,9 @@ def test_with_everysec_no_more_than_two_seconds_are_lost(begin: Begin) -> None:
 @pytest.mark.timeout(300)
 def test_with_everysec_no_more_than_two_seconds_are_lost_many_times(begin: Begin) -> None:
     trial, power = begin(random.randrange(1_000_000), shares=0, workers=1, appendfsync="everysec")
-    trial.grace_s = 2.0
+    trial.grace_s = 4.0
     for n in range(10):
-        lose_power_after(random.uniform(2.0, 4.0), trial, power, rewrites=n % 2 == 1)
+        lose_power_after(random.uniform(4.0, 6.0), trial, power, rewrites=n % 2 == 1)
     print(f"10 power failures, {trial.acknowledged} units kept, {trial.lost} lost")
 
 
@@ -130,7 +144,7 @@ def test_with_always_a_failed_sync_ends_the_server_before_it_acknowledges(begin:
         load.wait_for(50)
         power.rules(f"{EIO} 1+")
         assert trial.server is not None
-        assert trial.server.process.wait(10) == 1
+        assert trial.server.process.wait(60) == 1
     trial.died()
     assert "Can't persist AOF for fsync error when the AOF fsync policy is 'always'" in trial.server.log()
     fail_power(trial, power)
@@ -173,5 +187,8 @@ def test_with_everysec_a_failed_sync_refuses_writes_until_the_disk_is_back(begin
     # What the failed syncs were about may be lost: a rewrite brings all of it to the disk.
     assert trial.server is not None
     eventually(lambda: "Background AOF rewrite finished successfully" in trial.server.log())  # type: ignore[union-attr]
+    with trial.server.connect() as wire:  # and what came after it is synced within a second
+        assert wire.call("SET", "x", "z") == Reply("+", b"OK")
+        assert wire.call("WAITAOF", "1", "0", "0").plain() == [1, 0]
     fail_power(trial, power)
     trial.check()

@@ -49,7 +49,7 @@ def test_a_deadly_signal_leaves_a_report_and_its_status(new_streamd: Start, numb
     with server.connect() as wire:
         wire.call("XADD", "s", "1-1", "f", "v")
         server.process.send_signal(number)
-        assert server.process.wait(30) == -number
+        assert server.process.wait(60) == -number
     check_report(server.log(), number)
     assert f"Killed by PID: {os.getpid()}, UID: {os.getuid()}\n" in server.log()
     assert "No command was running." in server.log()
@@ -64,7 +64,7 @@ def test_debug_crashes_with_the_status_of_redis(new_streamd: Start, new_redis: S
             wire.call("XADD", "s", "1-1", "f", "v")
             wire.call("CLIENT", "SETNAME", "joe")
             crash(wire, "DEBUG", what)
-            statuses.append(server.process.wait(30))
+            statuses.append(server.process.wait(60))
         if server.name == "streamd":
             check_report(server.log(), -statuses[0])
             assert f"argc: '2'\nargv[0]: '\"DEBUG\"'\nargv[1]: '\"{what}\"'\n" in server.log()
@@ -76,7 +76,7 @@ def test_a_fault_is_reported_with_its_address(new_streamd: Start) -> None:
     server = new_streamd()
     with server.connect() as wire:
         crash(wire, "DEBUG", "SEGFAULT")
-        assert server.process.wait(30) == -signal.SIGSEGV
+        assert server.process.wait(60) == -signal.SIGSEGV
     assert "Accessing address: 0x10\n" in server.log()
     assert '/streamd/debug/debug_commands.py", line ' in server.log()
 
@@ -86,7 +86,7 @@ def test_the_report_can_be_turned_off(new_streamd: Start) -> None:
     with server.connect() as wire:
         assert wire.call("CONFIG", "SET", "crash-log-enabled", "no") == Reply("+", b"OK")
         crash(wire, "DEBUG", "SEGFAULT")
-        assert server.process.wait(30) == -signal.SIGSEGV
+        assert server.process.wait(60) == -signal.SIGSEGV
     assert "BUG REPORT" not in server.log()
 
 
@@ -95,7 +95,7 @@ def test_the_report_goes_to_the_log_file(new_streamd: Start, tmp_path: Path) -> 
     with server.connect() as wire:
         wire.call("XADD", "s", "1-1", "f", "v")
         crash(wire, "DEBUG", "ASSERT")
-        assert server.process.wait(30) == -signal.SIGABRT
+        assert server.process.wait(60) == -signal.SIGABRT
     check_report((tmp_path / "server.log").read_text(), signal.SIGABRT)
     assert "BUG REPORT" not in server.log()
 
@@ -109,7 +109,7 @@ def test_a_child_that_crashes_reports_and_its_server_continues(new_streamd: Star
         pid = int(server.log().rpartition("Background saving started by pid ")[2].split()[0])
         eventually(lambda: list(server.folder.glob("temp-*.rdb")))
         os.kill(pid, signal.SIGSEGV)
-        eventually(lambda: "Background saving terminated by signal 11" in server.log(), 30)
+        eventually(lambda: "Background saving terminated by signal 11" in server.log())
         assert f"{pid}:signal-handler" in server.log()
         assert " crashed by signal: 11" in server.log()
         assert wire.call("PING") == Reply("+", b"PONG")
@@ -133,12 +133,13 @@ def test_the_watchdog_shows_where_a_server_hangs(new_streamd: Start, new_redis: 
             assert wire.call("CONFIG", "SET", "watchdog-period", "10") == Reply("+", b"OK")
             # Twice the time between two beats, at least.
             assert wire.call("CONFIG", "GET", "watchdog-period").plain() == [b"watchdog-period", b"200"]
-            assert wire.call("CONFIG", "SET", "watchdog-period", "500") == Reply("+", b"OK")
-            wire.call("DEBUG", "SLEEP", "1.5")
-            assert server.log().count("\n--- WATCHDOG TIMER EXPIRED ---\n") == 1
+            assert wire.call("CONFIG", "SET", "watchdog-period", "2500") == Reply("+", b"OK")
+            mark = server.log_mark()  # with the shorter period the machine may have been too slow
+            wire.call("DEBUG", "SLEEP", "6")
+            assert server.log_since(mark).count("--- WATCHDOG TIMER EXPIRED ---\n") == 1
             assert wire.call("CONFIG", "SET", "watchdog-period", "0") == Reply("+", b"OK")
-            wire.call("DEBUG", "SLEEP", "1")
-            assert server.log().count("\n--- WATCHDOG TIMER EXPIRED ---\n") == 1
+            wire.call("DEBUG", "SLEEP", "3")
+            assert server.log_since(mark).count("--- WATCHDOG TIMER EXPIRED ---\n") == 1
             assert wire.call("CONFIG", "GET", "watchdog*").plain() == []
     assert '/streamd/debug/debug_commands.py", line ' in server.log()
 

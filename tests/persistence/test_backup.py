@@ -216,7 +216,7 @@ def test_the_end_of_the_append_only_file_ends_a_backup(new_streamd: StartServer)
 
 
 def test_an_append_only_file_that_is_switched_on_does_not_wait_for_the_seal(new_streamd: StartServer) -> None:
-    server = new_streamd()
+    server = new_streamd(appendfsync="always")
     with server.connect() as wire:
         # In one turn, so that the child which writes the base of the backup has not ended.
         replies = wire.pipeline([["BACKUP", "START"], ["CONFIG", "SET", "appendonly", "yes"], ["INFO", "persistence"]])

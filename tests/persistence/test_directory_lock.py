@@ -28,7 +28,7 @@ def refused(folder: Path, **directives: str) -> str:
     """The last line of a server that does not start on a directory."""
     server = launch_in(folder, directives, name="second")
     mark = server.log_mark()
-    assert server.process.wait(30) != 0
+    assert server.process.wait(60) != 0
     return server.log_since(mark).splitlines()[-1]
 
 

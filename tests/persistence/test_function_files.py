@@ -81,7 +81,7 @@ def test_an_append_only_file(starters: tuple[StartServer, StartServer], preamble
         if is_rewritten:
             wire.call("BGREWRITEAOF")
             eventually(lambda: b"aof_rewrite_in_progress:0" in wire.call("INFO", "persistence").value
-                       and b"aof_rewrite_scheduled:0" in wire.call("INFO", "persistence").value, 30)  # fmt: skip
+                       and b"aof_rewrite_scheduled:0" in wire.call("INFO", "persistence").value)  # fmt: skip
         assert not wire.call("FUNCTION", "LOAD", TWO).is_error
         assert not wire.call("FUNCTION", "DELETE", "long").is_error
     writer.stop()

@@ -536,14 +536,14 @@ class Trial:
     def kill(self) -> None:
         """End the server at once."""
         assert self.server is not None
+        self.died()  # before it does: what is acknowledged in between is younger
         self.server.kill()
-        self.died()
 
     def order(self, *command: str) -> Reply | None:
         """Run a command on the server; None when that killed it."""
         assert self.server is not None
         try:
-            with self.server.connect(timeout_s=30) as wire:
+            with self.server.connect(timeout_s=120) as wire:
                 return wire.call(*command)
         except (ConnectionClosed, OSError):
             return None
@@ -576,7 +576,7 @@ class Trial:
             self._check_shared(wire)
 
     def died(self) -> None:
-        """Note that the server has just died: what was acknowledged `grace_s` ago or earlier must have survived."""
+        """Note that the server has just died, or is about to: what was acknowledged `grace_s` ago or earlier must have survived."""
         self._died_at = time.monotonic()
 
     def _check_own(self, worker: Worker, wire: Wire) -> None:
@@ -634,6 +634,7 @@ class Trial:
         for server in self.started:
             if server.is_running:
                 server.kill()
+            server.end()  # and its children
 
 
 def _differences(expected: Any, found: Any) -> str:
