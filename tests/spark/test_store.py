@@ -462,8 +462,6 @@ def configure(emulator: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PYICEBERG_CATALOG__STREAMD__{variable}", value)
 
 
-# deltalake lists a log from a version on, which Azurite does not.
-@pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
 def test_a_delta_table_lies_in_the_store_too(store: redis.Redis, source_options: Options, place: str) -> None:
     deltalake = pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
     fill(store, 300)
@@ -503,7 +501,7 @@ def test_typed_tables_lie_in_the_store_too(
     properties = [word for name, value in given.items() for word in ("--property", f"{name}={value}")]
     schema = ("--schema", "sensor int, value bigint, missing string")
     publishing = ("archive", "publish", place, "--format")
-    forms = {"iceberg": properties, "delta": []} if emulator.scheme != "az" else {"iceberg": properties}
+    forms = {"iceberg": properties, "delta": []}
     for form, words in forms.items():
         done = command(*publishing, form, *words, *schema)
         assert done.exit_code == 0, done.output

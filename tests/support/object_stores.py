@@ -2,7 +2,7 @@
 
     s3   moto's server, in Python
     gs   fake-gcs-server, a program in a wheel, behind what it lacks (gcs_front.py)
-    az   Azurite, a program for Node, which npm installs
+    az   Azurite, a program for Node, which npm installs, behind what it lacks (azure_front.py)
 
 All of them refuse to replace an object when they are asked to.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from support import gcs_front
+from support import azure_front, gcs_front
 from support.node import modules_of
 from support.servers import eventually, free_port
 
@@ -176,7 +176,9 @@ def azure_store() -> Iterator[LocalStore]:
         str(modules / ".bin" / "azurite-blob"), "--blobHost", "127.0.0.1", "--blobPort", str(port),
         "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent",
     ]  # fmt: skip
-    with started("Azurite", command, port) as endpoint:
+    front = free_port()
+    front_command = [sys.executable, azure_front.__file__, str(front), f"127.0.0.1:{port}"]
+    with started("Azurite", command, port), started("its front", front_command, front) as endpoint:
 
         def make(name: str) -> urllib.request.Request:
             url = f"{endpoint}/{ACCOUNT}/{name}?restype=container"
