@@ -5,7 +5,6 @@ The replica is played over a raw socket, so that the test decides what it confir
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -267,16 +266,17 @@ def test_a_primary_that_becomes_a_replica_refuses_what_waits(primary: Node, new_
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["streamd", "redis"])
 def test_real_replicas_confirm(new_node: NewNode, kind: str) -> None:
-    primary = new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="1000")
+    primary = new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="60000")
     replica = new_node(kind, appendonly="yes", appendfsync="always")
     replica.follow(primary)
     wait_until(lambda: not primary.call("SET", "k", "0").is_error, "a write that is confirmed", DEADLINE_S)
     with primary.connect() as wire:
         assert not any(reply.is_error for reply in wire.pipeline([["XADD", "s", "*", "f", str(n)] for n in range(500)]))
-        replica.process.send_signal(signal.SIGSTOP)
+        primary.must("CONFIG", "SET", "min-replicas-durable-timeout", "1000")
+        replica.freeze()
         assert wire.call("SET", "k", "1").value == UNKNOWN
         assert wire.call("SET", "k", "2").value == REFUSED
-        replica.process.send_signal(signal.SIGCONT)
+        replica.thaw()
         wait_until(lambda: not wire.call("SET", "k", "3").is_error, "writes that are confirmed again", DEADLINE_S)
     wait_in_sync(primary, replica)
     assert replica.call("XLEN", "s").value == 500
@@ -284,8 +284,8 @@ def test_real_replicas_confirm(new_node: NewNode, kind: str) -> None:
 
 def test_an_idle_replica_confirms_what_it_got_in_the_snapshot(new_node: NewNode) -> None:
     """Also when it had counted further in a history of its own, with data that is larger."""
-    primary = new_node("streamd", appendonly="yes", appendfsync="always")
-    replica = new_node("streamd", appendonly="yes", appendfsync="always")
+    settings = {"appendonly": "yes", "appendfsync": "always", "min_replicas_durable_timeout": "60000"}
+    primary, replica = new_node("streamd", **settings), new_node("streamd", **settings)
     for number in range(100):
         replica.must("XADD", "old", "*", "n", number)
     primary.must("XADD", "s", "1-1", "f", "v")
@@ -299,7 +299,7 @@ def test_an_idle_replica_confirms_what_it_got_in_the_snapshot(new_node: NewNode)
 def test_nothing_is_confirmed_before_there_is_a_base(new_node: NewNode) -> None:
     """The new append-only file of a replica is worth nothing until the base is written that it continues."""
     primary = new_node("streamd", appendonly="yes", appendfsync="always")
-    replica = new_node("streamd", appendonly="yes", appendfsync="always", rdb_key_save_delay="20000")
+    replica = new_node("streamd", appendonly="yes", appendfsync="always", rdb_key_save_delay="100000")
     for number in range(100):
         primary.must("SET", f"k{number}", number)
     replica.follow(primary)

@@ -164,8 +164,10 @@ class SentinelServer(Server):
 class Cluster:
     """Data nodes of the given kinds (support.replication), the first of which starts as the primary, and Sentinels.
 
-    settings   more settings of data nodes
-    own        more settings of single data nodes, by their number
+    settings             more settings of data nodes
+    own                  more settings of single data nodes, by their number
+    down_after_ms        after which silence a Sentinel takes a node for dead
+    failover_timeout_ms  after which a step of a fail-over is given up
     """
 
     def __init__(
@@ -177,8 +179,12 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         own: Mapping[int, Mapping[str, str]] | None = None,
         sentinels: int = 3,
+        down_after_ms: int = DOWN_AFTER_MS,
+        failover_timeout_ms: int = FAILOVER_TIMEOUT_MS,
     ) -> None:
         self._quorum = sentinels // 2 + 1
+        self._down_after_ms = down_after_ms
+        self._failover_timeout_ms = failover_timeout_ms
         self.folder = folder
         self.mode = mode
         self.network = Network()
@@ -237,8 +243,8 @@ class Cluster:
             f"port {port}\nbind 127.0.0.1\nbind-source-addr {address}\ndir {folder}\n"
             f"sentinel announce-ip 127.0.0.1\nsentinel announce-port {gate}\n"
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.members[0].gate} {self._quorum}\n"
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
-            f"sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {self._down_after_ms}\n"
+            f"sentinel failover-timeout {SERVICE} {self._failover_timeout_ms}\n"
             f"sentinel parallel-syncs {SERVICE} 9\n"
         )
         argv = [oracle.server, str(folder / "sentinel.conf"), "--sentinel"]
@@ -425,7 +431,12 @@ class Worker(ABC):
         with client.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*words, NEVER_DECODE=True)
             pipeline.execute_command("WAITAOF", 1, self.mode.durable, int(SILENCE_S * 500))
-            reply, (local, replicas) = pipeline.execute()
+            reply, confirmation = pipeline.execute(raise_on_error=False)
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(confirmation, Exception):  # the server has become a replica in the meantime
+            raise NotConfirmed(str(confirmation))
+        local, replicas = confirmation
         if local < 1 or replicas < self.mode.durable:
             raise NotConfirmed(f"{local} {replicas}")
         return reply
@@ -576,7 +587,8 @@ def _thaw(cluster: Cluster, victim: Any, chance: random.Random) -> None:
 def _lag_and_kill(cluster: Cluster, victim: Any, chance: random.Random) -> None:
     """It dies with writes that no replica has received."""
     cluster.network.cut([(victim.name, member.name) for member in cluster.members if member is not victim])
-    offset, until = victim.node.offset, time.monotonic() + 0.3
+    # Clients that wait for replicas write nothing more after their first.
+    offset, until = victim.node.offset, time.monotonic() + (0.3 if cluster.mode.durable else DEADLINE_S)
     wait_until(lambda: victim.node.offset > offset + 10_000 or time.monotonic() > until, "writes")
     victim.node.kill()
     cluster.network.heal(drop=True)
@@ -778,7 +790,7 @@ def _examine(cluster: Cluster, load: Load, key: bytes, result: Result) -> None:
 
 def _check(history: Sequence[Operation], result: Result) -> str:
     try:
-        return check(history, most=200_000).reason
+        return check(history, most=2_000_000).reason
     except Undecided as undecided:
         result.failures.append(f"undecided: {undecided}")
         return ""

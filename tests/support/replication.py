@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import collections
 import itertools
+import os
 import selectors
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -129,9 +131,14 @@ class Node(Server):
         return self.info().get("master_link_status") == "up"
 
     def is_cut_off(self) -> bool:
-        """Whether it has no link, and loads nothing of what it has received: while it does, it may refuse to be read."""
-        info = self.info()
-        return (info.get("master_link_status"), info.get("master_sync_in_progress")) == ("down", "0")
+        """Whether it has no link, and loads nothing of what it has received: while it does, it may refuse to be read.
+
+        It is asked several times, in which it reads what has still arrived.
+        """
+        infos = [self.info() for _ in range(5)]
+        return all(
+            (each.get("master_link_status"), each.get("master_sync_in_progress")) == ("down", "0") for each in infos
+        )
 
     def traceback(self) -> str:
         """The first traceback in its log, and what follows; empty when there is none."""
@@ -157,6 +164,7 @@ class Node(Server):
     def freeze(self) -> None:
         """SIGSTOP: connections stay open, nothing is read or answered until `thaw`."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # until it has stopped
 
     def thaw(self) -> None:
         if self.is_running:
@@ -546,8 +554,8 @@ def _wait(
 ) -> tuple[set[socket.socket], set[socket.socket]]:
     with selectors.DefaultSelector() as selector:
         for each in readers | writers:
-            if each.fileno() >= 0:
-                events = selectors.EVENT_READ * (each in readers) | selectors.EVENT_WRITE * (each in writers)
+            events = selectors.EVENT_READ * (each in readers) | selectors.EVENT_WRITE * (each in writers)
+            with suppress(ValueError, KeyError, OSError):  # another thread has just closed it
                 selector.register(each, events)
         ready = selector.select(wait_s)
     found: tuple[set[socket.socket], set[socket.socket]] = (set(), set())
