@@ -593,12 +593,12 @@ ROWS = 4000
 
 
 @pytest.fixture(scope="module")
-def small_batches(spark):
+def small_batches(spark_session):
     """Rows come to the writer in small batches, so that it has written some when the task fails."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    spark.conf.set(name, "250")
+    spark_session.conf.set(name, "250")
     yield
-    spark.conf.unset(name)
+    spark_session.conf.unset(name)
 
 
 @pytest.fixture(scope="module")
@@ -613,7 +613,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def failing(spark):
+def failing(spark_session):
     """Data sources `once` and `always`: the sink, with tasks that fail in their middle at the first attempt, or each time."""
     from streamd.spark.data_source import StreamdDataSource
     from streamd.spark.sink.writer import StreamdStreamWriter, StreamdWriter
@@ -652,7 +652,7 @@ def failing(spark):
         return Failing
 
     for fails in ("once", "always"):
-        spark.dataSource.register(make(fails))
+        spark_session.dataSource.register(make(fails))
 
 
 def run_query(spark, server: Server, files: Path, checkpoint: Path, options, *, sink: str) -> None:

@@ -13,9 +13,15 @@ READ_ONLY = "Attempt to modify a readonly table"
 NO_GLOBAL = "Script attempted to access nonexistent global variable"
 
 
+DEADLINE_S = 60.0
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[redis.Redis]:
-    with streamd.embedded.start(lua_memory_limit="16mb", busy_reply_threshold=0) as server, server.client() as client:
+    with (
+        streamd.embedded.start(lua_memory_limit="16mb", busy_reply_threshold=0) as server,
+        server.client(socket_timeout=DEADLINE_S) as client,
+    ):
         yield client
 
 
@@ -112,7 +118,7 @@ def test_a_script_that_allocates_without_end_gets_an_error(client: redis.Redis) 
 
 
 def test_the_garbage_of_a_script_is_collected() -> None:
-    with streamd.embedded.start() as server, server.client() as client:
+    with streamd.embedded.start() as server, server.client(socket_timeout=DEADLINE_S) as client:
         assert client.eval("return #('x'):rep(2^27)", 0) == 1 << 27
         assert int(client.info("memory")["used_memory_vm_eval"]) < 16 << 20
 
