@@ -29,7 +29,9 @@ def new_cluster(tmp_path: Path) -> Iterator[NewCluster]:
     started: list[Cluster] = []
 
     def start(kinds: Sequence[str] = STREAMD, **options: Any) -> Cluster:
-        started.append(Cluster(tmp_path, kinds, **{"sentinels": 1, **options}))
+        # Nothing here waits for a Sentinel to notice a death: it must not take a busy node for dead, nor give up too early.
+        patience = {"down_after_ms": 30_000, "failover_timeout_ms": 20_000}
+        started.append(Cluster(tmp_path, kinds, **{"sentinels": 1, **patience, **options}))
         return started[-1]
 
     yield start
@@ -196,7 +198,7 @@ def test_replicas_and_sentinels_have_users_of_their_own(new_cluster: NewCluster)
 
 
 def test_a_wrong_password_keeps_the_replica_out(new_cluster: NewCluster) -> None:
-    cluster = new_cluster(["streamd", "streamd"])
+    cluster = new_cluster(["streamd", "streamd"], sentinels=0)
     primary, replica = (member.node for member in cluster.members)
     assert replica.must("CONFIG", "SET", "masterauth", "wrong").value == b"OK"
     assert primary.must("CONFIG", "SET", "requirepass", "right").value == b"OK"
