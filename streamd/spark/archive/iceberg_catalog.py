@@ -41,11 +41,12 @@ def load(name: str, properties: Mapping[str, str], root: Place) -> Catalog:
     Raises TableError when pyiceberg cannot reach the store that holds the archive, and what pyiceberg raises.
     """
     found: dict[str, Any] = {**merge_config(Config().get_catalog_config(name) or {}, dict(properties))}
-    if isinstance(root, ObjectPath):
-        found = {**settings_of_store(root.scheme), **found}
-        check_settings(root.scheme, found)
     kind, uri = str(found.get("type", "")).lower(), str(found.get("uri", ""))
     is_rest = kind == "rest" or (not kind and uri.startswith("http"))
+    if isinstance(root, ObjectPath):
+        found = {**settings_of_store(root.scheme), **found}
+        if not is_rest:  # which may hand out credentials of its own
+            check_settings(root.scheme, found)
     if is_rest and uri and "py-catalog-impl" not in found:
         return ImpatientRestCatalog(name, **found)
     return load_catalog(name, **found)
