@@ -7,11 +7,13 @@
 #   cluster.sh restart         start again what was killed; Sentinel turns it into a replica
 #   cluster.sh stop            stop them and remove their files
 #
-# STREAMD, REDIS_SERVER and REDIS_CLI name the programs, RUN the folder of the files, PORT the first of six ports.
+# STREAMD, REDIS_SERVER and REDIS_CLI name the programs, RUN the folder of the files, PORT the first of six ports, DOWN_AFTER after
+# how many milliseconds of silence Sentinels replace the primary.
 set -euo pipefail
 
 RUN=${RUN:-/tmp/streamd-failover}
 PORT=${PORT:-7001}
+DOWN_AFTER=${DOWN_AFTER:-2000}
 STREAMD=${STREAMD:-streamd}
 REDIS_SERVER=${REDIS_SERVER:-redis-server}
 REDIS_CLI=${REDIS_CLI:-redis-cli}
@@ -88,7 +90,7 @@ start() {
 			port $port
 			dir $RUN/$port
 			sentinel monitor service 127.0.0.1 $PORT 2
-			sentinel down-after-milliseconds service 2000
+			sentinel down-after-milliseconds service $DOWN_AFTER
 			sentinel failover-timeout service 5000
 		END
         launch "$port" "$REDIS_SERVER" "$RUN/$port/sentinel.conf" --sentinel

@@ -113,7 +113,8 @@ def main() -> int:
     first = int(os.environ.get("PORT", 7001)) + 3
     parser.add_argument("--sentinels", type=int, nargs="+", default=[first, first + 1, first + 2], help="their ports")
     options = parser.parse_args()
-    with connect(options.sentinels) as client:
+    service = Service(options.sentinels, threading.Event())
+    with service.client as client:
         client.xgroup_create(STREAM, GROUP, "0", mkstream=True)
         told, done = threading.Event(), threading.Event()
         producer = Producer(options.sentinels, told)
@@ -123,26 +124,27 @@ def main() -> int:
         time.sleep(options.seconds)
         told.set()
         producer.join()
-        lag = wait_for_consumers(client)
+        lag = wait_for_consumers(service)
         done.set()
         for consumer in consumers:
             consumer.join()
-        return report(client, producer, consumers, lag)
+        return report(service, producer, consumers, lag)
 
 
-def wait_for_consumers(client: redis.Redis) -> int:
+def wait_for_consumers(service: Service) -> int:
     """Wait until everything has been delivered and acknowledged; return what has not been, after half a minute."""
     until = time.monotonic() + 30
     while True:
-        group = client.xinfo_groups(STREAM)[0]
+        group = service.answer(partial(service.client.xinfo_groups, STREAM))[0]
         left = int(group["lag"] or 0) + int(group["pending"])
         if not left or time.monotonic() > until:
             return left
         time.sleep(0.1)
 
 
-def report(client: redis.Redis, producer: Producer, consumers: list[Consumer], left: int) -> int:
-    there = {entry_id: int(fields["number"]) for entry_id, fields in client.xrange(STREAM)}
+def report(service: Service, producer: Producer, consumers: list[Consumer], left: int) -> int:
+    entries = service.answer(partial(service.client.xrange, STREAM))
+    there = {entry_id: int(fields["number"]) for entry_id, fields in entries}
     lost = [each for each, number in producer.acknowledged.items() if there.get(each) != number]
     repeated = sum(count > 1 for count in Counter(there.values()).values())
     worked = sum((consumer.worked for consumer in consumers), Counter[str]())

@@ -46,6 +46,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         "PATH": f"{programs}:{oracle.folder}:{os.environ['PATH']}",
         "RUN": str(tmp_path / "run"),
         "PORT": str(six_free_ports()),
+        "DOWN_AFTER": "4000",  # on a busy machine a primary may be silent for longer than for people
     }
     yield found
     subprocess.run([ROOT / "examples/failover/cluster.sh", "stop"], env=found, check=True)

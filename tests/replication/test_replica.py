@@ -37,7 +37,8 @@ def replica(new_node: NewNode) -> Node:
 
 @pytest.fixture
 def pair(redis: Node, replica: Node) -> tuple[Node, Node]:
-    """A real primary with some data, and a replica in sync with it."""
+    """A real primary with some data that sends no pings, which would raise its offset, and a replica in sync with it."""
+    redis.must("CONFIG", "SET", "repl-ping-replica-period", "3600")
     redis.line("XADD s 1-1 f v")
     redis.line("SET string value")
     follow(replica, redis)
@@ -99,7 +100,7 @@ def test_the_rdb_channel_can_be_switched_off(redis: Node, replica: Node) -> None
 
 
 def test_the_stream_goes_on_behind_the_snapshot(redis: Node, replica: Node) -> None:
-    redis.must("CONFIG", "SET", "rdb-key-save-delay", "3000")
+    redis.must("CONFIG", "SET", "rdb-key-save-delay", "20000")
     for at in range(200):
         redis.must("SET", f"key {at}", at)
     replica.follow(redis)
@@ -115,7 +116,8 @@ Trio = tuple[Node, Node, Node]
 @pytest.fixture(scope="module")
 def trio(new_shared_node: NewNode) -> Trio:
     """A real primary with two replicas: a real one, and streamd."""
-    redis, theirs, ours = new_shared_node("redis"), new_shared_node("redis"), new_shared_node("streamd")
+    redis = new_shared_node("redis", repl_ping_replica_period="3600")
+    theirs, ours = new_shared_node("redis"), new_shared_node("streamd")
     for replica in (theirs, ours):
         follow(replica, redis)
     return redis, theirs, ours
@@ -242,7 +244,7 @@ def test_a_snapshot_with_other_types_costs_no_data_and_is_explained_once(redis: 
         assert replica.must("GET", "own").value == b"data"
         assert replica.info()["master_link_status"] == "down"
         assert "hash:1" in replica.info()["master_link_down_reason"]
-    assert list(replica.folder.glob("temp-*")) == []
+    wait_until(lambda: not list(replica.folder.glob("temp-*")), "the removal of the file")
     replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
     redis.line("XADD s 1-1 f v")
     wait_in_sync(redis, replica)
@@ -254,7 +256,7 @@ def test_a_command_of_another_type_drops_the_link_unless_such_are_skipped(pair: 
     redis.line("HSET hash:1 f v")
     redis.line("XADD s 2-1 f v")
     wait_until(lambda: "HSET for key 'hash:1'" in replica.log(), "a line about the command")
-    assert not replica.has_link()
+    wait_until(lambda: not replica.has_link(), "the link down")
     assert replica.must("XLEN", "s").value == 1
     replica.must("CONFIG", "SET", "rdb-skip-unsupported", "yes")
     wait_in_sync(redis, replica)
@@ -360,6 +362,7 @@ def test_monitor_and_statistics_show_the_commands_of_the_stream(pair: tuple[Node
 def test_client_kill_type_master_makes_the_link_again(pair: tuple[Node, Node]) -> None:
     redis, replica = pair
     assert replica.must("CLIENT", "KILL", "TYPE", "master").value == 1
+    wait_until(lambda: redis.info("stats")["sync_partial_ok"] == "1", "the link made again")
     wait_in_sync(redis, replica)
     assert redis.info("stats")["sync_full"] == "1"
     assert redis.info("stats")["sync_partial_ok"] == "1"
@@ -407,8 +410,7 @@ def test_sentinels_transaction_promotes_and_turns_back(
             ]
         )
         assert replies[-1].value[0] == Reply("+", b"OK")
-        with pytest.raises((ConnectionClosed, OSError)):
-            other.call("PING")
+        assert other.read_to_end() == b""
     replica.hang_up()
     assert replica.must("ROLE").plain()[0] == b"master"
     with replica.connect() as wire:
@@ -453,7 +455,7 @@ def test_a_writable_replica_expires_its_own_keys_and_tells_nobody(pair: tuple[No
     assert replica.info("stats")["slave_expires_tracked_keys"] == "1"
     replica.must("PEXPIRE", "own", "1")
     wait_until(lambda: replica.must("DBSIZE").value == 2, "the expiry of its own key")
-    assert replica.info("stats")["slave_expires_tracked_keys"] == "0"
+    wait_until(lambda: replica.info("stats")["slave_expires_tracked_keys"] == "0", "no key of its own")
     wait_in_sync(redis, replica)
     assert redis.must("EXISTS", "own").value == 0
     assert replica.info()["master_replid"] == redis.info()["master_replid"]
@@ -501,7 +503,6 @@ def test_the_acknowledgement_says_what_is_on_the_disk(new_node: NewNode, redis: 
 def test_clients_are_served_while_swapdb_loads_a_newer_state(redis: Node, new_node: NewNode) -> None:
     replica = new_node("streamd", repl_diskless_load="swapdb")
     redis.must("CONFIG", "SET", "repl-backlog-size", "16384")
-    redis.must("CONFIG", "SET", "rdb-key-save-delay", "500")
     fill(redis)
     for at in range(300):
         redis.must("SET", f"key {at}", "old")
@@ -511,12 +512,17 @@ def test_clients_are_served_while_swapdb_loads_a_newer_state(redis: Node, new_no
         proxy.cut()
         for at in range(300):
             redis.must("SET", f"key {at}", "new" * 100)
-        proxy.refuse = False
+        redis.must("CONFIG", "SET", "rdb-key-save-delay", "10000")
         seen = set()
-        wait_until(
-            lambda: seen.add(replica.info("persistence")["async_loading"])
-            or seen.add(replica.must("GET", "key 299").value) or b"new" * 100 in seen, "the new state",
-        )  # fmt: skip
+
+        def has_new_state() -> bool:
+            seen.add(replica.info("persistence")["async_loading"])
+            seen.add(replica.must("GET", "key 299").value)
+            return b"new" * 100 in seen
+
+        assert not has_new_state()
+        proxy.refuse = False
+        wait_until(has_new_state, "the new state")
         assert seen == {"0", "1", b"old", b"new" * 100}
         assert_same_state(redis, replica)
     assert redis.info("stats")["sync_full"] == "2"
@@ -527,8 +533,9 @@ def test_a_silent_primary_is_given_up_and_found_again(redis: Node, new_node: New
     redis.must("CONFIG", "SET", "repl-ping-replica-period", "1")
     follow(replica, redis)
     redis.freeze()
-    wait_until(lambda: "MASTER timeout: no data nor PING received..." in replica.log(), "the timeout")
-    assert replica.info()["master_link_status"] == "down"
+    mark = replica.log_mark()
+    wait_until(lambda: "MASTER timeout: no data nor PING received..." in replica.log_since(mark), "the timeout")
+    wait_until(lambda: not replica.has_link(), "the link down")
     redis.thaw()
     wait_in_sync(redis, replica)
 
@@ -543,7 +550,7 @@ def test_the_server_stops_whatever_the_link_does(redis: Node, new_node: NewNode)
         wait_until(lambda replica=replica: "receiving streamed RDB" in replica.log(), "the snapshot")
         started = time.monotonic()
         assert replica.stop() == 0
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert list(replica.folder.glob("temp-*")) == []
         assert "Traceback" not in replica.log()
         assert "never" not in replica.log()
@@ -649,7 +656,8 @@ def test_an_untrusted_certificate_is_explained(new_node: NewNode, certificates: 
 
 
 def test_a_primary_that_is_started_again_continues_with_its_replicas(new_node: NewNode) -> None:
-    primary, theirs, ours = new_node("streamd", save="3600 1"), new_node("redis"), new_node("streamd")
+    primary = new_node("streamd", save="3600 1", repl_ping_replica_period="3600")
+    theirs, ours = new_node("redis"), new_node("streamd")
     primary.must("SELECT", 3)
     primary.line("XADD s 1-1 f v")
     for node in (theirs, ours):

@@ -344,8 +344,12 @@ def test_keys_that_expire_by_themselves_are_deleted_in_their_databases(listeners
     told = []
     for listener in listeners:
         listener.start_over()
+        listener.wire.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
         for database in range(3):
             listener.run([(b"SELECT", b"%d" % database), (b"SET", b"k", b"v", b"PX", b"10")])
+        # The stream is in none of the three databases when the deletions begin.
+        listener.run([(b"SELECT", b"9"), (b"SET", b"mark", b""), (b"DEL", b"mark")])
+        listener.wire.call("DEBUG", "SET-ACTIVE-EXPIRE", "1")
         wait_until(lambda listener=listener: not listener.node.info("keyspace"), "the end of three keys")
         listener.wire.call("SELECT", "0")
         effects = listener.effects()
