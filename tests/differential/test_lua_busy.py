@@ -62,7 +62,7 @@ class Stage:
         eventually(lambda: self.other.call("PING").value.startswith(b"BUSY"), what="the script is slow")
 
     def hear(self, wire: Wire | None = None, count: int = 1) -> None:
-        self.told += [show((wire or self.caller).read(60)) for _ in range(count)]
+        self.told += [show((wire or self.caller).read(110)) for _ in range(count)]
 
     def close(self) -> list[str]:
         self.say("CONFIG SET busy-reply-threshold 5000")
@@ -154,7 +154,7 @@ def test_shutdown_nosave_ends_the_server(new_streamd: StartServer, new_redis: St
         stage.say("SCRIPT KILL")
         stage.other.send("SHUTDOWN", "NOSAVE")
         with pytest.raises((ConnectionClosed, ConnectionError)):
-            stage.other.read(60)
+            stage.other.read(110)
         eventually(lambda: not server.is_running)
         stage.caller.close()
         stage.other.close()
