@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import redis
 pytest.importorskip("pyiceberg", reason="open tables need streamd-server[tables]")
 pytest.importorskip("deltalake", reason="open tables need streamd-server[tables]")
 
-from support.archives import archive_once, fill
+from support.archives import KEY, archive_once, fill
 from support.table_readers import delta_folder, iceberg_table
 
 from streamd.disk import Disk
@@ -23,8 +25,9 @@ from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.iceberg_table import IcebergTable
 from streamd.spark.archive.kept_tables import drop_table
 from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.open_table import TYPED_NAME, TableConfig
-from streamd.spark.archive.tables import publish
+from streamd.spark.archive.tables import OpenTables, publish
 
 pytestmark = pytest.mark.long
 
@@ -189,3 +192,55 @@ def test_a_table_that_is_dropped_at_any_step_of_a_run_is_not_made_again(
             return
         assert_nothing_is_left(tmp_path, config)
     raise AssertionError
+
+
+class FullDisk(Disk):
+    """Writes no description of a table."""
+
+    def rename(self, old: Any, new: Any) -> None:
+        if "_tables" in str(new):
+            raise OSError(28, "No space left on device")
+        super().rename(old, new)
+
+
+def test_a_fault_in_removing_what_is_left_of_a_dropped_table_is_one_of_the_table(
+    store: redis.Redis, source_options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With which a run goes on; it would end with those of the archive."""
+    config, layout = TableConfig("delta"), Layout(tmp_path)
+    prepare(store, source_options, tmp_path)
+    publish(layout, config)
+    bring_up = DeltaArchiveTable.bring_up
+
+    def drop_and_bring_up(*given: Any) -> bool:
+        drop(tmp_path, config)
+        return bring_up(*given)
+
+    monkeypatch.setattr(DeltaArchiveTable, "bring_up", drop_and_bring_up)
+    with pytest.raises(TableError, match="No space left on device"):
+        OpenTables(layout, FullDisk()).bring_up(ManifestLog.read(layout, KEY))
+
+
+WITHOUT_LOCKS = """
+import sys
+sys.modules["fcntl"] = None
+from streamd.spark.archive.kept_tables import drop_table
+from streamd.spark.archive.layout import Layout
+from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.tables import publish
+layout = Layout(sys.argv[1])
+assert len(publish(layout, TableConfig("delta"))) == 1
+drop_table(layout, "delta")
+"""
+
+
+def test_a_system_without_locks_publishes_and_drops(
+    store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """As Windows is."""
+    prepare(store, source_options, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LOCKS, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert_nothing_is_left(tmp_path, TableConfig("delta"))

@@ -11,7 +11,6 @@ be dropped meanwhile; who has changed it looks for its description afterwards, a
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
 import uuid
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import click
 
@@ -85,20 +84,24 @@ def alone(layout: Layout) -> Iterator[None]:
         return
     until = time.monotonic() + LOCK_WAIT_S
     with open(layout.marker, "rb+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise TableError(
-                        f"another process is publishing or dropping a table of {layout.root}: try again"
-                    ) from None
-                time.sleep(0.05)
-            except OSError:
-                break  # a file system without locks
-            else:
-                break
+        while not try_lock(file):
+            if time.monotonic() >= until:
+                raise TableError(f"another process is publishing or dropping a table of {layout.root}: try again")
+            time.sleep(0.05)
         yield
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Lock a file until it is closed. False: somebody else has the lock. A system without such locks keeps nobody out."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ModuleNotFoundError, OSError):
+        return True  # Windows, or a file system without locks
+    return True
 
 
 def is_kept(layout: Layout, config: TableConfig) -> bool:

@@ -93,18 +93,20 @@ class OpenTables:
             with_reason(config, partial(files.sweep, log, noted.get(config.label, [])))
 
     def _each(self, stream: str, action: Callable[[ArchiveTable, TableFiles], None]) -> None:
-        faults = []
+        faults: list[Exception] = []
         for config, table, files in self._tables(stream):
+            fault: Exception | None = None
             try:
-                try:
-                    with_reason(config, partial(action, table, files))
-                except TableError:
-                    if not is_lost(self._layout, config, self._disk):
-                        raise
-                else:
-                    is_lost(self._layout, config, self._disk)
+                with_reason(config, partial(action, table, files))
             except TableError as error:
-                faults.append(error)
+                fault = error
+            try:
+                if is_lost(self._layout, config, self._disk):
+                    continue  # what went wrong did so because somebody has dropped it
+            except (TableError, OSError) as error:
+                fault = fault or error
+            if fault is not None:
+                faults.append(fault)
         if faults:
             raise TableError("; ".join(map(str, faults))) from faults[0]
 
