@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -144,5 +145,7 @@ def test_a_client_above_the_soft_limit_for_too_long_is_closed() -> None:
         lazy.sendall(b"PING\r\n")
         assert lazy.recv(100) == b"+PONG\r\n"
         assert len(client.client_list()) == 2
+        started = time.monotonic()
         lazy.sendall(b"XRANGE s - +\r\n" * 5)
         eventually(lambda: len(client.client_list()) == 1, what="the lazy client gone")
+        assert time.monotonic() - started > 0.9, "closed before the second was over"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,12 +92,16 @@ def test_a_soft_limit_closes_when_its_time_has_passed(new_streamd: Callable[...,
 
 
 def test_a_subscriber_that_catches_up_in_time_is_kept(new_streamd: Callable[..., Server]) -> None:
-    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 60")
+    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 10")
     with server.connect() as publisher, subscribe(server) as subscriber:
-        for _ in range(5):
-            assert publish(publisher, 100, b"x" * 65536) == [1] * 100
-            for _ in range(100):
-                assert subscriber.read().value[2].value == b"x" * 65536
+        assert publish(publisher, 100, b"x" * 65536) == [1] * 100
+        assert unsent(publisher) > 100_000
+        began = time.monotonic()
+        for _ in range(100):
+            assert subscriber.read().value[2].value == b"x" * 65536
+        eventually(lambda: time.monotonic() - began > 11, what="more than the time of the limit")
+        assert publish(publisher, 1, b"last") == [1]
+        assert subscriber.read().value[2].value == b"last"
 
 
 def test_the_limit_of_subscribers_holds_from_the_subscription_on_and_no_longer(
