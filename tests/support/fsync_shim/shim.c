@@ -41,6 +41,12 @@ enum { SHORT = -1, KILL = -2 }; /* what else a rule can say, beside an errno */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long fsyncs, writes, renames, unlinks;
 
+static void take_lock(void) { pthread_mutex_lock(&lock); }
+static void leave_lock(void) { pthread_mutex_unlock(&lock); }
+
+/* A child must not inherit the lock from a thread that it does not have. */
+__attribute__((constructor)) static void prepare_for_forks(void) { pthread_atfork(take_lock, leave_lock, leave_lock); }
+
 static const char *root(void) { return getenv("FSYNC_SHIM_ROOT"); }
 
 static int is_below_root(const char *path)
