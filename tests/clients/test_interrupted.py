@@ -90,7 +90,7 @@ class Terminal:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        environment = {**python_environment(), "TERM": "xterm", "COLUMNS": "100"}
+        environment = {**python_environment(), "TERM": "xterm", "COLUMNS": "100", "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
             [sys.executable, *program, *words], stdin=theirs, stdout=theirs, stderr=theirs,
             env=environment, preexec_fn=take,
