@@ -62,9 +62,10 @@ CI_SETTINGS: Mapping[str, str] = {
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make `format("streamd")` known to a session, in this thread. Most sessions know it, as Spark finds the package
-    pyspark_streamd by its name. But a thread that Python has started has no active session, and Spark looks there for what
-    to write to: this activates the session.
+    """Make `format("streamd")` known to a session, and the session active in this thread unless another one is.
+
+    Most sessions know it already: Spark finds the package pyspark_streamd by its name. For writes Spark looks in the active
+    session, which a thread started by Python does not have.
 
     pushdown  have Spark pass filters to Python data sources (sets spark.sql.python.filterPushdown.enabled), so that those on
               id, ms, time and stream narrow what is read. Only for DataFrames that are loaded again for each use:
@@ -85,7 +86,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make the session the active one of this thread unless there is one. With Spark Connect, threads share theirs."""
+    """Make the session the active one of this thread, unless there is one. With Spark Connect, threads share theirs."""
     jvm_session = getattr(spark, "_jsparkSession", None)
     if jvm_session is not None and spark.getActiveSession() is None:
         spark._get_j_spark_session_class(spark._jvm).setActiveSession(jvm_session)

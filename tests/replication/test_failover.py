@@ -61,6 +61,16 @@ def assert_right(result: Result) -> None:
     assert not result.wrong
 
 
+def play_as_planned(start: Callable[[], Cluster], fault: Fault, seed: int) -> Result:
+    """A round in which no other fail-over happened: when the machine is busy, Sentinels take nodes for dead that are not."""
+    for _ in range(5):
+        result = play(start(), fault, seed)
+        assert_right(result)
+        if not result.unplanned:
+            return result
+    raise AssertionError("in each round there were fail-overs without a fault")
+
+
 # --- The harness itself, with Redis ----------------------------------------------------------------------------------------
 
 
@@ -90,9 +100,8 @@ def test_one_confirmation_of_two_is_not_enough_when_a_living_primary_is_replaced
 
 @pytest.mark.parametrize("fault", [KILL, KILL_LAGGING, ISOLATE_WITH_CLIENTS], ids=lambda fault: fault.name)
 def test_nothing_is_lost_when_one_replica_must_have_it(new_cluster: NewCluster, fault: Fault) -> None:
-    result = play(new_cluster(STREAMD, mode=loss_free()), fault, seed=4)
-    assert_right(result)
-    assert not (result.lost and result.is_safe)
+    result = play_as_planned(lambda: new_cluster(STREAMD, mode=loss_free()), fault, seed=4)
+    assert not result.lost
 
 
 def test_nothing_is_lost_when_a_living_primary_is_replaced_and_all_replicas_must_have_it(
@@ -105,9 +114,8 @@ def test_nothing_is_lost_when_a_living_primary_is_replaced_and_all_replicas_must
 
 @pytest.mark.parametrize("kinds", [["streamd", "redis", "redis"], ["redis", "streamd", "streamd"]], ids="-".join)
 def test_streamd_and_redis_take_over_from_each_other(new_cluster: NewCluster, kinds: list[str]) -> None:
-    result = play(new_cluster(kinds, mode=WAITAOF), KILL, seed=6)
-    assert_right(result)
-    assert result.pairing == f"{kinds[0]} -> {kinds[1]}" or result.unplanned
+    result = play_as_planned(lambda: new_cluster(kinds, mode=WAITAOF), KILL, seed=6)
+    assert result.pairing == f"{kinds[0]} -> {kinds[1]}"
 
 
 def test_sentinels_turn_the_old_primary_into_a_replica(new_cluster: NewCluster) -> None:

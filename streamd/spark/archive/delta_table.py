@@ -47,7 +47,7 @@ class DeltaArchiveTable:
         self._table: DeltaTable | None = None
 
     def unknown_id(self) -> str | None:
-        """None: the log lies in the archive, and nobody else answers for it."""
+        """None: no catalog is asked for a Delta table, so no answer is lost."""
         return None
 
     def create(self) -> None:

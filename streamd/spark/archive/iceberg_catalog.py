@@ -1,7 +1,7 @@
 """The catalog that holds an Iceberg table, as pyiceberg is configured for it and the table's description says.
 
-If the archive lies in an object store, pyiceberg is told of it what the environment tells obstore (store.py), unless it is
-configured otherwise.
+If the archive lies in an object store, pyiceberg is given the settings that obstore takes from the environment (store.py),
+unless it is configured otherwise.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ AZURE = {
     "adls.sas-token": "AZURE_STORAGE_SAS_TOKEN", "adls.client-id": "AZURE_CLIENT_ID",
     "adls.client-secret": "AZURE_CLIENT_SECRET", "adls.tenant-id": "AZURE_TENANT_ID",
 }  # fmt: skip
-"""Which variable says what pyiceberg calls so."""
+"""The variable for each of pyiceberg's settings."""
 
 GOOGLE_KEYS = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY")
 """Variables with credentials that obstore reads, and Google's own libraries do not."""
 
 
 def settings_of_store(scheme: str) -> dict[str, str]:
-    """What the environment says of a store, as pyiceberg calls it. Credentials that its libraries find there are left out."""
+    """The settings of a store in the environment, under pyiceberg's names, without credentials that its libraries find there."""
     endpoint = next((value for name in ENDPOINTS[scheme] if (value := os.environ.get(name))), None)
     if scheme == "s3":
         return {} if endpoint is None else {"s3.endpoint": endpoint}
@@ -85,7 +85,7 @@ def settings_of_store(scheme: str) -> dict[str, str]:
 
 
 def check_settings(scheme: str, found: Mapping[str, Any]) -> None:
-    """Raise TableError when settings of a catalog cannot do for a store. Google's library would try for minutes."""
+    """Raise TableError when a catalog's settings do not suffice for a store. Google's library would try for minutes."""
     if scheme == "gs" and "gcs.oauth2.token" not in found and "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ:
         given = next((name for name in GOOGLE_KEYS if name in os.environ), None)
         if given is not None:

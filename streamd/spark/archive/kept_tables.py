@@ -1,12 +1,12 @@
 """Which open tables an archive keeps: making and dropping them. tables.py brings them up.
 
-A table exists as long as its description, no matter who creates what is missing of it. When a catalog does not answer that it
-has made one, the description goes; if the table was made, it says of which archive it is, and the next publish takes it. While
-it is being dropped, the description says so, and the next drop or publish removes what is left of it.
+A table exists as long as its description, no matter who creates what is missing of it. When a catalog does not confirm that it
+has made one, the description is removed; if the table was made, its properties name the archive, and the next publish takes it
+over. While a table is being dropped, the description says so, and the next drop or publish removes what is left of it.
 
-In a folder, one process at a time makes or drops tables (`alone`). Whoever brings one up does not hold that lock, so a table may
-be dropped meanwhile; who has changed it looks for its description afterwards, and removes what is left if there is none
-(`is_lost`). Object stores have no locks: there, of two that make and drop a table at once, another drop may have to follow.
+In a folder, one process at a time makes or drops tables (`alone`). Bringing one up does not take that lock, so the table may be
+dropped meanwhile: after each change its description is looked up, and without one, what is left of the table is removed
+(`is_lost`). Object stores have no locks: when a table is made and dropped there at the same time, a second drop may be needed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def check_libraries(layout: Layout) -> None:
 
 @contextmanager
 def alone(layout: Layout) -> Iterator[None]:
-    """Let nobody else make or drop tables of an archive in a folder. Raises TableError when somebody does for too long."""
+    """Make or drop tables of an archive in a folder while no other process does. Raises TableError when one does for too long."""
     if isinstance(layout.root, ObjectPath):
         yield
         return
@@ -110,11 +110,14 @@ def is_kept(layout: Layout, config: TableConfig) -> bool:
 
 
 def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
-    """Whether a table that this process has changed is kept no longer; then what is left of it is removed. Raises TableError."""
+    """Whether a table that this process has changed is no longer kept; what is left of it is removed then.
+
+    Raises TableError, and OSError when the archive cannot be read or changed.
+    """
     if is_kept(layout, config):
         return False
     with alone(layout):
-        # Another one of its label lies in its place: whatever is left is removed with what nobody names (table_files.py).
+        # If another one has its label, what is left is removed with the files that no table names (table_files.py).
         if all(each.id == config.id for each in described(layout) if each.label == config.label):
             finish_drop(layout, replace(config, is_dropped=True), disk)
     return True

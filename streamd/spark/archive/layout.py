@@ -17,8 +17,8 @@ dates cannot hold lie under `date=__HIVE_DEFAULT_PARTITION__`, which is what nul
 front are not seen by readers of Parquet folders.
 
 The root is a folder of a file system that all processes see under the same name, with atomic renames (a local disk, NFS), or
-a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see staging_folder.py), and
-Spark's tasks give their files final names at once, `<run>-<attempt>-<n>.parquet`.
+a prefix of an object store with conditional puts; there `_staging` is a temporary folder of the machine (see staging_folder.py),
+and Spark's tasks give their files final names at once, `<run>-<attempt>-<n>.parquet`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Layout:
 
     @property
     def id(self) -> str:
-        """A random name that no other archive has, but copies of this one; empty if it has none. Raises what `check` raises."""
+        """A random name, shared only by copies of this archive; empty if it has none. Raises what `check` raises."""
         return str(self._described().get("id", ""))
 
     def check(self) -> None:

@@ -90,9 +90,9 @@ class ArchiveTable(Protocol):
     """One table."""
 
     def unknown_id(self) -> str | None:
-        """The `id` of a table that this archive has made as this one and knows nothing of; None: there is none.
+        """The `id` of this table if this archive has made it without learning so; None: it has not.
 
-        So it is when the answer of a catalog that made it was lost.
+        That happens when a catalog has made the table, and its answer was lost.
         """
         ...
 

@@ -3,8 +3,8 @@
     <root>/_staging/<name>/<run>/                          of an archive in a folder
     <tmp>/streamd-archive-<user>/<root>/<name>/<run>/      of one in an object store; nobody else may read it
 
-At the end of its work, also after an error or Ctrl-C, a run removes what it has made, and in the temporary folder the folders
-around it that are empty. The next run of the stream removes what a killed one has left.
+At its end, even after an error or Ctrl-C, a run removes its folder, and in the temporary folder also those around it that are
+empty then. The next run of the stream removes what a killed one has left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamd.spark.archive.store import ObjectPath, Place
 __all__ = ["staged", "staging_root"]
 
 ATTEMPTS = 20
-"""How often a folder is begun again because another run has removed those around it, which were empty."""
+"""How often a folder is made again because another run has removed those around it, which were empty."""
 
 
 def staging_root(root: Place) -> Path:
@@ -37,7 +37,7 @@ def staging_root(root: Place) -> Path:
 
 @contextmanager
 def staged(root: Place, folder: Path, disk: Disk) -> Iterator[Path]:
-    """Let a block use the staging folder of a run, and remove it then; not when the process ends, as nothing would be then.
+    """Remove the staging folder of a run after a block; not when the process ends in it (SystemExit), as after a SIGKILL.
 
     root    of the archive
     folder  of the run, as the layout has it; made here only if the archive lies in a store
