@@ -13,7 +13,7 @@ from streamd.console.sessions import Session, Sessions
 from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.entry_id import parse_id
-from streamd.integers import INT64_MAX
+from streamd.integers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -42,7 +42,7 @@ class Asked:
 
     @property
     def db(self) -> int:
-        return self.number("db", 0, most=2**31 - 1)
+        return self.number("db", 0, most=INT32_MAX)
 
     def name(self, parameter: str) -> bytes:
         """A key or another name; raises RefusedError."""

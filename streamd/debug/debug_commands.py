@@ -28,7 +28,7 @@ from streamd.debug import crash
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
 from streamd.errors import CommandError, NoSuchKeyError, one_line, printable
-from streamd.integers import INT64_MAX
+from streamd.integers import INT64_MAX, UINT64_MAX
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replication import Replication
 from streamd.settings.config import Config
@@ -75,9 +75,9 @@ def add_value(digest: bytes, value: bytes | Stream, expires: bool) -> bytes:
                 digest = chain(digest, b"%d.%d" % (ms, seq))
                 for name, content in fields:
                     digest = chain(chain(digest, name), content)
-            if len(entries) < ENTRIES_AT_A_TIME or (ms, seq) == (2**64 - 1, 2**64 - 1):
+            if len(entries) < ENTRIES_AT_A_TIME or (ms, seq) == (UINT64_MAX, UINT64_MAX):
                 break
-            first = (ms, seq + 1) if seq < 2**64 - 1 else (ms + 1, 0)
+            first = (ms, seq + 1) if seq < UINT64_MAX else (ms + 1, 0)
     return add(digest, b"!!expire!!") if expires else digest
 
 

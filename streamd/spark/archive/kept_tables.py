@@ -27,7 +27,7 @@ from streamd.spark.archive.errors import TableError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.object_disk import disk_for, replace_at
 from streamd.spark.archive.open_table import PLAIN_NAME, ArchiveTable, TableConfig
-from streamd.spark.archive.store import ObjectPath, files_in
+from streamd.spark.archive.store import ObjectPath, Place, files_in
 from streamd.spark.archive.table_files import TableFiles, files_of
 
 __all__ = [
@@ -54,15 +54,18 @@ def described(layout: Layout) -> list[TableConfig]:
 
     Raises TableError for a description that cannot be read.
     """
-    found = []
-    for path in sorted((each for each in files_in(layout.tables) if each.name.endswith(".json")), key=str):
-        try:
-            found.append(TableConfig.from_json(json.loads(path.read_bytes())))
-        except FileNotFoundError:
-            continue  # dropped meanwhile
-        except (ValueError, TypeError, AttributeError) as error:
-            raise TableError(f"{path} does not describe a table: {error}") from error
-    return found
+    paths = sorted((each for each in files_in(layout.tables) if each.name.endswith(".json")), key=str)
+    return [found for path in paths if (found := find_in(path)) is not None]
+
+
+def find_in(path: Place) -> TableConfig | None:
+    """The table that a file describes; None when there is no such file. Raises TableError when it cannot be read."""
+    try:
+        return TableConfig.from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TableError(f"{path} does not describe a table: {error}") from error
 
 
 def kept(layout: Layout) -> list[TableConfig]:
@@ -106,7 +109,8 @@ def try_lock(file: BinaryIO) -> bool:
 
 def is_kept(layout: Layout, config: TableConfig) -> bool:
     """Whether this very table is kept."""
-    return any(each.label == config.label and each.id == config.id for each in kept(layout))
+    found = find_in(layout.table(config.label))
+    return found is not None and found.id == config.id and not found.is_dropped
 
 
 def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
@@ -117,8 +121,9 @@ def is_lost(layout: Layout, config: TableConfig, disk: Disk) -> bool:
     if is_kept(layout, config):
         return False
     with alone(layout):
+        found = find_in(layout.table(config.label))
         # If another one has its label, what is left is removed with the files that no table names (table_files.py).
-        if all(each.id == config.id for each in described(layout) if each.label == config.label):
+        if found is None or found.id == config.id:
             finish_drop(layout, replace(config, is_dropped=True), disk)
     return True
 
@@ -135,9 +140,9 @@ def keep(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
 
 
 def keep_new(layout: Layout, config: TableConfig, disk: Disk) -> TableConfig:
-    for left in described(layout):
-        if left.is_dropped and left.label == config.label:
-            finish_drop(layout, left, disk)
+    left = find_in(layout.table(config.label))
+    if left is not None and left.is_dropped:
+        finish_drop(layout, left, disk)
     if (found := find_kept(layout, config)) is not None:
         return found
     unknown = with_reason(config, make_table(layout, config, files_of(layout, config, disk)).unknown_id)
