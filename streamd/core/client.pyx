@@ -183,6 +183,8 @@ cdef class Client:
 
     def resume_writing(self):
         self.is_congested = False
+        if not self.reply.length:
+            self.over_soft_limit_us = 0
         if self.reply.length or self.close_after_reply or self.outflow is not None:
             self.want_write()
 
@@ -233,8 +235,10 @@ cdef class Client:
         elif self.reply.length > held:
             self.want_write()       # other clients get their turn in between
             host.check_output(self)
-        elif self.close_after_reply and not held:
-            self.transport.close()
+        elif not held:
+            self.over_soft_limit_us = 0
+            if self.close_after_reply:
+                self.transport.close()
         return 0
 
     cdef bint is_sending(self) noexcept:

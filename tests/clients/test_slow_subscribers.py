@@ -92,16 +92,16 @@ def test_a_soft_limit_closes_when_its_time_has_passed(new_streamd: Callable[...,
 
 
 def test_a_subscriber_that_catches_up_in_time_is_kept(new_streamd: Callable[..., Server]) -> None:
-    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 10")
+    """However often, and however long after it was beyond the limit for the first time."""
+    server = new_streamd(client_output_buffer_limit="pubsub 0 100kb 6")
     with server.connect() as publisher, subscribe(server) as subscriber:
-        assert publish(publisher, 100, b"x" * 65536) == [1] * 100
-        assert unsent(publisher) > 100_000
-        began = time.monotonic()
-        for _ in range(100):
-            assert subscriber.read().value[2].value == b"x" * 65536
-        eventually(lambda: time.monotonic() - began > 11, what="more than the time of the limit")
-        assert publish(publisher, 1, b"last") == [1]
-        assert subscriber.read().value[2].value == b"last"
+        for _ in range(2):
+            began = time.monotonic()
+            assert publish(publisher, 100, b"x" * 65536) == [1] * 100
+            assert unsent(publisher) > 100_000
+            for _ in range(100):
+                assert subscriber.read().value[2].value == b"x" * 65536
+            eventually(lambda began=began: time.monotonic() - began > 7, what="more than the limit's time")  # type: ignore[misc]
 
 
 def test_the_limit_of_subscribers_holds_from_the_subscription_on_and_no_longer(
