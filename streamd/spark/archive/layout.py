@@ -1,7 +1,7 @@
 """Where things lie in an archive.
 
     <root>/
-        archive.json                                       format of the archive, and a name of its own
+        archive.json                                       format of the archive, and its random `id`
         data/stream=<name>/date=YYYY-MM-DD/<run>-<n>.parquet
         _manifest/<name>/<sequence>.json                   what is archived; written by rename, read by everyone
         _manifest/<name>/<sequence>.checkpoint             summary of the manifests up to this one
