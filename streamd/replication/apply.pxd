@@ -14,8 +14,8 @@ cdef class PrimaryClient(Client):
     cdef ReplyWriter unsent             # replies of commands; never sent
     cdef list queued                    # requests since MULTI, each with its route; None: outside a transaction
     cdef Route multi, exec, discard, replconf
-    cdef list pieces                    # received bytes that have not been passed on
-    cdef Py_ssize_t held                # ... and their number
+    cdef object pieces                  # deque of received bytes that have not been passed on,
+    cdef Py_ssize_t taken               # ... but for so many of the first one
     cdef long long fed                  # bytes given to the parser
     cdef long long executed             # ... those of complete commands that have been executed
     cdef long long passed               # ... those that have been passed on or dropped

@@ -17,7 +17,8 @@ again.
 While commands are applied, expired keys are kept: the primary sends a DEL when it removes one, and until then its
 commands may still change it.
 
-Invariants, between two calls: `passed` <= `executed` <= `fed`, and `pieces` holds the bytes from `passed` to `fed`.
+Invariants, between two calls: `passed` <= `executed` <= `fed`, and `pieces` holds the bytes from `passed` to `fed`,
+behind the first `taken` ones.
 """
 
 cimport cython
@@ -25,6 +26,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
 from libc.stdint cimport INT64_MAX
 
+from collections import deque
 import logging
 
 from streamd.core.client cimport Client
@@ -40,6 +42,8 @@ from streamd.protocol.reply cimport ReplyWriter
 __all__ = ["PrimaryClient"]
 
 log = logging.getLogger("streamd")
+
+cdef bytes VIEW_MARK = b"view:"     # begins the argument of GETACK that is the beginning of a view, see views.py
 
 cdef enum:
     SHARE_US = 5000             # how long the stream may be applied before clients get their turn
@@ -59,7 +63,7 @@ cdef class PrimaryClient(Client):
         self.state = 0
         self.parser.max_bulk_len = INT64_MAX
         self.unsent = ReplyWriter()
-        self.pieces = []
+        self.pieces = deque()
         self.multi, self.exec, self.discard = routes.get("multi"), routes.get("exec"), routes.get("discard")
         self.replconf = routes.get("replconf")
 
@@ -78,6 +82,11 @@ cdef class PrimaryClient(Client):
             transport.set_write_buffer_limits(high=0)       # see `Client.connection_made`
             self.fd = sock.fileno()
 
+    @property
+    def unexecuted(self):
+        """Bytes of the stream that have arrived and were not executed."""
+        return self.fed - self.executed
+
     def tell(self, bytes request not None):
         """Send the primary a request, at once: clients there may wait for it."""
         if self.is_congested or self.fd < 0:
@@ -94,7 +103,6 @@ cdef class PrimaryClient(Client):
         if self.is_stopped or not size:
             return
         self.pieces.append(data)
-        self.held += size
         self.fed += size
         self.parser.feed(data)
         if not self.is_put_off_here:
@@ -159,11 +167,13 @@ cdef class PrimaryClient(Client):
                 applied += 1
                 if self.queued is None:
                     self.executed = end
-            elif self.queued is None:
-                # A keepalive. It is not part of the history that replicas of this replica get.
-                self.pass_on()
-                self.take(<Py_ssize_t>(end - self.passed))
-                self.executed = end
+            else:
+                self.dispatcher.ended_us = monotonic_us()
+                if self.queued is None:
+                    # A keepalive. It is not part of the history that replicas of this replica get.
+                    self.pass_on()
+                    self.take(<Py_ssize_t>(end - self.passed))
+                    self.executed = end
             if self.dispatcher.ended_us > self.share_ends_us:
                 # Even if nothing is left: the event loop reads on as long as there is something to read.
                 self.is_put_off_here = True
@@ -218,17 +228,19 @@ cdef class PrimaryClient(Client):
         elif route is self.multi:
             self.queued = []
         elif self.queued is None:
-            if route is self.replconf:
-                self.follower.stream_asked(<Py_ssize_t>(self.executed - self.passed))
-                return 0
-            self.call(route, args)
-            self.finish_unit()
+            if route is not self.replconf:
+                self.call(route, args)
+                return self.finish_unit()
+            if argc > 2 and (<bytes>args[2]).startswith(VIEW_MARK):
+                self.follower.stream_marked(args[2])
+            self.follower.stream_asked(<Py_ssize_t>(self.executed - self.passed))
         elif route is self.exec:
-            self.apply_group()
+            return self.apply_group()
         elif route is self.discard:
             self.queued = None
         else:
             self.queued.append((route, args))
+        self.dispatcher.ended_us = monotonic_us()   # as after a call: the share of the turn is measured by it
         return 0
 
     cdef int apply_group(self) except -1:
@@ -273,15 +285,12 @@ cdef class PrimaryClient(Client):
         """A command of the primary has failed here: the two may no longer hold the same data."""
         cdef Dispatcher dispatcher = self.dispatcher
         cdef str text = str(error)
-        cdef str code
         if not isinstance(error, CommandError):
             log.exception("Unexpected error while running a command of the primary", exc_info=error)
             text = "ERR internal error, see the log of the server"
-        code = text.partition(" ")[0]
         route.failed_calls += 1
         dispatcher.unexpected_errors += 1
-        dispatcher.total_error_replies += 1
-        dispatcher.errorstats[code] = dispatcher.errorstats.get(code, 0) + 1
+        dispatcher.count_error(text)
         self.follower.stream_error(text, route.command.full_name, args)
         return 0
 
@@ -310,12 +319,18 @@ cdef class PrimaryClient(Client):
         return 0
 
     cdef bytes take(self, Py_ssize_t count):
-        """Remove the first bytes of `pieces`."""
-        cdef bytes all = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        """Remove the first bytes of `pieces`. O(count)."""
+        cdef list taken = []
+        cdef bytes piece
+        cdef Py_ssize_t size
         self.passed += count
-        self.held -= count
-        if self.held == 0:
-            self.pieces = []
-            return all
-        self.pieces = [all[count:]]
-        return all[:count]
+        while count:
+            piece = self.pieces[0]
+            size = min(count, PyBytes_GET_SIZE(piece) - self.taken)
+            taken.append(piece if size == PyBytes_GET_SIZE(piece) else piece[self.taken : self.taken + size])
+            self.taken += size
+            count -= size
+            if self.taken == PyBytes_GET_SIZE(piece):
+                self.pieces.popleft()
+                self.taken = 0
+        return b"".join(taken)

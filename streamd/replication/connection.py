@@ -104,12 +104,11 @@ class Connection(asyncio.Protocol):
         """The next line that is not empty, without its end. Raises ConnectionLostError, ReplicationError."""
         held = b""
         while True:
-            held += await self.read_some()
-            while (end := held.find(b"\n")) >= 0:
-                line, held = held[:end].rstrip(b"\r"), held[end + 1 :]
-                if line:
-                    self.unread(held)
-                    return line
+            held = (held + await self.read_some()).lstrip(b"\r\n")
+            line, end, rest = held.partition(b"\n")
+            if end:
+                self.unread(rest)
+                return line.rstrip(b"\r")
             if len(held) > LINE_MOST:
                 raise ReplicationError(f"the primary has sent a line of more than {LINE_MOST} bytes")
 

@@ -10,9 +10,12 @@ they may have seen what is not safe yet. Later replies of the same client wait b
 
 Requests go on meanwhile: what a client gets per second depends on how much it has in flight, not on the round trip.
 
-A primary that Sentinels cannot reach is replaced, though it may still reach a replica. So nothing is let go either
-while most of the Sentinels that have watched this server are silent: they send PING every second, and replace a primary
-that has not answered for longer than this one waits (down-after-milliseconds).
+Whose confirmations count, and from when on, is decided by views (standing.py): a primary serves nothing before N
+replicas have joined its view, and nothing while fewer are connected.
+
+A primary that is cut off from its replicas may not notice that they have joined another view, and what it read then is
+old. So nothing is let go either while most of the Sentinels that have watched this server are silent: they send PING
+every second, and replace a primary that has not answered for longer than this one waits (down-after-milliseconds).
 
 When N replicas have not acknowledged for `min-replicas-durable-timeout`, the server fences itself: held replies are
 replaced by NOREPLICAS errors (what they would have acknowledged may or may not survive a fail-over), and commands that
@@ -31,12 +34,14 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport FENCED, Dispatcher
-from streamd.core.route cimport READ_ONLY, WRITE, Route
+from streamd.core.route cimport SEES_DATA, WRITE, Route
 
 from streamd.core.info import Field, Fields
 from streamd.errors import ConfigError
 from streamd.persistence.keeper import Persistence, do_nothing
+from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
+from streamd.replication.views import Views
 from streamd.replication.waiting import Waiting
 from streamd.settings.table import declare, integer
 
@@ -61,6 +66,11 @@ declare(
     integer(
         "min-replicas-durable-timeout", 5000, lo=1, hi=2**31 - 1, unit="milliseconds",
         doc="How long replicas may take for that, until commands that read or write data are refused.",
+    ),
+    integer(
+        "min-replicas-durable-to-start", 0, hi=1000,
+        doc="How many replicas must have joined before a server that has started or was promoted serves data, if more"
+        " than min-replicas-durable. Above twice that many replicas: their number less min-replicas-durable.",
     ),
     integer(
         "min-replicas-durable-sentinel-timeout", 3000, lo=0, hi=2**31 - 1, unit="milliseconds",
@@ -97,6 +107,7 @@ cdef class Durability(Capability):
     is_on      replies are held
     is_fenced  commands that read or write data are refused
     is_watched  most Sentinels have been heard lately, or there are none
+    is_covered  as many replicas as must confirm are connected: no other primary has been established
     durable    the offset up to which the stream is safe; -1: not known
     refused    replies that were replaced by errors
     """
@@ -105,12 +116,15 @@ cdef class Durability(Capability):
     cdef readonly object config
     cdef object replication
     cdef object waiting
+    cdef object views
     cdef object persistence
     cdef object tail
     cdef readonly bint is_on
     cdef readonly bint is_fenced
     cdef readonly bint is_watched
-    cdef dict sentinels               # name of the connection -> its client: all Sentinels that have been seen
+    cdef readonly bint is_covered
+    cdef long long begun_at           # the offset behind the beginning of the own view
+    cdef object sentinels             # those that watch this server
     cdef long long looked_us          # monotonic: when that was found out
     cdef long long silence_us         # how long Sentinels may be silent; 0: for ever
     cdef long long trusted_us         # monotonic: what came earlier may have waited while this process was stopped
@@ -143,13 +157,15 @@ cdef class Durability(Capability):
         self.config = host.config
         self.replication = host.get(Replication)
         self.waiting = host.get(Waiting)
+        self.views = host.get(Views)
+        self.views.observers.append(self.follow_view)
         self.persistence = host.get(Persistence)
         self.tail = self.persistence.append_only.aof.tail
         self.server_bits = FENCED
         self.turns = deque()
         self.touched = []
         self.holds = {}
-        self.sentinels = {}
+        self.sentinels = host.get(Replacement).sentinels
         self.is_watched = self.skips_turns = True
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
@@ -169,7 +185,8 @@ cdef class Durability(Capability):
 
     def follow_role(self):
         """Hold replies if the settings say so, and this is a primary."""
-        cdef bint is_wanted = self.config.min_replicas_durable > 0 and not self.replication.is_replica
+        cdef bint is_primary = not self.replication.is_replica or self.views.is_taking_over
+        cdef bint is_wanted = self.config.min_replicas_durable > 0 and is_primary
         if is_wanted == self.is_on:
             return
         self.is_on = is_wanted
@@ -177,25 +194,33 @@ cdef class Durability(Capability):
         self.dispatcher.reply_keeper = self if is_wanted else None
         self.persistence.before_sync = self.send_ahead if is_wanted else do_nothing
         if is_wanted:
-            self.durable = -1
-            self.raise_fence()
+            self.follow_view()
         else:
             self.refuse_held()
             self.drop_fence()
 
+    def follow_view(self):
+        """Nothing is safe in a view that is not established: others may have more, or be the primary."""
+        if self.is_on and not self.views.standing.is_established:
+            self.durable = -1
+            self.is_covered = False
+            self.raise_fence()
+
     # --- Requests -----------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        return FENCED_TEXT if self.dispatcher.has_flags(client, route, WRITE | READ_ONLY) else None
+        return FENCED_TEXT if self.dispatcher.has_flags(client, route, SEES_DATA | WRITE) else None
 
     cdef int reply_written(self, Client client, int flags, size_t mark) except -1:
         cdef Holds holds = self.holds.get(client.id)
+        cdef bint is_safe
         if client.blocked is not None or client.is_silent():
             return 0
         if holds is None:
-            if not flags & (WRITE | READ_ONLY):
+            if not flags & SEES_DATA:
                 return 0
-            if self.dispatcher.effects.data_offset <= self.durable and self.is_watched and not self.was_stopped():
+            is_safe = self.dispatcher.effects.data_offset <= self.durable and self.is_covered
+            if is_safe and self.is_watched and not self.was_stopped():
                 return 0
             holds = Holds.__new__(Holds)
             holds.client = client
@@ -211,6 +236,8 @@ cdef class Durability(Capability):
 
     def client_gone(self, Client client not None):
         self.holds.pop(client.id, None)
+        if self.is_on:
+            self.is_covered = self.is_covered and self.confirmed(client.id) >= 0
 
     # --- A turn -------------------------------------------------------------------------------------------------------
 
@@ -248,9 +275,15 @@ cdef class Durability(Capability):
     def advance(self):
         """Acknowledgements have come, or the file was synced: let go what is safe."""
         cdef Held held
-        if not self.is_on or not self.watch():
+        cdef long long offset
+        if not self.is_on or self.replication.is_replica or not self.establish():
             return
-        self.durable = max(self.durable, min(self.tail.synced_offset, self.confirmed()))
+        offset = self.confirmed()
+        self.is_covered = offset >= 0
+        offset = min(self.tail.synced_offset, offset)
+        if not self.watch() or not self.is_covered or offset < self.begun_at:
+            return
+        self.durable = max(self.durable, offset)
         while self.turns:
             held = self.turns[0]
             if held.offset > self.durable:
@@ -270,6 +303,7 @@ cdef class Durability(Capability):
             self.waiting.ask()
 
     def close(self):
+        self.refuse_held()      # before clients are sent the rest of their replies
         if self.retry is not None:
             self.retry.cancel()
 
@@ -285,13 +319,29 @@ cdef class Durability(Capability):
             del self.holds[client.id]
         return client.send_later()
 
-    cdef long long confirmed(self) except -2:
-        """What as many replicas as are needed have on disk."""
-        cdef list offsets = sorted(
-            [each.fack_offset for each in self.replication.replicas.values() if each.is_online], reverse=True
-        )
+    cdef bint establish(self) except -1:
+        """Establish this server's view as soon as enough replicas have joined; whether it is established."""
+        if self.views.standing.is_established:
+            return True
+        if not self.views.can_establish(len(self.joined_offsets(0))):
+            return False
+        self.begun_at = self.dispatcher.effects.data_offset = self.views.establish()
+        self.waiting.ask()
+        return True
+
+    cdef list joined_offsets(self, long long leaving):
+        """What each replica that has joined this server's view has on disk; without the one that is leaving, by ID."""
+        cdef object joined = self.views.has_joined
+        return [
+            each.fack_offset for client_id, each in self.replication.replicas.items()
+            if client_id != leaving and joined(each)
+        ]
+
+    cdef long long confirmed(self, long long leaving=0) except -2:
+        """What as many replicas as are needed have on disk; -1: there are not so many. See `joined_offsets`."""
+        cdef list offsets = sorted(self.joined_offsets(leaving), reverse=True)
         cdef Py_ssize_t needed = self.config.min_replicas_durable
-        return offsets[needed - 1] if len(offsets) >= needed else -1
+        return max(0, offsets[needed - 1]) if len(offsets) >= needed else -1
 
     # --- The fence ----------------------------------------------------------------------------------------------------
 
@@ -321,13 +371,6 @@ cdef class Durability(Capability):
 
     # --- Sentinels ----------------------------------------------------------------------------------------------------
 
-    def each_second(self, long long now_ms):
-        """Find the connections over which Sentinels send their commands."""
-        if self.is_on:
-            for client in self.dispatcher.clients.values():
-                if client.name.startswith(b"sentinel-") and client.name.endswith(b"-cmd"):
-                    self.sentinels[client.name] = client
-
     cdef bint was_stopped(self) noexcept:
         """Whether this process has not run for long."""
         return self.silence_us and monotonic_us() - self.looked_us > self.silence_us // 2
@@ -335,14 +378,11 @@ cdef class Durability(Capability):
     cdef bint watch(self) except -1:
         """Whether most Sentinels have been heard lately."""
         cdef double since
-        cdef Py_ssize_t heard = 0
         if self.was_stopped():
             self.trusted_us = monotonic_us() + PING_PERIOD_US       # by then what had piled up has been read
         self.looked_us = monotonic_us()
         since = max(self.looked_us - self.silence_us, self.trusted_us) / 1e6
-        for client in self.sentinels.values():
-            heard += client.transport is not None and client.last_interaction > since
-        self.is_watched = self.silence_us == 0 or not self.sentinels or 2 * heard > len(self.sentinels)
+        self.is_watched = self.silence_us == 0 or self.sentinels.is_majority_heard(since)
         return self.is_watched
 
     cdef int raise_fence(self) except -1:
@@ -353,7 +393,9 @@ cdef class Durability(Capability):
         if self.is_fenced and self.is_on:
             log.info("Enough replicas have confirmed all writes: data is read and written again.")
         self.is_fenced = False
-        return self.dispatcher.change_state(FENCED, False)
+        self.dispatcher.change_state(FENCED, False)
+        self.dispatcher.serve_held_back()
+        return 0
 
     cdef int refuse_held(self) except -1:
         """Replace held replies by errors; what they would have acknowledged may survive or not."""

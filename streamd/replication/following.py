@@ -25,6 +25,7 @@ from streamd.core.host import Host
 from streamd.core.info import Field, Fields, Lines
 from streamd.core.log import show_role
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, printable
+from streamd.integers import find_count
 from streamd.memory.eviction import Eviction
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
@@ -33,7 +34,9 @@ from streamd.protocol.request_bytes import encode_request
 from streamd.replication.apply import PrimaryClient
 from streamd.replication.link import Link, Point, Progress, Snapshot
 from streamd.replication.refusals import ReplicaRefusals
+from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
+from streamd.replication.views import Views
 
 __all__ = ["Following"]
 
@@ -75,7 +78,7 @@ class Following(Capability):
                     Lines("master_link_down_reason", lambda self: self._reason_lines()),
                     Field("master_last_io_seconds_ago", lambda self: self.last_io_s),
                     Field("master_sync_in_progress", lambda self: int(self.state == "sync")),
-                    Field("slave_read_repl_offset", lambda self: self._replication.offset),
+                    Field("slave_read_repl_offset", lambda self: self._replication.offset + self.unexecuted),
                     Field("slave_repl_offset", lambda self: self._replication.offset),
                     Field("replica_full_sync_buffer_size", lambda self: self.kept_bytes),
                     Field("replica_full_sync_buffer_peak", lambda self: max(self.kept_bytes, self.kept_peak)),
@@ -101,6 +104,12 @@ class Following(Capability):
         self._server = host
         self._config = host.config
         self._replication = host.get(Replication)
+        self._replacement = host.get(Replacement)
+        self._replacement.observers.append(self._follow_link)
+        self._views = host.get(Views)
+        self._views.follow_for_data = self.follow_for_data
+        self._replication.data_taken = self._data_taken
+        self._views.observers.append(self._follow_limit)
         self._persistence = host.get(Persistence)
         self._eviction = host.get(Eviction)
         self._refusals = host.get(ReplicaRefusals)
@@ -121,6 +130,8 @@ class Following(Capability):
         self._is_old_protocol = False
         self._is_handing_over = False
         self.handed_over: Callable[[bool], None] = lambda is_done: None
+        self._wanted_offset: int | None = None
+        """It follows one of its replicas, which has more than it, up to this offset; then it is the primary again."""
         self._last_failure = ""
         self._is_failure_lasting = False
         self._failures = 0
@@ -150,6 +161,11 @@ class Following(Capability):
     def last_io_s(self) -> int:
         """Seconds since the primary has sent something; -1 while the link is down."""
         return int(time.monotonic() - self.client.last_interaction) if self.client is not None else -1
+
+    @property
+    def unexecuted(self) -> int:
+        """Bytes of the stream that have arrived and were not executed."""
+        return self.client.unexecuted if self.client is not None else 0
 
     @property
     def progress(self) -> Progress | None:
@@ -186,28 +202,36 @@ class Following(Capability):
             yield f"master_link_up_since_seconds:{int(time.monotonic() - self._up_since)}"
             yield "master_client_io_thread:0"
         else:
-            down_s = int(time.monotonic() - self._down_since) if self._down_since is not None and self._up_since else -1
+            down_s = int(time.monotonic() - self._down_since) if self._down_since is not None else -1
             yield f"master_link_down_since_seconds:{down_s}"
 
     # --- Life --------------------------------------------------------------------------------------------------------
 
     def apply_settings(self) -> None:
-        self._eviction.is_off = self.is_replica and self._config.replica_ignore_maxmemory
+        self._follow_limit()
         self._follow_link()
         self._retry.set()
+
+    def _follow_limit(self) -> None:
+        """Evict only where that is this server's to decide."""
+        is_ignored = self.is_replica and self._config.replica_ignore_maxmemory
+        self._eviction.is_off = is_ignored or self._replication.is_silent
 
     def begin(self) -> None:
         """The data has been loaded: take up its history, and the link."""
         self._has_begun = True
         aux = self._persistence.loader.aux
-        replid, offset, stream_db = aux.get("repl-id", ""), aux.get("repl-offset", ""), aux.get("repl-stream-db", "0")
-        if len(replid) == 40 and offset.isdigit():
-            self._replication.restore(replid, int(offset))
+        replid, offset = aux.get("repl-id", ""), find_count(aux.get("repl-offset", ""))
+        if len(replid) == 40 and offset is not None:
+            self._replication.restore(replid, offset)
             if self.is_replica:
                 self._must_resync = False
-                self._take_stream_db(stream_db)
+                self._take_stream_db(find_count(aux.get("repl-stream-db", "")))
             else:
                 self._replication.branch_off()
+                self._replication.report_deleted(self._persistence.loader.dropped_keys)
+        self._persistence.loader.dropped_keys = []
+        self._views.data_loaded()
         if self.is_replica:
             self._start_link()
 
@@ -240,7 +264,8 @@ class Following(Capability):
         """Bring up to date what depends on the role and on whether the link is up."""
         self._replication.is_link_up = self.is_link_up
         is_stale = not self.is_link_up and not self._config.replica_serve_stale_data
-        self._refusals.refuse(self.is_replica and self._config.replica_read_only, self.is_replica and is_stale)
+        is_read_only = self._config.replica_read_only if self.is_replica else self._replacement.is_refusing
+        self._refusals.refuse(is_read_only, self.is_replica and is_stale)
         show_role(is_replica=self.is_replica)
         is_writable = self.is_replica and not self._config.replica_read_only
         for db in self._server.databases:
@@ -249,14 +274,17 @@ class Following(Capability):
 
     # --- Roles -------------------------------------------------------------------------------------------------------
 
-    def follow(self, host: str, port: int, *, is_handing_over: bool = False) -> None:
+    def follow(self, host: str, port: int, *, is_handing_over: bool = False, wanted_offset: int | None = None) -> None:
         """Become a replica of another server, or of another one than so far.
 
         is_handing_over  it is a replica of this one, and shall become the primary; `handed_over` is called when it has
                          answered
+        wanted_offset    it is a replica of this one, which becomes the primary again when it has its data up to there
         """
         was_primary = not self.is_replica
         self._stop_link()
+        self._wanted_offset = wanted_offset
+        self._views.is_taking_over = wanted_offset is not None
         self.host, self.port = host, port
         self._config.replicaof = (host, str(port))
         self._server.disconnect_blocked(UNBLOCKED_TEXT)
@@ -267,20 +295,43 @@ class Following(Capability):
             )
             self._replication.follow(True)
             self._must_resync = False
-            self._take_stream_db("0")
+            self._take_stream_db(0)
         self._is_handing_over = is_handing_over
-        self._up_since = self._down_before_s = 0.0
-        self._down_since = time.monotonic()
+        if was_primary:
+            self._down_since, self._down_before_s = None, 0.0
         self._last_failure, self._failures = "", 0
         self.attempts = self.total_attempts = 0
         self.apply_settings()
         self._start_link()
+
+    def follow_for_data(self, host: str, port: int, offset: int) -> None:
+        """A primary that is not established takes over what one of its replicas has, up to this offset."""
+        if self.is_replica or not self._replication.is_silent:
+            return
+        self._replication.return_to_branch()
+        self.follow(host, port, wanted_offset=offset)
+
+    def _data_taken(self) -> None:
+        """The primary has taken over what is here: it will let this server follow it now."""
+        self._retry.set()
+
+    def _look_at_data(self) -> None:
+        """Become the primary again, if everything wanted is here."""
+        if self._wanted_offset is not None and self._replication.offset >= self._wanted_offset:
+            self._server.loop.call_soon(self._end_for_data)
+
+    def _end_for_data(self) -> None:
+        if self._wanted_offset is not None:
+            self.promote()
 
     def promote(self) -> None:
         """Become a primary, with the data that there is."""
         if not self.is_replica:
             return
         self._stop_link()
+        log.info("Discarding previously cached master state.")
+        self._wanted_offset = None
+        self._views.is_taking_over = False
         self.host, self.port = "", 0
         self._config.replicaof = ()
         self.state = "none"
@@ -295,9 +346,7 @@ class Following(Capability):
 
     def _stop_link(self) -> None:
         """End the link and the attempts to make one."""
-        client, self.client = self.client, None
-        if client is not None:
-            client.stop()
+        self._drop_client()
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -306,15 +355,28 @@ class Following(Capability):
             self._task = None
         self._stream_over = None
 
+    def _drop_client(self) -> bool:
+        """End the stream; False if there was none."""
+        client, self.client = self.client, None
+        if client is None:
+            return False
+        client.stop()
+        log.info("Connection with master lost.")
+        log.info("Caching the disconnected master state.")
+        self._down_since = time.monotonic()
+        return True
+
     # --- The link ----------------------------------------------------------------------------------------------------
 
     async def _keep_linked(self) -> None:
         """Make the link, again and again."""
+        was_up = False
         while True:
             self.state = "connect"
             self._retry.clear()
-            was_up = False
             try:
+                self._say(f"{'Reconnecting' if was_up else 'Connecting'} to MASTER {self.host}:{self.port}")
+                was_up = False
                 was_up = await self._link_once()
             except ReplicationError as error:
                 self._note_failure(error)
@@ -328,6 +390,9 @@ class Following(Capability):
             finally:
                 if self._task is asyncio.current_task():  # else another link has been begun
                     self._link_ended()
+            if self._wanted_offset is not None:
+                self._server.loop.call_soon(self._end_for_data)
+                return
             if was_up:
                 continue
             with suppress(TimeoutError):
@@ -345,7 +410,9 @@ class Following(Capability):
             entered=self._enter, say=self._say, received=self._count_input, make_tls=self.make_tls,
         )  # fmt: skip
         try:
-            reached = await link.open(wanted, is_handing_over=self._is_handing_over)
+            reached = await link.open(
+                wanted, is_handing_over=self._is_handing_over, is_for_data=self._wanted_offset is not None,
+            )  # fmt: skip
             self._take_up(link, reached)
         except BaseException:
             link.close()
@@ -365,13 +432,15 @@ class Following(Capability):
             point = reached.point
             self._is_old_protocol = not point.replid
             replication.adopt(point.replid or os.urandom(20).hex(), max(0, point.offset))
-            self._take_stream_db(str(reached.stream_db))
+            self._views.adopted(reached.view)
+            self._take_stream_db(reached.stream_db)
             self.kept_peak = link.kept_peak
             outcome = "Finished with success"
         else:
             if reached.replid != replication.replid:
-                log.warning("Master replication ID changed to %s", reached.replid)
+                log.info("Master replication ID changed to %s", reached.replid)
             replication.continue_as(reached.replid)
+            log.info("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization.")
             outcome = "Partial Resynchronization accepted"
         self._must_resync = self._is_old_protocol
         connection = link.main
@@ -380,8 +449,8 @@ class Following(Capability):
         self.client = client = PrimaryClient(self._server.dispatcher)
         client.begin(self, replication.stream_db)
         self._last_failure, self._failures = "", 0
-        if self._is_handing_over:
-            self._is_handing_over = False
+        was_handed_over, self._is_handing_over = self._is_handing_over, False
+        if was_handed_over:
             self.handed_over(True)
         now = time.monotonic()
         if self._down_since is not None:
@@ -400,19 +469,16 @@ class Following(Capability):
         received = connection.take()
         connection.hold(False)
         client.data_received(received)
+        self._look_at_data()
+        if was_handed_over and self._views.is_on:
+            client.close()  # it has a view only now, which has to be joined
 
     def _link_ended(self) -> None:
         """The link is down; its stream may be continued."""
-        client, self.client = self.client, None
-        if client is not None:
-            client.stop()
-            log.warning("Connection with master lost.")
-            log.info("Caching the disconnected master state.")
+        if self._drop_client():
             self.attempts = 0
         self._link = None
         self._stream_over = None
-        if self._down_since is None:
-            self._down_since = time.monotonic()
         if self.is_replica:
             self.state = "connect"
             self._follow_link()
@@ -448,9 +514,8 @@ class Following(Capability):
     def _count_input(self, size: int) -> None:
         self.input_bytes += size
 
-    def _take_stream_db(self, text: str) -> None:
-        index = int(text) if text.isdigit() else 0
-        self._replication.stream_db = index if index < len(self._server.databases) else 0
+    def _take_stream_db(self, index: int | None) -> None:
+        self._replication.stream_db = index if index is not None and index < len(self._server.databases) else 0
 
     # --- What the stream tells, see PrimaryClient --------------------------------------------------------------------
 
@@ -461,6 +526,11 @@ class Following(Capability):
             self._replication.stream_db = client.db_index
             self.input_bytes += len(data)
             self._replication.feed_raw(data)
+            self._look_at_data()
+
+    def stream_marked(self, word: bytes) -> None:
+        """A view begins here."""
+        self._views.stream_marked(word)
 
     def stream_asked(self, unpassed: int) -> None:
         """REPLCONF GETACK: tell how far the stream has been executed; `unpassed` bytes more than have been passed on."""

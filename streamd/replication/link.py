@@ -30,6 +30,7 @@ from streamd.core.host import Host
 from streamd.engine.database import Database
 from streamd.engine.idempotency import IdempotencyRegistry
 from streamd.errors import CorruptFileError, ReplicationError, UnsupportedValueError
+from streamd.integers import find_count
 from streamd.persistence.directory_lock import DirectoryInUseError
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import log_damage
@@ -37,6 +38,8 @@ from streamd.protocol.request_bytes import encode_request
 from streamd.replication.connection import Connection, ConnectionLostError
 from streamd.replication.payload import Header, Parser, Spool, pieces_of, read_header
 from streamd.replication.replication import Replication
+from streamd.replication.standing import View
+from streamd.replication.views import Views
 
 __all__ = ["Link", "Point", "Progress", "Snapshot"]
 
@@ -55,11 +58,17 @@ class Point:
 
 
 class Snapshot:
-    """The point of a snapshot that was loaded, and the database that the stream behind it has selected."""
+    """A snapshot that was loaded.
 
-    def __init__(self, point: Point, stream_db: int) -> None:
+    point      of the history
+    stream_db  the database that the stream behind it has selected
+    view       that of its data (see standing.py); empty: the primary knows none
+    """
+
+    def __init__(self, point: Point, stream_db: int | None, view: str) -> None:
         self.point = point
         self.stream_db = stream_db
+        self.view = view
 
 
 class Progress:
@@ -103,6 +112,7 @@ class Link:
         self._config = server.config
         self._replication = server.get(Replication)
         self._persistence = server.get(Persistence)
+        self._views = server.get(Views)
         self._host, self._port = host, port
         self._entered = entered
         self._say = say
@@ -110,6 +120,7 @@ class Link:
         self._make_tls = make_tls
         self._connections: list[Connection] = []
         self._has_rdb_channel = False
+        self._is_for_data = False
         self.progress: Progress | None = None
         self.main: Connection | None = None
         self.is_loading = False
@@ -187,6 +198,8 @@ class Link:
             reply = await connection.read_line()
             if reply.startswith((b"-NOAUTH", b"-NOPERM")):
                 raise self._denied(reply)
+            if reply.startswith(b"+VIEW "):
+                self._views.join(View.parse(reply[6:].decode("latin-1")))
             if reply.startswith(b"-"):
                 log.debug("Master does not understand REPLCONF %s: %s", words[0], shown(reply))
 
@@ -226,17 +239,19 @@ class Link:
 
     # --- An attempt --------------------------------------------------------------------------------------------------
 
-    async def open(self, wanted: Point | None, *, is_handing_over: bool = False) -> Snapshot | Point:
+    async def open(
+        self, wanted: Point | None, *, is_handing_over: bool = False, is_for_data: bool = False
+    ) -> Snapshot | Point:
         """Connect and synchronize; `main` then carries the stream.
 
         wanted           the point to continue from; None: everything is wanted
         is_handing_over  ask the other server, a replica of this one, to become its primary
+        is_for_data      the other server is a replica of this one, and has more than it
         Returns the point that the stream continues from, with the ID that the history has now; a Snapshot if one was
         loaded. Raises ReplicationError.
         """
         config = self._config
         self._entered("connecting")
-        self._say(f"Connecting to MASTER {self.place}")
         self._say("MASTER <-> REPLICA sync started")
         self.main = connection = await self._connect()
         self._entered("handshake")
@@ -247,6 +262,11 @@ class Link:
         configuration = [*self._announced, ("capa", *capabilities[1:])]
         if self._is_diskless():
             configuration.insert(-1, ("rdb-no-compress", 1))
+        self._is_for_data = is_for_data
+        if is_for_data:
+            configuration.append(("wants-data", 1))
+        elif greeting := self._views.greeting():
+            configuration.append(("view", greeting))
         try:
             await self._ping(connection)
             await self._greet(connection, *configuration)
@@ -273,6 +293,8 @@ class Link:
         if is_handing_over and reply.startswith(b"-"):
             raise ReplicationError(f"{self.place} does not take over: {shown(reply)}")
         self._entered("sync")
+        if wanted is not None and words[0] in ("+FULLRESYNC", "+RDBCHANNELSYNC"):
+            log.info("Discarding previously cached master state.")
         if words[0] == "+FULLRESYNC":
             return await self._resynchronize(connection, self._read_point(words))
         if words[0] == "+RDBCHANNELSYNC" and len(words) > 1:
@@ -293,7 +315,7 @@ class Link:
 
     def _loop_hint(self, reply: bytes) -> str:
         """Why a server that is a replica itself may never be able to, as far as that can be seen from here."""
-        if not reply.startswith(b"-NOMASTERLINK") or self.main is None:
+        if not reply.startswith(b"-NOMASTERLINK") or b"taken over" in reply or self.main is None:
             return ""
         own = self.main.address("sockname")
         if any(
@@ -307,9 +329,10 @@ class Link:
         )
 
     def _read_point(self, words: list[str]) -> Point:
-        if len(words) < 3 or len(words[1]) != 40 or not words[2].isdigit():
-            raise ReplicationError(f"Master replied with wrong +FULLRESYNC syntax: {' '.join(words)}")
-        return Point(words[1], int(words[2]))
+        offset = find_count(words[2]) if len(words) > 2 and len(words[1]) == 40 else None
+        if offset is None:
+            raise ReplicationError(f"Master replied with wrong +FULLRESYNC syntax: {shown(' '.join(words).encode())}")
+        return Point(words[1], offset)
 
     # --- Full resync -------------------------------------------------------------------------------------------------
 
@@ -340,6 +363,8 @@ class Link:
         words = ["capa", "eof", "rdb-only", "1", "rdb-channel", "1", "main-ch-client-id", client_id]
         for announced in self._announced:
             words += [str(word) for word in announced]
+        if self._is_for_data:
+            words += ["wants-data", "1"]
         await self._greet(second, tuple(words))
         second.write(encode_request("PSYNC", "?", -1))
         reply = await second.read_line()
@@ -400,8 +425,7 @@ class Link:
         log.info("MASTER <-> REPLICA sync: Finished with success")
         if point is None:
             point = Point(aux.get("repl-id", ""), -1)
-        stream_db = aux.get("repl-stream-db", "0")
-        return Snapshot(point, int(stream_db) if stream_db.isdigit() else 0)
+        return Snapshot(point, find_count(aux.get("repl-stream-db", "")), aux.get("repl-view", ""))
 
     async def _pieces(self, connection: Connection, header: Header) -> AsyncGenerator[bytes, None]:
         assert self.progress is not None  # noqa: S101
@@ -476,7 +500,9 @@ class Link:
                         await parser.put(data)
                 self._hold(connection)
                 await parser.finish()
+                log.info("MASTER <-> REPLICA sync: Swapping active DB with loaded DB")
                 loader.take_over(parser.reader, registry)
+                log.info("MASTER <-> REPLICA sync: Discarding old DB in background")
             finally:
                 parser.discard()
                 self.is_loading = False

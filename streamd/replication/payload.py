@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from streamd.engine.database import Database
 from streamd.errors import ReplicationError
+from streamd.integers import find_count
 from streamd.persistence.rdb.format import LoadOptions
 from streamd.persistence.rdb.read import RdbReader
 from streamd.replication.connection import Connection
@@ -47,8 +48,8 @@ async def read_header(connection: Connection) -> Header:
         raise ReplicationError(f"MASTER aborted replication with an error: {shown[1:]}")
     if line.startswith(b"$EOF:") and len(line) >= 5 + MARK_BYTES:
         return Header(None, line[5 : 5 + MARK_BYTES])
-    if line.startswith(b"$") and line[1:].isdigit():
-        return Header(int(line[1:]))
+    if line.startswith(b"$") and (size := find_count(line[1:].decode("latin-1"))) is not None:
+        return Header(size)
     raise ReplicationError(
         f"Bad protocol from MASTER, the first byte is not '$' (we received '{shown}'), are you sure the host and port"
         " are right?"

@@ -170,9 +170,13 @@ class Primary(Capability):
         if replica is None:
             return
         replica.drop_feed()
+        if replica.wants_data:
+            self._replication.data_taken()
         if transfer := self._transfers.pop(client.id, None):
             transfer.close()
-        if replica.state is not ReplicaState.SENT:
+        if replica.is_rdb_channel:
+            log.info("Connection with replica (rdbchannel) %s lost.", replica.name)
+        elif replica.state is not ReplicaState.SENT:
             log.info("Connection with replica %s lost.", replica.name)
         if replica.is_online and not (replica.has_acknowledged or replica.is_old):
             log.warning(
@@ -245,7 +249,8 @@ class Primary(Capability):
         is_known = asked == replication.replid or (asked == replication.replid2 and offset <= replication.second_offset)
         if not is_known:
             if replid == "?":
-                log.info("Full resync requested by replica %s", replica.name)
+                beside = " (rdb-channel)" if replica.is_rdb_channel else ""
+                log.info("Full resync requested by replica %s%s", replica.name, beside)
             elif asked == replication.replid2:
                 log.info(
                     "Partial resynchronization not accepted: Requested offset for second ID was %d, but I can reply up to %d",
@@ -257,7 +262,11 @@ class Primary(Capability):
                     " replication IDs are '%s' and '%s')", replid, replication.replid, replication.replid2,
                 )  # fmt: skip
             return False
-        if not replication.stream.holds(offset):
+        limit = self._host.dispatcher.replica_output_limit
+        unsent = (
+            replication.stream.offset + 1 - offset
+        )  # of which the stream may hold more than the backlog, for others
+        if not replication.stream.holds(offset) or 0 < limit < unsent:
             log.info("Unable to partial resync with replica %s for lack of backlog (Replica request was: %d).",
                      replica.name, offset)  # fmt: skip
             return False
@@ -300,7 +309,7 @@ class Primary(Capability):
             return False
         for other in self.replicas.values():
             if other.state is ReplicaState.WAIT_END and other not in self._group and other.feed is not None:
-                self._prepare(replica, other.start_offset)
+                replica.client.reply.raw(self._prepare(replica, other.start_offset))
                 log.info("Waiting for end of BGSAVE for SYNC")
                 return True
         return False
@@ -346,6 +355,7 @@ class Primary(Capability):
             replica.main.feed = stream.feed_from(offset + 1)
             replica.main.state = ReplicaState.SEND_AND_STREAM
             replica.main.begin_stream()
+            log.info("Starting to deliver RDB and replication stream to replica: %s", replica.main.name)
         elif not replica.is_rdb_only:
             replica.feed = stream.feed_from(offset + 1)
         return b"" if replica.is_old else b"+%s\r\n" % line
@@ -403,7 +413,8 @@ class Primary(Capability):
 
     def _begin_to_connections(self, group: list[Replica]) -> None:
         """Fork a child that writes the snapshot to all connections of a group."""
-        log.info("Starting BGSAVE for SYNC with target: replicas sockets")
+        beside = " (rdb-channel)" if group[0].is_rdb_channel else ""
+        log.info("Starting BGSAVE for SYNC with target: replicas sockets%s", beside)
         offset = self._replication.offset
         self._replication.stream.select_again()
         mark = os.urandom(20).hex().encode()
@@ -455,7 +466,7 @@ class Primary(Capability):
             return
         for relay in relays:
             relay.far_end.close()
-        log.info("Background RDB transfer started by pid %d", child.pid)
+        log.info("Background RDB transfer started by pid %d to replica socket", child.pid)
 
     def _connections_ended(self, child: Child) -> None:
         """The child has written the snapshot to the connections that are left, or has failed."""
@@ -464,6 +475,8 @@ class Primary(Capability):
             log.warning("Background transfer error" if not child.signal else "Background transfer terminated by signal %d",
                         *([child.signal] if child.signal else []))  # fmt: skip
         else:
+            if group and not group[0].is_rdb_channel:
+                log.info("Diskless rdb transfer, done reading from pipe, %d replicas still up.", len(group))
             log.info("Background RDB transfer terminated with success")
         for replica in group:
             replica.client.is_held = False
@@ -481,6 +494,7 @@ class Primary(Capability):
         """A replica that was sent its snapshot on another connection is online when it has loaded that."""
         if replica.state is ReplicaState.SEND_AND_STREAM and replica.ack_offset >= replica.start_offset:
             self._put_online(replica)
+            log.info("Synchronization with replica %s succeeded", replica.name)
 
     def _transmitted(self, replica: Replica) -> None:
         """A replica has been sent its snapshot; the stream follows."""
@@ -497,7 +511,7 @@ class Primary(Capability):
         if is_diskless:
             # How long the snapshot is, the replica only knows when it has seen its end.
             replica.starts_on_ack = True
-            log.info("Streamed replica with replica %s (socket). Waiting for REPLCONF ACK from replica to enable streaming",
+            log.info("Streamed RDB transfer with replica %s succeeded (socket). Waiting for REPLCONF ACK from replica to enable streaming",
                      replica.name)  # fmt: skip
         else:
             replica.begin_stream()
@@ -516,7 +530,7 @@ class Primary(Capability):
 
     def _limit_output(self) -> None:
         """Close the replicas for which too much of the stream has piled up while they get their snapshot."""
-        limit = self._config.client_output_buffer_limit["replica"].hard_bytes
+        limit = self._host.dispatcher.replica_output_limit
         for replica in list(self.replicas.values()) if limit else ():
             if replica.feed is not None and not replica.is_fed and replica.feed.unsent() > limit:
                 log.warning("Client id=%d addr=%s closed for overcoming of output buffer limits.",
@@ -541,7 +555,7 @@ class Primary(Capability):
             and now - self._pinged_at >= self._config.repl_ping_replica_period
         ):
             self._pinged_at = now
-            self._replication.stream.append([b"ping"])
+            self._replication.say([b"ping"])
             self._replication.send()
         self.count_good()
         self._free_backlog(now)

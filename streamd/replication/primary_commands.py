@@ -17,6 +17,7 @@ from streamd.replication.following import Following
 from streamd.replication.primary import Primary
 from streamd.replication.replica import Replica
 from streamd.replication.replication import Replication
+from streamd.replication.views import Views
 from streamd.replication.waiting import Waiting
 
 __all__: list[str] = []
@@ -71,11 +72,13 @@ def check_sync(ctx: ServerContext) -> Replica | None:
         return None
     if ctx.get(Failover).is_on:
         raise CommandError("NOMASTERLINK Can't SYNC while failing over")
-    if replication.is_replica and not replication.is_link_up:
+    replica = ctx.get(Primary).record(ctx.client)
+    if replication.is_replica and not replication.is_link_up and not replica.wants_data:
         raise CommandError("NOMASTERLINK Can't SYNC while not connected with my master")
+    if replica.is_ahead:
+        raise CommandError("NOMASTERLINK Can't SYNC before I have what you have")
     if ctx.client.output_size:
         raise CommandError("ERR SYNC and PSYNC are invalid with pending output")
-    replica = ctx.get(Primary).record(ctx.client)
     if replica.rdb_filter is not None and "eof" not in replica.capabilities:
         raise CommandError("ERR Filtered replica requires EOF capability")
     return replica
@@ -96,6 +99,11 @@ def replconf(ctx: ServerContext, args: list[bytes]) -> None:
         ctx.get(Durability).advance()
         ctx.get(Failover).check()
         ctx.get(Waiting).retry()
+    elif option == b"view":
+        try:
+            ctx.reply.simple(ctx.get(Views).greet(primary.record(ctx.client), args[2]))
+        except ValueError:
+            raise OptionSyntaxError from None
     elif option != b"getack":  # which only a primary sends
         for at in range(1, len(args), 2):
             configure(primary, primary.record(ctx.client), args[at], args[at + 1])
@@ -124,6 +132,8 @@ def configure(primary: Primary, replica: Replica, option: bytes, value: bytes) -
         replica.is_rdb_only = read_integer(value) == 1
     elif name == b"rdb-no-compress":
         replica.wants_uncompressed = read_integer(value) == 1
+    elif name == b"wants-data":
+        replica.wants_data = read_integer(value) == 1
     elif name == b"rdb-filter-only":
         replica.rdb_filter = read_filter(value)
     elif name == b"rdb-channel":

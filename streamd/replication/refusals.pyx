@@ -12,7 +12,7 @@ from streamd.core.dispatch cimport FOLLOWING, REFUSING, Dispatcher
 from streamd.core.route cimport STALE, WRITE, Route
 from streamd.core.transaction cimport Transaction
 
-__all__ = ["STALE_TEXT", "ReplicaRefusals"]
+__all__ = ["READ_ONLY_TEXT", "STALE_TEXT", "ReplicaRefusals"]
 
 READ_ONLY_TEXT = "READONLY You can't write against a read only replica."
 STALE_TEXT = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from streamd.core.client import Client
 
 if TYPE_CHECKING:
+    from streamd.replication.standing import View
     from streamd.replication.stream import Feed
 
 __all__ = ["Replica", "ReplicaState"]
@@ -49,6 +50,9 @@ class Replica:
     is_old        it has sent SYNC: it knows nothing of histories and acknowledges nothing
     is_rdb_only   it wants a snapshot and no stream
     rdb_filter    what is in the snapshot: None for everything, else parts (functions)
+    knows_views   it has said where it stands (see standing.py); `view`: the one that it was told to join
+    is_ahead      it has data that is missing here: it is not sent anything before that has been taken over
+    wants_data    this server is its replica, and has data that is missing there
     is_rdb_channel  the connection is for the snapshot; `main`: the one for the stream
     """
 
@@ -69,6 +73,8 @@ class Replica:
         self.is_rdb_only = False
         self.wants_uncompressed = False
         self.rdb_filter: frozenset[str] | None = None
+        self.knows_views = self.is_ahead = self.wants_data = False
+        self.view: View | None = None
         self.is_rdb_channel = False
         self.main: Replica | None = None
         self.waits_since = 0.0

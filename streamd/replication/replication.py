@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
+from streamd.core.effects import Effect
 from streamd.core.host import Host
 from streamd.core.info import Field
 from streamd.observe.rates import Rate
@@ -38,6 +39,8 @@ class Replication(Capability):
     second_offset  the first byte that does not belong to that one any more; -1: there is none
     stream         the stream; open from the first replica, or the first full resync of its own, on
     replicas       those connected here, in any state, by ID of their connection
+    is_silent      a primary that is not sure to be it: nothing goes into the stream, and no data changes
+    own_aux        more fields of snapshots
     is_link_up     this server is a replica, and has what its primary has sent
     stream_db      the database that the primary's stream has selected
     """
@@ -73,8 +76,12 @@ class Replication(Capability):
         self._aof = host.get(Persistence).append_only.aof.buffer
         self.stream = ReplicationStream(self._effects)
         self.replicas: dict[int, Replica] = {}
-        self.role_observers: list[Callable[[], None]] = []
+        self.role_observers: list[Callable[[], object]] = []
         """Called when the server has become a replica, or a primary."""
+        self.is_silent = False
+        self.data_taken: Callable[[], object] = lambda: None
+        """Called when a server that wanted what is ahead here has gone again."""
+        self.own_aux: Callable[[], dict[str, str | int]] = dict
         self.is_link_up = False
         self.stream_db = 0
         self.replid = os.urandom(20).hex()
@@ -89,11 +96,15 @@ class Replication(Capability):
         host.memory_users.append(self)
 
     def apply_settings(self) -> None:
-        self.stream.backlog_size = self._config.repl_backlog_size
+        self.stream.limit_backlog(self._config.repl_backlog_size)
 
     def memory(self) -> int:
         """Bytes of the stream."""
         return self.stream.memory
+
+    def unlimited_memory(self) -> int:
+        """Those that are kept for replicas alone: to free them is not up to this server."""
+        return self.stream.replica_memory
 
     def reset_statistics(self) -> None:
         self.stream.sent_bytes = 0
@@ -126,7 +137,7 @@ class Replication(Capability):
         """Begin a new history that continues the one so far."""
         self.replid2, self.second_offset = self.replid, self.offset + 1
         self.replid = os.urandom(20).hex()
-        log.warning(
+        log.info(
             "Setting secondary replication ID to %s, valid up to offset: %d. New replication ID is %s",
             self.replid2, self.second_offset, self.replid,
         )  # fmt: skip
@@ -136,6 +147,11 @@ class Replication(Capability):
         self.open_backlog(offset)
         self._tail.renumber(offset)
         self.replid = replid
+
+    def report_deleted(self, places: Iterable[tuple[int, bytes]]) -> None:
+        """Keys of these databases were deleted, as far as replicas are concerned, which may continue where they were."""
+        for index, key in places:
+            self.stream.take_effects([Effect(index, [b"DEL", key])], 0)
 
     # --- The backlog --------------------------------------------------------------------------------------------------
 
@@ -157,8 +173,18 @@ class Replication(Capability):
         self._follow_role()
 
     def _follow_role(self) -> None:
-        is_source = self.stream.is_open and not self.is_replica
+        is_source = self.stream.is_open and not self.is_replica and not self.is_silent
         self._effects.set_replicas((self.stream,) if is_source else ())
+
+    def change_silence(self, is_silent: bool) -> None:
+        """Be silent from now on, or not."""
+        self.is_silent = self._host.dispatcher.keeps_keys = is_silent
+        self._follow_role()
+
+    def say(self, words: list[bytes]) -> None:
+        """Put a command that changes nothing into the stream: PING, REPLCONF GETACK."""
+        if not self.is_replica and not self.is_silent:
+            self.stream.append(words)
 
     # --- Roles --------------------------------------------------------------------------------------------------------
 
@@ -176,6 +202,11 @@ class Replication(Capability):
         self.branch_off()
         self.follow(False)
         self.stream.select_again()
+
+    def return_to_branch(self) -> None:
+        """Nothing has happened since the last `branch_off`: have the history of before."""
+        if self.second_offset == self.offset + 1:
+            self.replid, self.replid2, self.second_offset = self.replid2, NO_ID, -1
 
     def adopt(self, replid: str, offset: int) -> None:
         """A primary's data has been loaded: this is the server's history now."""
@@ -213,4 +244,5 @@ class Replication(Capability):
         if not self.stream.is_open:
             return {}
         stream_db = self.stream_db if self.is_replica else max(self.stream.selected, 0)
-        return {"repl-stream-db": stream_db, "repl-id": self.replid, "repl-offset": self.offset}
+        place: dict[str, str | int] = {"repl-stream-db": stream_db, "repl-id": self.replid, "repl-offset": self.offset}
+        return place | self.own_aux()

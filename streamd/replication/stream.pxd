@@ -24,12 +24,16 @@ cdef class ReplicationStream(EffectSink):
     cdef readonly bint is_open            # there is a backlog; otherwise nothing is kept
     cdef readonly long long first_offset  # of the oldest byte that is kept
     cdef readonly Py_ssize_t allocated    # bytes of memory of the blocks
-    cdef public Py_ssize_t backlog_size   # bytes that are kept for replicas that reconnect (repl-backlog-size)
+    cdef readonly Py_ssize_t backlog_size  # bytes that are kept for replicas that reconnect (repl-backlog-size)
+    cdef Py_ssize_t full                  # bytes after which a block does not grow any more
     cdef readonly int selected            # database of the last command; -1: the next one starts with SELECT
     cdef public long long sent_bytes      # to all replicas
     cdef set feeds                        # of Feed: they read from the blocks
 
-    cdef int put(self, int db_index, list args) except -1
+    cdef int put(self, list args) except -1
+    cdef int put_bytes(self, const char *p, Py_ssize_t n) except -1
+    cdef int unit_ended(self, Block last) except -1
+    cdef int cut_back(self, Block last, Py_ssize_t size) except -1
     cdef int begin_block(self) except -1
     cdef int settle(self) except -1
     cdef int trim(self) except -1

@@ -9,7 +9,8 @@ at 1, and `offset` is that of the last byte. The bytes are in blocks:
                       feed     feed                    each replica is at its own place
 
 A block is kept while a feed has not sent all of it, or while the backlog needs it: a replica that reconnects continues
-where it was, if the bytes from there are still here. The backlog has `backlog_size` bytes, and up to a block more.
+where it was, if the bytes from there are still here. The backlog has `backlog_size` bytes, and up to a block more: a
+transaction, or a command, that is larger than a block is spread over several.
 So a replica that is slow, or is still loading the snapshot that it got, costs no more than the bytes that it has not
 been sent, however many such replicas there are.
 
@@ -18,7 +19,7 @@ mean the same everywhere in a tree of replicas. Effects that belong together are
 SELECT inside. Behaviour: as seen in Redis's own stream.
 
 Invariants: blocks are without gaps, from `first_offset` to `offset`; only the last one is empty, if any; a feed's block
-contains its next byte, or ends before it and is the last.
+contains its next byte, or ends before it and is the last. Between two units, `offset` is the end of the last block.
 """
 
 cimport cython
@@ -28,7 +29,7 @@ from libc.stdlib cimport free
 
 from streamd.core.client cimport Client
 from streamd.core.effects cimport Effect, Effects
-from streamd.protocol.request_bytes cimport buffer_put, buffer_put_command
+from streamd.protocol.request_bytes cimport buffer_put, buffer_put_command, buffer_put_count
 
 __all__ = ["Feed", "ReplicationStream"]
 
@@ -58,12 +59,19 @@ cdef class ReplicationStream(EffectSink):
     def __init__(self, Effects effects not None):
         self.effects = effects
         self.feeds = set()
-        self.backlog_size = 1 << 20
+        self.limit_backlog(1 << 20)
         self.selected = -1
         self.first_offset = 1
 
     def __len__(self):
         return self.offset - self.first_offset + 1 if self.is_open else 0
+
+    def limit_backlog(self, Py_ssize_t size):
+        """Keep so many bytes from now on."""
+        self.backlog_size = size
+        self.full = min(max(size // BLOCKS_PER_BACKLOG, LEAST_BLOCK), MOST_BLOCK)
+        if self.is_open:
+            self.trim()
 
     # --- Open or not --------------------------------------------------------------------------------------------------
 
@@ -90,47 +98,69 @@ cdef class ReplicationStream(EffectSink):
         """Append the effects of one unit: two or more are enclosed in MULTI and EXEC. All of them or none."""
         cdef bint is_group = PyList_GET_SIZE(effects) > 1
         cdef Effect effect
+        cdef Block last = self.last
         cdef Py_ssize_t mark
         if not self.is_open:
             return 0
-        self.settle()
-        mark = self.last.held.size
+        mark = last.held.size
         try:
             if is_group:
-                buffer_put(&self.last.held, b"*1\r\n$5\r\nMULTI\r\n", 15)
+                buffer_put(&last.held, b"*1\r\n$5\r\nMULTI\r\n", 15)
             for effect in effects:
-                self.put(effect.db_index, effect.args)
+                if effect.db_index != self.selected:
+                    self.put([b"SELECT", b"%d" % effect.db_index])
+                    self.selected = effect.db_index
+                self.put(effect.args)
             if is_group:
                 buffer_put(&self.last.held, b"*1\r\n$4\r\nEXEC\r\n", 14)
         except BaseException:
-            self.last.held.size = mark
+            self.cut_back(last, mark)
             self.selected = -1      # the SELECT may have been taken back too
             raise
-        self.offset += self.last.held.size - mark
-        return 0
-
-    cdef int put(self, int db_index, list args) except -1:
-        """Append a command, preceded by SELECT when it is for another database than the last one."""
-        if db_index != self.selected:
-            buffer_put_command(&self.last.held, [b"SELECT", b"%d" % db_index])
-            self.selected = db_index
-        return buffer_put_command(&self.last.held, args)
+        return self.unit_ended(last)
 
     def append(self, list args not None):
         """Append a command that is for no database: PING, REPLCONF GETACK."""
-        cdef Py_ssize_t mark
+        cdef Block last = self.last
         if self.is_open:
-            self.settle()
-            mark = self.last.held.size
-            buffer_put_command(&self.last.held, args)
-            self.offset += self.last.held.size - mark
+            self.put(args)
+            self.unit_ended(last)
 
     def append_raw(self, bytes data not None):
         """Append what a primary has sent: complete commands."""
+        cdef Block last = self.last
         if self.is_open:
+            self.put_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            self.unit_ended(last)
+        else:
+            self.offset += PyBytes_GET_SIZE(data)
+
+    cdef int put(self, list args) except -1:
+        """Append a command."""
+        cdef Py_ssize_t size = 0
+        cdef bytes arg
+        for arg in args:
+            size += PyBytes_GET_SIZE(arg)
+        self.settle()
+        if size <= self.full:
+            return buffer_put_command(&self.last.held, args)
+        buffer_put_count(&self.last.held, c'*', <unsigned long long>PyList_GET_SIZE(args))
+        for arg in args:
+            buffer_put_count(&self.last.held, c'$', <unsigned long long>PyBytes_GET_SIZE(arg))
+            self.put_bytes(PyBytes_AS_STRING(arg), PyBytes_GET_SIZE(arg))
+            buffer_put(&self.last.held, b"\r\n", 2)
+        return 0
+
+    cdef int put_bytes(self, const char *p, Py_ssize_t n) except -1:
+        """Append bytes, in as many blocks as they need."""
+        cdef Py_ssize_t size
+        while n:
             self.settle()
-            buffer_put(&self.last.held, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        self.offset += PyBytes_GET_SIZE(data)
+            size = min(n, self.full - self.last.held.size)
+            buffer_put(&self.last.held, p, size)
+            p += size
+            n -= size
+        return 0
 
     def select_again(self):
         """Start the next command with a SELECT: a replica will begin there."""
@@ -140,21 +170,42 @@ cdef class ReplicationStream(EffectSink):
 
     cdef int settle(self) except -1:
         """Make sure that the last block may grow."""
-        cdef Py_ssize_t full = min(max(self.backlog_size // BLOCKS_PER_BACKLOG, LEAST_BLOCK), MOST_BLOCK)
-        if self.last.held.size >= full:
-            self.allocated += self.last.held.capacity
+        if self.last.held.size >= self.full:
             self.begin_block()
-            self.trim()
         return 0
 
     cdef int begin_block(self) except -1:
         cdef Block block = Block.__new__(Block)
-        block.start = self.offset
         if self.last is None:
+            block.start = self.offset
             self.first = block
         else:
+            block.start = self.last.start + self.last.held.size
             self.last.next = block
+            self.allocated += self.last.held.capacity
         self.last = block
+        return 0
+
+    cdef int unit_ended(self, Block last) except -1:
+        """Everything is appended of a unit that began in the block `last`."""
+        self.offset = self.last.start + self.last.held.size
+        if self.last is not last:
+            self.trim()
+        return 0
+
+    cdef int cut_back(self, Block last, Py_ssize_t size) except -1:
+        """Take back all that follows so many bytes of a block."""
+        cdef Block block
+        while self.last is not last:
+            block = last.next
+            last.next = block.next
+            block.next = None
+            if block is self.last:
+                self.last = last
+                self.allocated -= last.held.capacity
+            else:
+                self.allocated -= block.held.capacity
+        last.held.size = size
         return 0
 
     cdef int trim(self) except -1:
@@ -185,7 +236,10 @@ cdef class ReplicationStream(EffectSink):
     @property
     def replica_memory(self):
         """Bytes of memory beyond what the backlog needs: for replicas that have not been sent everything."""
-        return max(0, self.memory - self.backlog_size)
+        cdef Py_ssize_t backlog = self.backlog_size + self.full
+        if self.first is None or self.last.start + self.last.held.size - self.first.start <= backlog:
+            return 0
+        return max(0, self.memory - backlog)
 
     # --- Feeds --------------------------------------------------------------------------------------------------------
 
@@ -253,6 +307,7 @@ cdef class Feed(Outflow):
         """Send what there is, as far as the connection takes it."""
         cdef Py_ssize_t at, left, done
         cdef Py_ssize_t most = TURN_MOST
+        cdef Block begun = self.block
         while not client.is_congested:
             at = self.offset - 1 - self.block.start
             left = self.block.held.size - at
@@ -270,6 +325,8 @@ cdef class Feed(Outflow):
             if most == 0:
                 client.send_later()
                 break
+        if begun is not self.block and begun is self.stream.first:
+            self.stream.trim()
         return 0
 
     cpdef long long unsent(self) except -1:

@@ -66,8 +66,7 @@ class Waiting(Capability):
         """Put the question into the stream, if it is to be asked in this turn."""
         if not self.skips_turns:
             self.skips_turns = True
-            if not self._replication.is_replica:
-                self._replication.stream.append([b"REPLCONF", b"GETACK", b"*"])
+            self._replication.say([b"REPLCONF", b"GETACK", b"*"])
 
     def before_replies(self) -> int:
         self.put_question()

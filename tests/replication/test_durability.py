@@ -9,44 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from support.raw_replica import RawReplica
+from support.durable import LOSS_FREE, REFUSED, UNKNOWN, attached, open_replica
 from support.replication import DEADLINE_S, Node, wait_in_sync, wait_until
 from support.wire import Wire
 
 pytestmark = pytest.mark.long
 
 NewNode = Callable[..., Node]
-
-LOSS_FREE = {"appendonly": "yes", "appendfsync": "always", "min_replicas_durable": "1"}
-REFUSED = b"NOREPLICAS Not enough good replicas to write."
-UNKNOWN = b"NOREPLICAS Not enough replicas have confirmed this in time. It was executed, and may or may not be lost."
-
-
-class DurableReplica(RawReplica):
-    """A replica that confirms when the test says so."""
-
-    def confirm(self, offset: int | None = None) -> None:
-        """Everything, or what is up to an offset, is on disk."""
-        at = self.node.offset if offset is None else offset
-        self.send("REPLCONF", "ACK", at, "FACK", at)
-
-
-def open_replica(primary: Node) -> DurableReplica:
-    replica = DurableReplica(primary)
-    replica.attach()
-    return replica
-
-
-def attached(primary: Node) -> DurableReplica:
-    """A replica that has confirmed everything; the primary has noticed."""
-    replica = open_replica(primary)
-
-    def is_open() -> bool:
-        replica.confirm()
-        return primary.info()["durable_fenced"] == "0"
-
-    wait_until(is_open, "the end of the fence")
-    return replica
 
 
 def is_silent(wire: Wire) -> bool:
@@ -57,6 +26,12 @@ def is_silent(wire: Wire) -> bool:
 @pytest.fixture
 def primary(new_node: NewNode) -> Node:
     return new_node("streamd", **LOSS_FREE, min_replicas_durable_timeout="3600000", repl_ping_replica_period="3600")
+
+
+def say_hello(wire: Wire, number: int, port: int, epoch: int = 1) -> None:
+    """What a Sentinel publishes: the primary is at this port of 127.0.0.1 since an epoch."""
+    message = f"127.0.0.1,{30000 + number},{number:040x},{epoch},service,127.0.0.1,{port},{epoch}"
+    assert not wire.call("PUBLISH", "__sentinel__:hello", message).is_error
 
 
 def turns(primary: Node) -> None:
@@ -227,7 +202,7 @@ def test_nothing_leaves_while_most_sentinels_are_silent(new_node: NewNode) -> No
     with attached(primary) as replica, primary.connect() as wire, ExitStack() as stack:
         sentinels = [stack.enter_context(primary.connect()) for _ in range(3)]
         for number, sentinel in enumerate(sentinels):
-            sentinel.call("CLIENT", "SETNAME", f"sentinel-0000000{number}-cmd")
+            say_hello(sentinel, number, primary.port)
         wait_until(lambda: primary.info()["durable_sentinels_heard"] == "0", "their silence")
         wire.send("SET", "k", "v")
         wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
@@ -243,6 +218,25 @@ def test_nothing_leaves_while_most_sentinels_are_silent(new_node: NewNode) -> No
 
         wait_until(is_answered, "the reply, when two of three are heard")
         assert wire.read().value == b"OK"
+
+
+def test_only_who_may_replace_a_server_counts_as_a_sentinel(new_node: NewNode) -> None:
+    settings = {"min_replicas_durable_timeout": "3600000", "min_replicas_durable_sentinel_timeout": "100"}
+    primary = new_node("streamd", **LOSS_FREE, **settings, repl_ping_replica_period="3600")
+    primary.must(
+        "ACL", "SETUSER", "worker", "on", ">pw", "~*", "&*", "+@all", "-@admin", "-@dangerous", "+client|setname"
+    )
+    with attached(primary) as replica, primary.connect() as wire:
+        assert wire.call("AUTH", "worker", "pw").value == b"OK"
+        for number in range(3):
+            wire.call("CLIENT", "SETNAME", f"sentinel-0000000{number}-cmd")
+            say_hello(wire, number, 1, epoch=9)
+        wire.send("SET", "k", "v")
+        wait_until(lambda: primary.info()["durable_clients_waiting"] == "1", "the reply held")
+        replica.confirm()
+        assert wire.read().value == b"OK"
+        assert primary.info()["durable_sentinels_heard"] == "1"
+        assert "replaced_by" not in primary.info()
 
 
 def test_it_needs_an_append_only_file(new_node: NewNode) -> None:

@@ -983,3 +983,114 @@ def test_a_replica_that_leaves_while_it_is_sent_a_file(new_node: NewNode) -> Non
     assert "Traceback" not in primary.log()
     with RawReplica(primary) as replica:
         assert len(replica.attach("psync2").payload) > 32 << 20
+
+
+# --- Memory of the stream --------------------------------------------------------------------------------------------
+
+
+def memory(node: Node) -> dict[str, int]:
+    fields = ("used_memory", "mem_not_counted_for_evict", "mem_total_replication_buffers")
+    info = node.info("memory")
+    return {field: int(info[field]) for field in fields}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+@pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
+def test_what_is_kept_for_a_slow_replica_costs_no_key(new_node: NewNode, kind: str, policy: str) -> None:
+    primary = new_node(kind, repl_timeout="3600", client_output_buffer_limit="replica 0 0 0")
+    for i in range(100):
+        primary.must("SET", f"k{i}", b"x" * 10_000)
+    with RawReplica(primary) as replica:
+        replica.attach()
+        primary.must("PUBLISH", "c", b"z" * (2 << 20))  # the backlog is full
+        replica.read_commands()
+        limit = memory(primary)["used_memory"] + (2 << 20)
+        primary.must("CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit)
+        for _ in range(200):
+            primary.must("PUBLISH", "c", b"z" * 100_000)
+        assert memory(primary)["mem_not_counted_for_evict"] > 8 << 20
+        primary.must("SET", "k0", b"y")
+        assert primary.must("DBSIZE").value == 100
+        replica.read_commands()
+        wait_until(lambda: memory(primary)["mem_not_counted_for_evict"] < 1 << 20, "what the replica has read dropped")
+
+
+@pytest.mark.parametrize("unit", ["a value", "a transaction"])
+def test_a_large_unit_is_kept_no_longer_than_the_backlog_needs_it(new_node: NewNode, unit: str) -> None:
+    primary = new_node("streamd", repl_ping_replica_period="3600")
+    with RawReplica(primary) as replica:
+        replica.attach()
+        with primary.connect() as wire:
+            if unit == "a value":
+                wire.call("SET", "k", b"x" * (20 << 20))
+            else:
+                wire.pipeline([("MULTI",), *[("SET", "k", b"x" * 100_000)] * 200, ("EXEC",)])
+        replica.read_commands()
+        wait_until(lambda: memory(primary)["mem_total_replication_buffers"] < 3 << 20, "the stream cut to the backlog")
+        assert int(primary.info()["repl_backlog_histlen"]) >= 1 << 20
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_replica_may_lag_as_far_as_the_backlog_goes(new_node: NewNode, kind: str) -> None:
+    primary = new_node(
+        kind, repl_backlog_size="64mb", client_output_buffer_limit="replica 1mb 0 0", repl_timeout="3600",
+        repl_ping_replica_period="3600",
+    )  # fmt: skip
+    with RawReplica(primary) as replica:
+        replica.attach()
+        for _ in range(300):
+            primary.must("PUBLISH", "c", b"z" * 100_000)
+        assert len(replica.read_commands()) == 301  # and a SELECT
+        start, replid = replica.offset, replica.replid
+        replica.close()
+    for _ in range(300):
+        primary.must("PUBLISH", "c", b"z" * 100_000)
+    with RawReplica(primary) as replica:
+        replica.resume(replid, start)
+        assert len(replica.read_commands()) == 300
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_snapshot_on_disk_is_shared_by_a_replica_that_comes_later(new_node: NewNode, kind: str) -> None:
+    primary = new_node(
+        kind, repl_diskless_sync="no", repl_ping_replica_period="3600", rdb_key_save_delay="20000", save=""
+    )
+    for i in range(50):
+        primary.must("SET", f"k{i}", "1")
+    with RawReplica(primary) as first, RawReplica(primary) as second:
+        syncs = []
+        for replica in (first, second):
+            replica.introduce("eof", "psync2")
+            syncs.append(replica.psync())
+            primary.must("PUBLISH", "c", "between")
+        first.read_full_sync(syncs[0])
+        second.read_full_sync(syncs[1])
+        assert second.replid == first.replid
+        for replica in (first, second):
+            replica.come_online()
+        assert second.read_commands()[-1] == first.read_commands()[-1] == (b"PUBLISH", b"c", b"between")
+        assert primary.info("stats")["sync_full"] == "2"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+@pytest.mark.parametrize("how", ["snapshot", "append-only file"])
+def test_keys_that_expired_while_a_primary_was_down_go_from_replicas(new_node: NewNode, kind: str, how: str) -> None:
+    settings = {"save": "3600 1"} if how == "snapshot" else {"appendonly": "yes", "save": ""}
+    primary = new_node(kind, repl_ping_replica_period="3600", **settings)
+    replica = new_node(kind)
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    for i in range(20):
+        primary.must("SET", f"k{i}", "1", "PX", 800 if i else 1_000_000)
+    wait_in_sync(primary, replica)
+    primary.stop()
+    wait_until(lambda: all(replica.must("PTTL", f"k{i}").value < 0 for i in range(1, 20)), "the keys expired")
+    primary.start()
+    wait_in_sync(primary, replica)
+    wait_until(lambda: (primary.must("DBSIZE").value, replica.must("DBSIZE").value) == (1, 1), "the keys gone")
+    if how == "snapshot":
+        assert primary.info("stats")["sync_partial_ok"] == "1"

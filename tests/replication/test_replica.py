@@ -750,3 +750,73 @@ def test_the_stream_goes_on_after_a_script_that_took_too_long(pair: tuple[Node, 
         assert caller.read(60).value.startswith(b"ERR Script killed by user")
     wait_in_sync(primary, replica)
     assert_same_state(primary, replica)
+
+
+# --- What INFO says of time, and of the process -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_the_time_without_a_link_is_counted_across_primaries(new_node: NewNode, kind: str) -> None:
+    primary, replica = new_node("redis"), new_node(kind)
+
+    def seconds(field: str) -> int:
+        return int(replica.info()[field])
+
+    replica.must("REPLICAOF", "127.0.0.1", free_port())
+    assert (seconds("master_link_down_since_seconds"), seconds("total_disconnect_time_sec")) == (-1, 0)
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    replica.must("REPLICAOF", "127.0.0.1", free_port())
+    wait_until(lambda: seconds("master_link_down_since_seconds") >= 2, "the time since the link was up")
+    replica.must("REPLICAOF", "127.0.0.1", free_port())
+    assert seconds("master_link_down_since_seconds") >= 2
+    assert seconds("total_disconnect_time_sec") >= 2
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    assert seconds("total_disconnect_time_sec") >= 2
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_what_arrives_during_a_pause_has_been_read_but_not_executed(new_node: NewNode, kind: str) -> None:
+    primary, replica = new_node("redis", repl_ping_replica_period="3600"), new_node(kind)
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    replica.must("CLIENT", "PAUSE", "100000", "WRITE")
+    primary.must("SET", "k", "v")
+    offset = primary.offset
+    wait_until(lambda: int(replica.info()["slave_read_repl_offset"]) == offset, "the write read")
+    assert int(replica.info()["slave_repl_offset"]) < offset
+    replica.must("CLIENT", "UNPAUSE")
+    wait_in_sync(primary, replica)
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_change_of_the_role_changes_the_out_of_memory_score(new_node: NewNode, kind: str) -> None:
+    primary = new_node("redis")
+    node = new_node(kind, oom_score_adj="absolute", oom_score_adj_values="10 20 30")
+
+    def score() -> int:
+        return int(Path(f"/proc/{node.process.pid}/oom_score_adj").read_text())
+
+    assert score() == 10
+    node.follow(primary)
+    assert score() == 20
+    node.follow(None)
+    assert score() == 10
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_shutdown_that_waits_says_how_long(new_node: NewNode, kind: str) -> None:
+    primary, replica = new_node(kind, shutdown_timeout="60"), new_node("redis")
+    replica.follow(primary)
+    wait_in_sync(primary, replica)
+    assert "shutdown_in_milliseconds" not in primary.info("server")
+    replica.freeze()
+    primary.must("SET", "k", "v")
+    primary.process.terminate()
+    wait_until(lambda: "shutdown_in_milliseconds" in primary.info("server"), "a shutdown that waits")
+    fields = list(primary.info("server"))
+    assert fields.index("shutdown_in_milliseconds") == fields.index("io_threads_active") + 1
+    assert 0 < int(primary.info("server")["shutdown_in_milliseconds"]) <= 60_000
+    replica.thaw()
+    primary.process.wait()

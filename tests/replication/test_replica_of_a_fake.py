@@ -465,3 +465,73 @@ def test_the_loss_of_either_connection_ends_the_attempt(new_node: NewNode, prima
             connection.wait_for_end()
     link.send_snapshot(replica_data)
     link.wait_for_ack(0)
+
+
+# --- Far too much of something ----------------------------------------------------------------------------------------
+
+FLOOD = b"\n" * (4 << 20)
+"""Keepalives of a year. Whoever reads them one at a time from all that has arrived takes minutes."""
+
+
+def test_a_flood_of_newlines_is_read_in_every_state(replica: Node, primary: FakePrimary) -> None:
+    replica.must("REPLICAOF", "127.0.0.1", primary.port)
+    link = primary.accept()
+    while (request := link.read_request())[0] != "PSYNC":
+        link.send(FLOOD + (b"+PONG\r\n" if request == ["PING"] else b"+OK\r\n"))
+    link.send(FLOOD)
+    payload = snapshot({b"k": b"v"})
+    link.send(b"+FULLRESYNC %s 100\r\n" % REPLID.encode() + FLOOD)
+    link.send(b"$%d\r\n" % len(payload) + payload)
+    link.send(FLOOD)
+    sent = link.send_stream(("SET", "a", "1"))
+    link.send(b"\n*0\r\n" * 200_000)
+    sent += link.send_stream(("SET", "b", "2"))
+    wait_until(lambda: replica.call("GET", "b").value == b"2", "the stream")
+    assert replica.must("GET", "k").value == b"v"
+    link.wait_for_ack(100 + sent)
+
+
+def test_clients_are_served_while_requests_that_run_nothing_flood_in(replica: Node, primary: FakePrimary) -> None:
+    link = in_sync(replica, primary, {})
+    ended = threading.Event()
+    flood = encode_request(("REPLCONF", "GETACK", "*")) * 2000 + encode_request(("MULTI",))
+    flood += encode_request(("PING",)) * 2000 + encode_request(("DISCARD",))
+
+    def send() -> None:
+        with suppress(OSError):
+            while not ended.is_set():
+                link.send(flood)
+
+    sender = threading.Thread(target=send)
+    receiver = threading.Thread(target=link.wait_for_end)
+    sender.start()
+    receiver.start()
+    try:
+        for _ in range(100):
+            assert replica.must("PING").value == b"PONG"
+    finally:
+        ended.set()
+        replica.must("REPLICAOF", "NO", "ONE")
+        sender.join()
+        receiver.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"+FULLRESYNC %s 99999999999999999999\r\n" % REPLID.encode(),
+        b"+FULLRESYNC %s %s\r\n" % (REPLID.encode(), b"9" * 5000),
+        b"+FULLRESYNC %s %s\r\n" % (REPLID.encode(), "²".encode()),
+        b"+FULLRESYNC %s 1\r\n$%s\r\n" % (REPLID.encode(), b"9" * 5000),
+        b"+FULLRESYNC %s 1\r\n$99999999999999999999\r\n" % REPLID.encode(),
+    ],
+)
+def test_numbers_beyond_all_bounds_are_refused(replica: Node, primary: FakePrimary, answer: bytes) -> None:
+    replica.must("SET", "kept", "1")
+    link = connect(replica, primary)
+    link.send(answer)
+    link.wait_for_end()
+    link = again(replica, primary)
+    assert "Unexpected error" not in replica.log()
+    link.send_snapshot(snapshot({b"k": b"v"}))
+    link.wait_for_ack(0)

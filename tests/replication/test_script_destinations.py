@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.replication import Node, wait_in_sync
+from support.raw_replica import RawReplica
+from support.replication import Node, wait_in_sync, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -38,3 +39,30 @@ def test_changes_go_where_a_script_sends_them(new_node: NewNode, kind: str) -> N
     assert seen(replica) == [[b"1", None, b"1", None, b"1"], 3]
     primary.must("DEBUG", "LOADAOF")
     assert seen(primary) == [[b"1", b"1", None, None, None], 2]
+
+
+WAIT_FOR_LOSS = """
+local since = os.clock()
+repeat until redis.call('INFO', 'replication'):find('connected_slaves:0') or os.clock() - since > 30
+return {redis.pcall('SET', 'b', 1), redis.pcall('SET', 'c', 1), redis.pcall('GET', 'b')}
+"""
+
+
+@pytest.mark.parametrize("kind", ["streamd", "redis"])
+def test_a_script_is_refused_for_lack_of_replicas_only_before_it_writes(new_node: NewNode, kind: str) -> None:
+    primary = new_node(kind, min_replicas_to_write="1", busy_reply_threshold="10")
+
+    def run_while_replica_leaves(script: str) -> object:
+        primary.must("CONFIG", "SET", "min-replicas-to-write", "0")
+        primary.must("DEL", "b", "c")
+        with RawReplica(primary) as replica, primary.connect() as wire:
+            replica.attach()
+            primary.must("CONFIG", "SET", "min-replicas-to-write", "1")
+            wire.send("EVAL", script, 0)
+            wait_until(lambda: primary.call("PING").is_error, "a script that takes long")
+            replica.close()
+            return [element.value for element in wire.read().value]
+
+    refused = b"NOREPLICAS Not enough good replicas to write."
+    assert run_while_replica_leaves(WAIT_FOR_LOSS) == [refused, refused, None]
+    assert run_while_replica_leaves("redis.call('SET', 'a', 1)" + WAIT_FOR_LOSS) == [b"OK", b"OK", b"1"]

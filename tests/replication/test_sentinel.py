@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ReadOnlyError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
-from support.failover import SERVICE, Cluster, Member
+from support.failover import LOSS_FREE, SERVICE, Cluster, Member
 from support.replication import Node, wait_until
 from support.servers import target_is_redis
 from support.wire import Wire
@@ -234,3 +234,19 @@ def test_the_service_is_found_with_every_sentinel_but_one_gone(new_cluster: NewC
     with Sentinel(cluster.addresses(), socket_timeout=30, retry=Retry(NoBackoff(), 0)).master_for(SERVICE) as master:
         assert isinstance(master, redis.Redis)
         assert master.ping()
+
+
+@pytest.mark.skipif(target_is_redis(), reason="min-replicas-durable is streamd's")
+def test_sentinels_that_come_back_as_others_do_not_count_twice(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(sentinels=3, mode=LOSS_FREE)
+    primary = cluster.primary().node
+
+    def is_served() -> bool:
+        return primary.info()["durable_sentinels_heard"] == "1" and not primary.call("GET", "k").is_error
+
+    for number in range(3):
+        cluster.replace_sentinel(number)
+        wait_until(is_served, f"service after {number + 1} of the Sentinels were replaced")
+    for number in range(3):
+        cluster.sentinels[number].kill()
+    wait_until(lambda: primary.info()["durable_sentinels_heard"] == "0", "the silence of the new ones")

@@ -1,0 +1,146 @@
+"""Rounds with real servers and Sentinels are paths of the model that tests/support/failover_protocol.py searches.
+
+While a round is played, INFO of all nodes is read again and again: whether a node's view is established, the view that it has joined, and
+that of its data. Views are compared by their order. Then the model has to get from each of these looks to the next one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support.failover import LOSS_FREE, Cluster, Member, play
+from support.failover_faults import HIDE, KILL, SWITCH, Fault
+from support.failover_protocol import Anything, Node, State, tidy
+from support.servers import target_is_redis
+from support.wire import ConnectionClosed
+
+from streamd.replication.standing import View
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(target_is_redis(), reason="min-replicas-durable is streamd's"),
+]
+
+Seen = tuple[bool, int, int]
+"""Of a node: its view is established; the places of the view that it has joined, and of that of its data, among all views seen."""
+Look = tuple[Seen | None, ...]
+"""Of all nodes; None: it does not answer."""
+
+
+def in_places(rows: Sequence[tuple[bool, View, View] | None]) -> Look:
+    views = sorted({view for row in rows if row is not None for view in row[1:]})
+    return tuple(None if row is None else (row[0], views.index(row[1]), views.index(row[2])) for row in rows)
+
+
+# --- What servers show ------------------------------------------------------------------------------------------------------
+
+
+def ask(member: Member) -> tuple[bool, View, View] | None:
+    try:
+        with member.node.connect() as wire:
+            lines = wire.call("INFO", "replication").value.decode().splitlines()
+    except (OSError, ConnectionClosed):
+        return None
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "durable_view" not in fields:
+        return None
+    is_established = fields["durable_view_established"] == "1"
+    return is_established, View.parse(fields["durable_view"]), View.parse(fields["durable_data_view"])
+
+
+class Watcher(threading.Thread):
+    """Looks at all nodes until the block is left; keeps looks that held while they were taken, and differ from the one before."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self._members = cluster.members
+        self._stopped = threading.Event()
+        self.looks: list[Look] = []
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            self.look()
+            self._stopped.wait(0.01)
+
+    def look(self) -> None:
+        rows = [ask(member) for member in self._members]
+        if rows != [ask(member) for member in self._members]:
+            return
+        look = in_places(rows)
+        if look not in self.looks[-1:]:
+            self.looks.append(look)
+
+    def __enter__(self) -> Watcher:
+        self.look()
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped.set()
+        self.join()
+        self.look()
+
+
+# --- What the model allows ----------------------------------------------------------------------------------------------------
+
+
+def seen_of(state: State) -> Look:
+    return in_places([row_of(node) for node in state.nodes])
+
+
+def row_of(node: Node) -> tuple[bool, View, View]:
+    return node.established and node.is_primary, node.own or node.promised, node.data
+
+
+def shows(state: State, look: Look) -> bool:
+    """Whether a state looks like that; views are compared among the nodes that answered."""
+    rows = [row if seen is not None else None for row, seen in zip(map(row_of, state.nodes), look, strict=True)]
+    return in_places(rows) == look
+
+
+def count_steps(looks: Sequence[Look], orders: int) -> int:
+    """How many steps the model needs to show all looks, one after the other; -1: it cannot."""
+    model = Anything(faults=orders, writes=0)
+    first = tidy(model.first())
+    assert shows(first, looks[0]), looks[0]
+    number = itertools.count()
+    queue = [(-1, 0, next(number), first)]
+    done = {(first, 1)}
+    while queue:
+        reached, steps, _, state = heapq.heappop(queue)
+        if -reached == len(looks):
+            return steps
+        for _, after in model.steps(state):
+            after = tidy(after)
+            at = -reached
+            at += shows(after, looks[at])
+            if (after, at) not in done:
+                done.add((after, at))
+                heapq.heappush(queue, (-at, steps + 1, next(number), after))
+    return -1
+
+
+@pytest.mark.parametrize("fault", [KILL, SWITCH, HIDE], ids=lambda fault: fault.name)
+def test_a_round_is_a_path_of_the_model(tmp_path: Path, fault: Fault) -> None:
+    with Cluster(tmp_path, ["streamd"] * 3, mode=LOSS_FREE) as cluster, Watcher(cluster) as watcher:
+        result = play(cluster, fault, seed=1)
+    assert not result.wrong
+    looks = [look for look in watcher.looks if any(look)]
+    print(*looks, sep="\n")
+    assert len(looks) > 2
+    assert count_steps(looks, orders=5 + 3 * result.unplanned) > 0
+
+
+def test_a_primary_that_is_established_alone_is_no_path_of_the_model() -> None:
+    alone = (True, 1, 1), (False, 0, 0), (False, 0, 0)
+    together = (True, 1, 1), (False, 1, 1), (False, 0, 0)
+    first = (True, 0, 0), (False, 0, 0), (False, 0, 0)
+    assert count_steps([first, together], orders=3) > 0
+    assert count_steps([first, alone], orders=3) < 0
