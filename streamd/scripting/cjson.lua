@@ -52,7 +52,7 @@ local function check_count(of, most, ...)
 end
 
 local function new()
-    local cjson = { _NAME = "cjson", _VERSION = "2.1.0", null = host.null }
+    local cjson = host.about_cjson()
 
     -- The settings.
     local converts_sparse, sparse_ratio, sparse_safe = "off", 2, 10

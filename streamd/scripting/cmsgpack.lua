@@ -138,12 +138,7 @@ local function append(pieces, count, value, depth)
     return count
 end
 
-local cmsgpack = {
-    _NAME = "cmsgpack",
-    _VERSION = "lua-cmsgpack 0.4.0",
-    _COPYRIGHT = "Copyright (C) 2012, Salvatore Sanfilippo",
-    _DESCRIPTION = "MessagePack C implementation for Lua",
-}
+local cmsgpack = {}
 
 function cmsgpack.pack(...)
     local given = select("#", ...)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import command, container, oneof, optional, string, token
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.errors import CommandError
 from streamd.scripting.functions import Functions, Library
 from streamd.scripting.scripts import Scripts
@@ -35,7 +35,7 @@ def propagate_change(ctx: ServerContext, args: list[bytes]) -> None:
 def function_load(ctx: ServerContext, args: list[bytes]) -> None:
     for word in args[2:-1]:
         if word.upper() != b"REPLACE":
-            raise CommandError(f"ERR Unknown option given: {word.decode('utf-8', 'surrogateescape')}")
+            raise CommandError(f"ERR Unknown option given: {word.decode('latin-1')}")
     name = ctx.get(Functions).load(args[-1], len(args) > 3, not ctx.is_replaying)
     propagate_change(ctx, args)
     ctx.reply.bulk(name)
@@ -58,7 +58,7 @@ def function_delete(ctx: ServerContext, args: list[bytes]) -> None:
 )  # fmt: skip
 def function_flush(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 3:
-        raise wrong_count("FLUSH")
+        raise wrong_count(args[1])
     if len(args) == 3 and args[2].upper() not in (b"SYNC", b"ASYNC"):
         raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
     ctx.get(Functions).flush()
@@ -81,7 +81,7 @@ def function_dump(ctx: ServerContext, args: list[bytes]) -> None:
 )  # fmt: skip
 def function_restore(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) > 4:
-        raise wrong_count("RESTORE")
+        raise wrong_count(args[1])
     policy = args[3].upper() if len(args) > 3 else b"APPEND"
     if policy not in (b"APPEND", b"REPLACE", b"FLUSH"):
         raise CommandError("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")
@@ -90,8 +90,10 @@ def function_restore(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
-def wrong_count(name: str) -> CommandError:
-    return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP.")
+def wrong_count(name: bytes) -> CommandError:
+    return CommandError(
+        f"ERR unknown subcommand or wrong number of arguments for '{name.decode('latin-1')}'. Try FUNCTION HELP."
+    )
 
 
 @command(
@@ -111,9 +113,10 @@ def function_list(ctx: ServerContext, args: list[bytes]) -> None:
             if pattern is None:
                 raise CommandError("ERR library name argument was not given")
         else:
-            raise CommandError(f"ERR Unknown argument {word.decode('utf-8', 'surrogateescape')}")
+            raise CommandError(f"ERR Unknown argument {word.decode('latin-1')}")
     libraries = ctx.get(Functions).libraries.values()
-    found = [each for each in libraries if pattern is None or match(pattern, each.name, nocase=True)]
+    glob = Glob(b"*" if pattern is None else pattern, nocase=True)
+    found = [each for each in libraries if glob.match(each.name)]
     ctx.reply.array(len(found))
     for library in found:
         write_library(ctx, library, with_code=with_code)

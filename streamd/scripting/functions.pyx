@@ -20,7 +20,6 @@ from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_libraries
 from streamd.persistence.rdb.write import dump_libraries
-from streamd.scripting.host cimport NO_WRITES
 from streamd.scripting.scripts cimport Scripts
 from streamd.scripting.shebang import read_library_line
 from streamd.scripting.world cimport World
@@ -138,8 +137,6 @@ cdef class Functions(Capability):
         is_read_only  the command says that the function does not write
         """
         cdef Client client = ctx.client
-        if is_read_only and not function.flags & NO_WRITES:
-            raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
         self.host.begin(client, "function", function.name, args, function.flags, is_read_only)
         try:
             self.world.run(function.reference, args, 3, keys, client.reply)
@@ -274,7 +271,7 @@ cdef class Functions(Capability):
 
 
 cdef str text(bytes name):
-    return name.decode("utf-8", "surrogateescape")
+    return name.decode("latin-1")
 
 
 cdef str describe_damage(error):

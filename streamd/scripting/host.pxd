@@ -22,6 +22,7 @@ cdef class ScriptHost:
     cdef object users                   # users.acl.Acl
     cdef object eviction                # memory.eviction.Eviction
     cdef object refusals                # replication.refusals.ReplicaRefusals
+    cdef object saving                  # persistence.saving.Saving
     cdef Client actor                   # runs the commands that scripts call: it has no connection
     cdef readonly Client caller         # whose script runs; None: none does
     cdef readonly str kind              # "script" or "function"
@@ -42,6 +43,7 @@ cdef class ScriptHost:
     cdef unsigned long long draw(self) noexcept
     cdef void seed(self, int seed) noexcept
     cdef int begin(self, Client caller, str kind, bytes name, list request, int flags, bint is_read_only) except -1
+    cdef str find_first_refusal(self, int flags, bint is_read_only)
     cdef int end(self) except -1
     cdef int count_failure(self, list args) except -1
     cdef int command(self, list args) except -1

@@ -13,10 +13,14 @@ from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport FENCED, FEW_REPLICAS, FOLLOWING, MEMORY_LIMITED, REFUSING, Dispatcher
 from streamd.core.effects cimport EVERYWHERE
 from streamd.core.capability cimport Capability
-from streamd.core.route cimport DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ_ONLY, STALE, WRITE, Route
+from streamd.core.route cimport (
+    AT_ONCE, DENY_OOM, FOR_SUBSCRIBERS, MAY_REPLICATE, NO_AUTH, NO_MULTI, NO_SCRIPT, READ_ONLY, RUNS_SCRIPT, SEES_DATA,
+    STALE, WRITE, Route,
+)
 from streamd.errors import CommandError
 from streamd.memory.eviction import Eviction
-from streamd.replication.refusals import STALE_TEXT, ReplicaRefusals
+from streamd.persistence.keeper import Persistence
+from streamd.replication.refusals import READ_ONLY_TEXT, STALE_TEXT, ReplicaRefusals
 from streamd.users.acl import Acl
 
 __all__ = ["ScriptHost"]
@@ -24,13 +28,27 @@ __all__ = ["ScriptHost"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    # The states of the server in which a write may be refused.
-    REFUSES_WRITES = FENCED | FEW_REPLICAS | FOLLOWING | REFUSING
+    # What a script is never allowed: it needs a connection, or a unit of its own.
+    NEEDS_CONNECTION = AT_ONCE | FOR_SUBSCRIBERS | NO_AUTH | NO_MULTI | RUNS_SCRIPT
+    # The states of the server in which reading or writing may be refused.
+    REFUSES_DATA = FENCED | FEW_REPLICAS | FOLLOWING | REFUSING
 
 cdef unsigned long long FIRST_RANDOM = 0x1234ABCD330E
 cdef unsigned long long RANDOM_MASK = 0xFFFFFFFFFFFF
 
 OUT_OF_MEMORY_TEXT = "OOM command not allowed when used memory > 'maxmemory'."
+OUT_OF_MEMORY_SCRIPT_TEXT = (
+    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+)
+READ_ONLY_SCRIPT_TEXT = "READONLY Can not run script with write flag on readonly replica"
+SNAPSHOT_FAILED_SCRIPT_TEXT = (
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
+    " Writable scripts are blocked. Use 'no-writes' flag for read only scripts."
+)
+STALE_SCRIPT_TEXT = (
+    "MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set on"
+    " the script."
+)
 
 
 cdef class ScriptHost:
@@ -41,6 +59,7 @@ cdef class ScriptHost:
         self.users = host.get(Acl)
         self.eviction = host.get(Eviction)
         self.refusals = host.get(ReplicaRefusals)
+        self.saving = host.get(Persistence).saving
         self.kind = "script"
         self.random_state = FIRST_RANDOM
 
@@ -59,11 +78,14 @@ cdef class ScriptHost:
         name     its SHA1, or the name of the function
         flags    set of ScriptFlag
         is_read_only  it was called by a command that does not write
-        Raises CommandError if it may not run on a replica that has lost its primary.
+        Raises CommandError if it may not run now.
         """
         cdef Dispatcher dispatcher = self.dispatcher
-        if dispatcher.state & FOLLOWING and not flags & ALLOW_STALE and self.refusals.is_stale:
-            raise CommandError(STALE_TEXT)
+        cdef str refusal
+        if (dispatcher.state or is_read_only) and not dispatcher.context.is_replaying:
+            refusal = self.find_first_refusal(flags, is_read_only)
+            if refusal is not None:
+                raise CommandError(refusal)
         if self.actor is None:
             self.actor = Client(dispatcher)
             self.actor._address = "lua"
@@ -81,6 +103,31 @@ cdef class ScriptHost:
         self.actor.act_for(caller)
         self.actor.reply.resp = 2
         return 0
+
+    cdef str find_first_refusal(self, int flags, bint is_read_only):
+        """Why a script may not begin, or None. The order of the checks is Redis's.
+
+        Most reasons have refused the request before; not those that came about inside the transaction that runs it.
+        """
+        cdef int state = self.dispatcher.state
+        cdef bint is_stale = state & FOLLOWING and self.refusals.is_stale
+        if flags & UNDECLARED:
+            return STALE_TEXT if is_stale else None     # what it calls decides about the rest
+        if is_stale and not flags & ALLOW_STALE:
+            return STALE_SCRIPT_TEXT
+        if flags & NO_WRITES:
+            return None
+        if state & FOLLOWING and self.refusals.is_read_only:
+            return READ_ONLY_SCRIPT_TEXT
+        if state & REFUSING and self.saving.find_refusal():
+            return SNAPSHOT_FAILED_SCRIPT_TEXT
+        if is_read_only:
+            return "ERR Can not execute a script with write flag using *_ro command."
+        if state & (FENCED | FEW_REPLICAS):
+            return "NOREPLICAS Not enough good replicas to write."
+        if state & MEMORY_LIMITED and not flags & ALLOW_OOM and self.eviction.is_full:
+            return OUT_OF_MEMORY_SCRIPT_TEXT
+        return None
 
     cdef int end(self) except -1:
         """It has ended."""
@@ -107,7 +154,7 @@ cdef class ScriptHost:
             self.reject(None, "ERR Unknown Redis command called from script")
         if route.arity != argc and (route.arity >= 0 or argc < -route.arity):
             self.reject(route, "ERR Wrong number of args calling Redis command from script")
-        if route.flags & NO_SCRIPT:
+        if route.flags & NO_SCRIPT and (not dispatcher.trusts_scripts or route.flags & NEEDS_CONNECTION):
             self.reject(route, "ERR This Redis command is not allowed from script")
         if dispatcher.state or self.is_read_only or self.caller.state:
             refusal = self.find_refusal(route, args)
@@ -137,13 +184,17 @@ cdef class ScriptHost:
                 return refusal
         if self.is_read_only and route.flags & (WRITE | MAY_REPLICATE):
             return "ERR Write commands are not allowed from read-only scripts."
-        if route.flags & WRITE and dispatcher.state & REFUSES_WRITES and not is_replaying:
+        if self.has_written or is_replaying:
+            return None     # a script is not cut in half
+        if route.flags & SEES_DATA and dispatcher.state & REFUSES_DATA:
+            if route.flags & WRITE and dispatcher.state & FOLLOWING and self.refusals.is_read_only:
+                return READ_ONLY_TEXT       # before MISCONF, unlike elsewhere
             for capability in dispatcher.refusing:
-                if dispatcher.state & REFUSES_WRITES & capability.server_bits:
+                if dispatcher.state & REFUSES_DATA & capability.server_bits:
                     refusal = capability.find_refusal(self.actor, route, args)
                     if refusal is not None:
                         return refusal
-        if self.checks_memory and route.flags & DENY_OOM and not self.has_written and not is_replaying:
+        if self.checks_memory and route.flags & DENY_OOM:
             return OUT_OF_MEMORY_TEXT
         return None
 

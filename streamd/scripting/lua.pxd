@@ -14,6 +14,7 @@ cdef extern from *:
         char rest[256];
     } lua_Debug;
     typedef void (*lua_Hook)(lua_State *, lua_Debug *);
+    typedef const char *(*lua_Reader)(lua_State *, void *, size_t *);
     """
     ctypedef struct lua_State:
         pass
@@ -25,6 +26,7 @@ cdef extern from *:
         const char *source
         int currentline
     ctypedef void (*lua_Hook)(lua_State *, lua_Debug *) noexcept
+    ctypedef const char *(*lua_Reader)(lua_State *, void *, size_t *) noexcept
 
 
 cdef enum:
@@ -57,6 +59,8 @@ cdef enum LuaHookMask:
 
 
 cdef enum LuaCollector:
+    LUA_GCSTOP = 0
+    LUA_GCRESTART = 1
     LUA_GCCOLLECT = 2
     LUA_GCSTEP = 5
 
@@ -81,10 +85,13 @@ cdef struct Lua:
     int (*rawequal)(lua_State *L, int index, int other) noexcept nogil
     size_t (*objlen)(lua_State *L, int index) noexcept nogil
     double (*tonumber)(lua_State *L, int index) noexcept nogil
+    ptrdiff_t (*tointeger)(lua_State *L, int index) noexcept nogil
     int (*toboolean)(lua_State *L, int index) noexcept nogil
     const char *(*tolstring)(lua_State *L, int index, size_t *length) noexcept nogil
     lua_CFunction (*tocfunction)(lua_State *L, int index) noexcept nogil
     void *(*touserdata)(lua_State *L, int index) noexcept nogil
+    lua_State *(*tothread)(lua_State *L, int index) noexcept nogil
+    const char *(*getupvalue)(lua_State *L, int function, int n) noexcept nogil
     void *(*newuserdata)(lua_State *L, size_t size) noexcept nogil
     void (*pushnil)(lua_State *L) noexcept nogil
     void (*pushnumber)(lua_State *L, double number) noexcept nogil
@@ -113,6 +120,7 @@ cdef struct Lua:
     int (*getstack)(lua_State *L, int level, lua_Debug *frame) noexcept nogil
     int (*getinfo)(lua_State *L, const char *what, lua_Debug *frame) noexcept nogil
     void (*openlibs)(lua_State *L) noexcept nogil
+    int (*load)(lua_State *L, lua_Reader read, void *ud, const char *name) noexcept nogil
     int (*loadbuffer)(lua_State *L, const char *code, size_t length, const char *name) noexcept nogil
     int (*ref)(lua_State *L, int index) noexcept nogil
     void (*unref)(lua_State *L, int index, int ref) noexcept nogil

@@ -14,7 +14,9 @@ All are C functions, as Lua's are: they leave no frame of Lua where an error loo
 in place.
 """
 
-from libc.string cimport memchr
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int64_t
+from libc.string cimport memchr, strcmp, strlen
 
 from streamd.scripting.lua cimport (
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, lua,
@@ -23,6 +25,12 @@ from streamd.scripting.lua cimport (
 
 cdef enum:
     MOST_REPETITIONS = 5000     # in a pattern; Lua 5.1 itself has no limit, and ends the process
+    MOST_MOVED = 1 << 20        # items of a table that are not there
+    LEAST_PACE = 100            # of the garbage collector, in percent
+    MOST_PACE = 1000
+
+cdef enum:
+    BYTECODE = 27   # the first byte of what string.dump returns
 
 cdef char MARK = 0      # its address is the key of the real table in the metatable of the one that stands for it
 
@@ -133,16 +141,70 @@ cdef int guard(lua_State *L) noexcept:
     return lua.tocfunction(L, upvalue(1))(L)
 
 
-cdef int match_pattern(lua_State *L) noexcept:
-    """A function that matches a pattern, argument 2. Upvalue 1: Lua's own, which recurses for each repetition."""
+cdef bint is_too_complex(lua_State *L) noexcept:
+    """Whether argument 2 is a pattern that would overflow the stack of C: Lua recurses for each repetition."""
     cdef size_t length, at, repetitions = 0
     cdef const char *pattern
-    if lua.type(L, 2) == LUA_TSTRING and lua.objlen(L, 2) > MOST_REPETITIONS:
-        pattern = lua.tolstring(L, 2, &length)
-        for at in range(length):
-            repetitions += pattern[at] == c'?' or pattern[at] == c'*' or pattern[at] == c'+' or pattern[at] == c'-'
-        if repetitions > MOST_REPETITIONS and not lua.toboolean(L, 4):
-            return raise_text(L, "pattern too complex", True)
+    if lua.type(L, 2) != LUA_TSTRING or lua.objlen(L, 2) <= MOST_REPETITIONS:
+        return False
+    pattern = lua.tolstring(L, 2, &length)
+    for at in range(length):
+        repetitions += pattern[at] == c'?' or pattern[at] == c'*' or pattern[at] == c'+' or pattern[at] == c'-'
+    return repetitions > MOST_REPETITIONS
+
+
+cdef int match_pattern(lua_State *L) noexcept:
+    """A function that matches a pattern, argument 2. Upvalue 1: Lua's own."""
+    if is_too_complex(L):
+        return raise_text(L, "pattern too complex", True)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int find_pattern(lua_State *L) noexcept:
+    """string.find, whose argument 4 says that the pattern is plain text. Upvalue 1: Lua's own."""
+    if is_too_complex(L) and not lua.toboolean(L, 4):
+        return raise_text(L, "pattern too complex", True)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int unpack(lua_State *L) noexcept:
+    """unpack(table [, first [, last]]). Upvalue 1: Lua's own, which overflows when it counts the results."""
+    cdef int64_t first = 1, last
+    if lua.type(L, 1) == LUA_TTABLE:
+        if lua.isnumber(L, 2):
+            first = <int>lua.tointeger(L, 2)
+        last = <int>lua.tointeger(L, 3) if lua.isnumber(L, 3) else <int>lua.objlen(L, 1)
+        if last - first >= INT_MAX - 1:
+            return raise_text(L, "too many results to unpack", True)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int repeat(lua_State *L) noexcept:
+    """string.rep. Upvalue 1: Lua's own, which appends an empty string as often as any other."""
+    if lua.type(L, 1) == LUA_TSTRING and lua.objlen(L, 1) == 0 and lua.isnumber(L, 2):
+        lua.settop(L, 1)
+        return 1
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int insert(lua_State *L) noexcept:
+    """table.insert. Upvalue 1: Lua's own, which moves what is not there, too, maybe for minutes."""
+    if push_real(L, 1):
+        return raise_text(L, READ_ONLY_TEXT, False)
+    if lua.gettop(L) == 3 and lua.isnumber(L, 2) and <int>lua.tointeger(L, 2) < -MOST_MOVED:
+        return raise_text(L, "bad argument #2 to 'insert' (position out of bounds)", True)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int collect_garbage(lua_State *L) noexcept:
+    """collectgarbage([option [, number]]). Upvalue 1: Lua's own, which can be told to collect all again and again.
+
+    What it is told holds for later scripts, too.
+    """
+    cdef const char *option = lua.optlstring(L, 1, "", NULL)
+    if lua.isnumber(L, 2) and (strcmp(option, "setpause") == 0 or strcmp(option, "setstepmul") == 0):
+        lua.pushnumber(L, min(max(<int>lua.tointeger(L, 2), LEAST_PACE), MOST_PACE))
+        lua.replace(L, 2)
     return lua.tocfunction(L, upvalue(1))(L)
 
 
@@ -161,20 +223,50 @@ cdef int changing(lua_State *L) noexcept:
     return wrap(L, guard)
 
 
-cdef int call_closed(lua_State *L) noexcept:
-    """A function in C that stands for one in Lua: upvalue 1."""
-    lua.pushvalue(L, upvalue(1))
+cdef int call_deferred(lua_State *L) noexcept:
+    """A function in C that stands for one in Lua. Upvalues: `deferred`'s, and the function after the first call."""
+    if lua.type(L, upvalue(3)) == LUA_TNIL:
+        lua.pushvalue(L, upvalue(1))
+        lua.call(L, 0, 1)
+        lua.pushvalue(L, upvalue(2))
+        lua.gettable(L, -2)
+        lua.replace(L, upvalue(3))
+        pop(L, 1)
+    lua.pushvalue(L, upvalue(3))
     lua.insert(L, 1)
     lua.call(L, lua.gettop(L) - 1, LUA_MULTRET)
     return lua.gettop(L)
 
 
-cdef int closure(lua_State *L) noexcept:
-    return wrap(L, call_closed)
+cdef int deferred(lua_State *L) noexcept:
+    """deferred(load, key) -> a C function that calls field `key` of the table that `load` returns"""
+    lua.settop(L, 3)
+    lua.pushcclosure(L, call_deferred, 3)
+    return 1
 
 
 cdef int matching(lua_State *L) noexcept:
     return wrap(L, match_pattern)
+
+
+cdef int finding(lua_State *L) noexcept:
+    return wrap(L, find_pattern)
+
+
+cdef int unpacking(lua_State *L) noexcept:
+    return wrap(L, unpack)
+
+
+cdef int repeating(lua_State *L) noexcept:
+    return wrap(L, repeat)
+
+
+cdef int inserting(lua_State *L) noexcept:
+    return wrap(L, insert)
+
+
+cdef int collecting(lua_State *L) noexcept:
+    return wrap(L, collect_garbage)
 
 
 cdef int make_pairs(lua_State *L) noexcept:
@@ -222,54 +314,68 @@ cdef int protected_call(lua_State *L) noexcept:
     return lua.gettop(L)
 
 
-cdef int compile_text(lua_State *L, const char *code, size_t length, const char *name) noexcept:
-    """Compile text; bytecode becomes a syntax error. Returns a function, or nil and a message."""
-    if length and code[0] == 27:
-        lua.pushlstring(L, " ", 1)
-        lua.pushlstring(L, code, length)
-        lua.concat(L, 2)
-        code = lua.tolstring(L, -1, &length)
-    if lua.loadbuffer(L, code, length, name) == 0:
+cdef int finish_load(lua_State *L, int status) noexcept:
+    """The results of `load`: the function on top, or nil and the message on top."""
+    if status == 0:
         return 1
     lua.pushnil(L)
     lua.insert(L, -2)
     return 2
 
 
+cdef void hold_name(lua_State *L, const char *name) noexcept:
+    """Push the string that Lua makes of a chunk's name, up to a byte 0: nothing else holds it at first."""
+    lua.pushlstring(L, name, strlen(name))
+
+
+cdef void push_as_text(lua_State *L, int index) noexcept:
+    """Push code so that bytecode is read as text, in which it is a syntax error."""
+    lua.pushlstring(L, " ", 1)
+    lua.pushvalue(L, index)
+    lua.concat(L, 2)
+
+
 cdef int load_string(lua_State *L) noexcept:
     """loadstring(code [, name])"""
     cdef size_t length
     cdef const char *code = lua.checklstring(L, 1, &length)
-    return compile_text(L, code, length, lua.optlstring(L, 2, code, NULL))
+    cdef const char *name = lua.optlstring(L, 2, code, NULL)
+    hold_name(L, name)
+    if length and code[0] == BYTECODE:
+        push_as_text(L, 1)
+        code = lua.tolstring(L, -1, &length)
+    return finish_load(L, lua.loadbuffer(L, code, length, name))
 
 
 cdef int load_pieces(lua_State *L) noexcept:
     """load(function [, name]): the code in pieces, until there is none"""
-    cdef size_t length
+    cdef bint is_first = True
     cdef const char *name = lua.optlstring(L, 2, "=(load)", NULL)
-    cdef const char *code
     lua.checktype(L, 1, LUA_TFUNCTION)
-    lua.settop(L, 2)
-    lua.pushlstring(L, "", 0)
-    while True:
-        lua.pushvalue(L, 1)
-        if lua.pcall(L, 0, 1, 0):
-            lua.pushnil(L)
-            lua.insert(L, -2)
-            return 2
-        if lua.type(L, -1) == LUA_TNIL:
-            break
-        if not lua.isstring(L, -1):
-            lua.pushnil(L)
-            lua.pushlstring(L, "reader function must return a string", 36)
-            return 2
-        lua.tolstring(L, -1, &length)
-        if length == 0:
-            break
-        lua.concat(L, 2)
-    pop(L, 1)
-    code = lua.tolstring(L, -1, &length)
-    return compile_text(L, code, length, name)
+    lua.settop(L, 3)
+    hold_name(L, name)
+    return finish_load(L, lua.load(L, read_piece, &is_first, name))
+
+
+cdef const char *read_piece(lua_State *L, void *is_first, size_t *length) noexcept:
+    """The next piece, from the function at the bottom of the stack; it stays in the third place while Lua reads it."""
+    cdef const char *piece
+    if not lua.checkstack(L, 3):
+        raise_text(L, "too many nested functions", True)
+    lua.pushvalue(L, 1)
+    lua.call(L, 0, 1)
+    if lua.type(L, -1) == LUA_TNIL:
+        pop(L, 1)
+        return NULL
+    if not lua.isstring(L, -1):
+        raise_text(L, "reader function must return a string", True)
+    piece = lua.tolstring(L, -1, length)
+    if (<bint *>is_first)[0] and length[0] and piece[0] == BYTECODE:
+        push_as_text(L, lua.gettop(L))
+        lua.remove(L, -2)
+    (<bint *>is_first)[0] = False
+    lua.replace(L, 3)
+    return lua.tolstring(L, 3, length)
 
 
 cdef void open_sandbox(lua_State *L) noexcept:
@@ -279,8 +385,13 @@ cdef void open_sandbox(lua_State *L) noexcept:
     set_function(L, "use_globals", use_globals, NULL)
     set_function(L, "reading", reading, NULL)
     set_function(L, "changing", changing, NULL)
-    set_function(L, "closure", closure, NULL)
+    set_function(L, "deferred", deferred, NULL)
     set_function(L, "matching", matching, NULL)
+    set_function(L, "finding", finding, NULL)
+    set_function(L, "unpacking", unpacking, NULL)
+    set_function(L, "repeating", repeating, NULL)
+    set_function(L, "inserting", inserting, NULL)
+    set_function(L, "collecting", collecting, NULL)
     set_function(L, "make_pairs", make_pairs, NULL)
     set_function(L, "getmetatable", get_metatable, NULL)
     set_function(L, "pcall", protected_call, NULL)

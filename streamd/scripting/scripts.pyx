@@ -152,8 +152,6 @@ cdef class Scripts(Capability):
         is_read_only  the command says that the script does not write
         """
         cdef Client client = ctx.client
-        if is_read_only and not script.flags & (NO_WRITES | UNDECLARED):
-            raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
         self.host.begin(client, "script", script.sha, args, script.flags, is_read_only)
         try:
             self.world.run(script.function, args, 3, keys, client.reply)

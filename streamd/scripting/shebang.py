@@ -87,4 +87,4 @@ def check_name(name: bytes) -> None:
 
 
 def shown(word: bytes) -> str:
-    return word.decode("utf-8", "surrogateescape")
+    return word.decode("latin-1")

@@ -216,7 +216,7 @@ cdef int write_array(lua_State *L, ReplyWriter reply, bint has_booleans, list er
 
 cdef str shown(bytes text):
     """The text of a status or an error: one line."""
-    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("utf-8", "surrogateescape")
+    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("latin-1")
 
 
 cdef bint write_typed(lua_State *L, ReplyWriter reply, bint has_booleans, list errors) except -1:
@@ -224,12 +224,13 @@ cdef bint write_typed(lua_State *L, ReplyWriter reply, bint has_booleans, list e
     if push_field(L, "err", 3) == LUA_TSTRING:
         text = shown(get_text(L, -1))
         pop(L, 1)
-        errors.append(text if push_field(L, "ignore_error_stats_update", 25) == LUA_TNIL else None)
+        is_counted = push_field(L, "ignore_error_stats_update", 25) == LUA_TBOOLEAN and lua.toboolean(L, -1)
+        errors.append(None if is_counted else text)
         reply.error(text)
     else:
         pop(L, 1)
         if push_field(L, "ok", 2) == LUA_TSTRING:
-            reply.simple(shown(get_text(L, -1)).encode("utf-8", "surrogateescape"))
+            reply.simple(shown(get_text(L, -1)).encode("latin-1"))
         else:
             pop(L, 1)
             if push_field(L, "double", 6) == LUA_TNUMBER:
@@ -253,7 +254,7 @@ cdef bint write_text_type(lua_State *L, ReplyWriter reply) except -1:
     """The same for the types whose value is a text."""
     cdef bytes text, form
     if push_field(L, "big_number", 10) == LUA_TSTRING:
-        text = shown(get_text(L, -1)).encode("utf-8", "surrogateescape")
+        text = shown(get_text(L, -1)).encode("latin-1")
         pop(L, 1)
         if reply.resp == 2:
             reply.bulk(text)

@@ -14,6 +14,7 @@ cdef struct Heap:
     # The memory of one interpreter, in bytes.
     size_t used
     size_t limit
+    size_t moved_stacks     # how often a stack has got another size, or was freed
 
 
 cdef class World:
@@ -44,6 +45,8 @@ cdef class World:
     cdef object bug                     # an exception that is no script's fault
     # The library that is being loaded.
     cdef list registered                # (name, reference, description or None, flags); None: none is loaded
+    cdef int hook_every                 # instructions between two looks at the clock
+    cdef long long looked_us            # when it was looked at, monotonic
     cdef long long deadline_us          # monotonic; 0: it may take any time
 
     cdef int open(self) except -1
@@ -62,12 +65,13 @@ cdef class World:
     cdef int fail(self, str text, bint is_counted) except -1
     cdef int note(self, str text) noexcept
     cdef int reply_error(self, ReplyWriter reply) except -1
-    cdef int count_error(self, str text) except -1
     cdef bint is_for_scripts(self) noexcept
     cdef int hash_text(self, lua_State *L) noexcept
     cdef int write_log(self, lua_State *L, int level) noexcept
     cdef int check_permission(self, lua_State *L) noexcept
+    cdef Heap *memory(self) noexcept
     cdef bint must_end(self) noexcept
+    cdef int pace(self) noexcept
     cdef list take_args(self, lua_State *L)
     cdef bytes take_word(self, const char *text, size_t length)
     cdef int call_command(self, lua_State *L) noexcept

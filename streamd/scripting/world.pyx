@@ -37,8 +37,9 @@ from streamd.protocol.reply cimport ReplyWriter
 from streamd.scripting.host cimport ScriptHost
 from streamd.scripting.json_text cimport open_json
 from streamd.scripting.lua cimport (
-    LUA_GCCOLLECT, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL,
-    LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_State, pop, upvalue,
+    LUA_GCCOLLECT, LUA_GCRESTART, LUA_GCSTOP, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX,
+    LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_State,
+    pop, upvalue,
 )
 from streamd.scripting.sandbox cimport aim_globals, open_sandbox, set_function
 from streamd.scripting.values cimport get_text, number_text, push_error, push_reply, write_value
@@ -50,7 +51,8 @@ __all__ = ["World"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    HOOK_EVERY = 100000     # instructions between two looks at the clock
+    HOOK_EVERY = 10000      # instructions between two looks at the clock, at most
+    LONG_US = 10000         # between two looks
     COLLECT_FROM = 1 << 25  # bytes below which garbage may wait for the next script
 
 LEVELS = (logging.DEBUG, VERBOSE, logging.INFO, logging.WARNING)
@@ -61,6 +63,7 @@ NO_ARGUMENT = "ERR Please specify at least one argument for this redis lib call"
 BAD_ARGUMENT = "ERR Lua redis lib command arguments must be strings or integers"
 
 FOLDER = os.path.dirname(__file__)
+cdef dict COMPILED = {}     # name of a file of this folder -> what string.dump returned for it
 
 cdef bytes VERSION_BYTES = REDIS_VERSION.encode()
 cdef const char *VERSION = VERSION_BYTES
@@ -74,20 +77,42 @@ cdef char WORLD = 0
 cdef char TO_STRING = 0
 
 
+# Lua's stacks get room behind their end that Lua does not know of. When it calls a function that has parameters beside
+# `...`, it makes sure of room for the function's registers, but not for the parameters that the call leaves out, and
+# writes up to 200 slots beyond the end; a stack that has run over may grow by too little for the next such call. At
+# most 401 slots are written so. A stack is known by its first size, and then by an address that no other block has.
+cdef enum:
+    SLOT = 16                   # bytes
+    FIRST_STACK = 45 * SLOT
+    STACK_MARGIN = 512 * SLOT
+    STACK_MARK = 8              # a stack's address, modulo what malloc's addresses are multiples of
+
+
 cdef void *allocate(void *context, void *block, size_t old_size, size_t size) noexcept:
     """The allocator of an interpreter."""
     cdef Heap *heap = <Heap *>context
-    cdef void *moved
+    cdef size_t before = 0, room = size
+    cdef bint is_stack = size == FIRST_STACK if block is NULL else (<uintptr_t>block & STACK_MARK) != 0
+    cdef char *moved
+    if block is not NULL:
+        before = old_size
+    if is_stack:
+        if block is not NULL:
+            block = <char *>block - STACK_MARK
+            before += STACK_MARGIN
+            heap.moved_stacks += 1
+        room += STACK_MARGIN
     if size == 0:
-        heap.used -= old_size
+        heap.used -= before
         free(block)
         return NULL
-    if size > old_size and heap.used + size - old_size > heap.limit:
+    if room > before and heap.used + room - before > heap.limit:
         return NULL
-    moved = realloc(block, size)
-    if moved is not NULL:
-        heap.used += size - old_size
-    return moved
+    moved = <char *>realloc(block, room)
+    if moved is NULL:
+        return NULL
+    heap.used += room - before
+    return moved + STACK_MARK if is_stack else moved
 
 
 cdef class World:
@@ -115,7 +140,7 @@ cdef class World:
         load_lua()
         self.L = lua.newstate(allocate, &self.heap)
         if self.L is NULL or lua.cpcall(self.L, prepare, <void *>self):
-            text = "not enough memory" if self.L is NULL else get_text(self.L, -1).decode("utf-8", "replace")
+            text = "not enough memory" if self.L is NULL else get_text(self.L, -1).decode("latin-1")
             self.close()
             raise CommandError(f"ERR The interpreter cannot start: {text}")
         return 0
@@ -139,7 +164,7 @@ cdef class World:
             if lua.cpcall(self.L, compile_code, <void *>self):
                 text = get_text(self.L, -1)
                 pop(self.L, 1)
-                raise CommandError(COMPILE_TEXT + text.decode("utf-8", "surrogateescape"))
+                raise CommandError(COMPILE_TEXT + text.decode("latin-1"))
         finally:
             self.code = None
         return self.function
@@ -166,7 +191,7 @@ cdef class World:
         try:
             if lua.cpcall(self.L, run_library, <void *>self):
                 self.has_failed = True
-                self.fail(get_text(self.L, -1).decode("utf-8", "replace"), False)
+                self.fail(get_text(self.L, -1).decode("latin-1"), False)
                 pop(self.L, 1)
         finally:
             self.code = None
@@ -193,7 +218,7 @@ cdef class World:
         if lua.cpcall(self.L, call_function, <void *>self):
             # Outside the script itself, only memory can be missing.
             self.has_failed = True
-            self.fail("ERR " + get_text(self.L, -1).decode("utf-8", "replace"), False)
+            self.fail("ERR " + get_text(self.L, -1).decode("latin-1"), False)
             pop(self.L, 1)
         self.args = None
         self.reply = None
@@ -210,10 +235,12 @@ cdef class World:
 
     cdef int collect(self) except -1:
         """Collect garbage: Lua does not do so when memory runs out, nor between scripts."""
-        cdef size_t before = <size_t>-1
+        cdef size_t before = <size_t>-1, limit = self.heap.limit
+        self.heap.limit = <size_t>-1    # Lua may need a little to collect, and would end the process without it
         while self.heap.used < before - before // 4:    # each time, Lua's own buffer becomes half as large
             before = self.heap.used
             lua.gc(self.L, LUA_GCCOLLECT, 0)
+        self.heap.limit = limit
         self.collect_above = max(2 * self.heap.used, <size_t>COLLECT_FROM)
         return 0
 
@@ -223,23 +250,15 @@ cdef class World:
         self.error = None
         self.has_error = True
         if not self.is_counted:
-            self.count_error(text)
+            self.host.dispatcher.count_error(text)
         reply.error(text)
-        return 0
-
-    cdef int count_error(self, str text) except -1:
-        """Count an error of the script's own by its code."""
-        cdef dict counts = self.host.dispatcher.errorstats
-        cdef str code = text.partition(" ")[0] if " " in text else "ERR"
-        self.host.dispatcher.total_error_replies += 1
-        counts[code] = counts.get(code, 0) + 1
         return 0
 
     # --- The halves of functions that Lua calls: what has objects ---------------------------------------------------
 
     cdef int fail(self, str text, bint is_counted) except -1:
         """Note the error to be raised."""
-        self.error = text.encode("utf-8", "surrogateescape")
+        self.error = text.encode("latin-1")
         self.is_counted = is_counted
         return 0
 
@@ -297,7 +316,7 @@ cdef class World:
 
     cdef int note(self, str text) noexcept:
         """Note an error that has been counted."""
-        self.error = text.encode("utf-8", "surrogateescape")
+        self.error = text.encode("latin-1")
         self.is_counted = True
         return 0
 
@@ -310,7 +329,7 @@ cdef class World:
                 self.has_error = True
                 for text in errors:
                     if text is not None:
-                        self.count_error(<str>text)
+                        self.host.dispatcher.count_error(<str>text)
                 errors.clear()
         except BaseException as error:
             self.bug = error
@@ -329,11 +348,12 @@ cdef class World:
                 text = field_text(L, "err", text)
                 place = field_text(L, "line", "")
                 if place:
-                    place = f", on {field_text(L, 'source', '')}:{place}."
+                    name = self.host.name.decode("latin-1")
+                    place = f" script: {name}, on {field_text(L, 'source', '')}:{place}."
                 lua.getfield(L, -1, "ignore_error_stats_update")
-                is_counted = lua.type(L, -1) != LUA_TNIL
+                is_counted = lua.type(L, -1) == LUA_TBOOLEAN and lua.toboolean(L, -1)
                 pop(L, 1)
-            self.fail(f"{text} script: {self.host.name.decode('utf-8', 'surrogateescape')}{place}", is_counted)
+            self.fail(text + place, is_counted)
         except BaseException as error:
             self.bug = error
         return 0
@@ -487,6 +507,9 @@ cdef class World:
         """Whether the library that is being loaded has run for too long."""
         return self.deadline_us != 0 and monotonic_us() > self.deadline_us
 
+    cdef Heap *memory(self) noexcept:
+        return &self.heap
+
     cdef bint must_end(self) noexcept:
         """Whether the running script has been killed. Others may be served meanwhile."""
         try:
@@ -494,11 +517,26 @@ cdef class World:
         except BaseException as error:
             self.bug = error
             return True
+        finally:
+            self.looked_us = monotonic_us()
+
+    cdef int pace(self) noexcept:
+        """After how many instructions to look at the clock again: fewer, if those since the last look took long.
+
+        An instruction takes as long as what it does: joining two long strings, say, or making a string that collides
+        with many others in Lua's table of strings, which looks at some of their bytes only.
+        """
+        cdef long long took_us = monotonic_us() - self.looked_us
+        if took_us > LONG_US:
+            self.hook_every = max(1, <int>(self.hook_every * LONG_US // took_us))
+        elif self.hook_every < HOOK_EVERY and took_us < LONG_US // 4:
+            self.hook_every = min(2 * self.hook_every, HOOK_EVERY)
+        return self.hook_every
 
 
 cdef str shown(bytes text):
     """The text of an error as one line."""
-    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("utf-8", "surrogateescape")
+    return text.replace(b"\r", b" ").replace(b"\n", b" ").decode("latin-1")
 
 
 cdef str as_text(lua_State *L, int index, str otherwise):
@@ -506,7 +544,7 @@ cdef str as_text(lua_State *L, int index, str otherwise):
     if lua.type(L, index) != LUA_TSTRING and lua.type(L, index) != LUA_TNUMBER:
         return otherwise
     lua.pushvalue(L, index)
-    text = get_text(L, -1).decode("utf-8", "surrogateescape")
+    text = get_text(L, -1).decode("latin-1")
     pop(L, 1)
     return text
 
@@ -702,7 +740,11 @@ cdef int redis_register_function(lua_State *L) noexcept:
 
 
 cdef int handle_error(lua_State *L) noexcept:
-    """The handler of a script's errors: makes a table of any error, with the place of the innermost function in Lua."""
+    """The handler of a script's errors: makes a table of any error, with the place of the innermost function in Lua.
+
+    What is left is a table of streamd's own: the script's may have a metatable, whose functions must run here, where
+    they can fail or be stopped.
+    """
     cdef lua_Debug frame
     cdef int level = 1
     if lua.type(L, 1) != LUA_TTABLE:
@@ -721,8 +763,18 @@ cdef int handle_error(lua_State *L) noexcept:
             lua.setfield(L, 1, "line")
             break
         level += 1
-    lua.settop(L, 1)
+    lua.createtable(L, 0, 4)
+    copy_field(L, "err")
+    copy_field(L, "source")
+    copy_field(L, "line")
+    copy_field(L, "ignore_error_stats_update")
     return 1
+
+
+cdef void copy_field(lua_State *L, const char *name) noexcept:
+    """Copy a field of argument 1 to the table on top."""
+    lua.getfield(L, 1, name)
+    lua.setfield(L, -2, name)
 
 
 cdef int push_shown(lua_State *L, int index) noexcept:
@@ -754,6 +806,11 @@ cdef bint must_end(lua_State *L) noexcept:
     return (<World>world_of(L)).must_end()
 
 
+cdef int next_look(lua_State *L) noexcept:
+    """After how many instructions to look at the clock again."""
+    return (<World>world_of(L)).pace()
+
+
 cdef bint is_late(lua_State *L) noexcept:
     """Whether the library that is loaded here has to end."""
     return (<World>world_of(L)).is_late()
@@ -767,10 +824,68 @@ cdef void look_at_deadline(lua_State *L, lua_Debug *frame) noexcept:
 
 
 cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
-    """The hook: called after every HOOK_EVERY instructions, and with each line of a script that has to end."""
+    """The hook: called after so many instructions, and with each line of a script that has to end."""
+    lua.sethook(L, look_at_clock, LUA_MASKCOUNT, next_look(L))
     if must_end(L):
         lua.sethook(L, look_at_clock, LUA_MASKLINE | LUA_MASKCOUNT, 1)
         raise_message(L, "ERR Script killed by user with SCRIPT KILL...", 45)
+
+
+# --- Coroutines ----------------------------------------------------------------------------------------------------
+#
+# Lua makes room for what a coroutine is resumed with while no call protects that coroutine: without memory, it ends the
+# process. The functions here make the room before, whatever the limit, and fail in the caller if there was too little.
+
+
+cdef bint make_room(lua_State *L, lua_State *coroutine) noexcept:
+    """Make room in a coroutine for the arguments of the running function; False if there is no memory for it."""
+    cdef Heap *heap = (<World>world_of(L)).memory()
+    cdef size_t limit = heap.limit
+    if heap.used > limit:
+        return False
+    heap.limit = <size_t>-1
+    lua.checkstack(coroutine, lua.gettop(L))
+    heap.limit = limit
+    return heap.used <= limit
+
+
+cdef int raise_no_memory(lua_State *L) noexcept:
+    lua.pushlstring(L, "not enough memory", 17)
+    return lua.error(L)
+
+
+cdef int resume(lua_State *L) noexcept:
+    """coroutine.resume. Upvalue 1: Lua's own."""
+    cdef lua_State *coroutine = lua.tothread(L, 1)
+    if coroutine is not NULL and not make_room(L, coroutine):
+        return raise_no_memory(L)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int resume_wrapped(lua_State *L) noexcept:
+    """What coroutine.wrap returns. Upvalue 1: the coroutine, where Lua's own looks for it; 2: Lua's own."""
+    if not make_room(L, lua.tothread(L, upvalue(1))):
+        return raise_no_memory(L)
+    return lua.tocfunction(L, upvalue(2))(L)
+
+
+cdef int wrap_coroutine(lua_State *L) noexcept:
+    """coroutine.wrap. Upvalue 1: Lua's own."""
+    lua.tocfunction(L, upvalue(1))(L)
+    lua.getupvalue(L, -1, 1)
+    lua.insert(L, -2)
+    lua.pushcclosure(L, resume_wrapped, 2)
+    return 1
+
+
+cdef int guard_coroutines(lua_State *L) noexcept:
+    """guard_coroutines(resume, wrap) -> the two as scripts have them"""
+    lua.settop(L, 2)
+    lua.pushcclosure(L, wrap_coroutine, 1)
+    lua.insert(L, 1)
+    lua.pushcclosure(L, resume, 1)
+    lua.insert(L, 1)
+    return 2
 
 
 # --- What runs in a protected call ----------------------------------------------------------------------------------
@@ -778,26 +893,46 @@ cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
 
 cdef int load_chunk(lua_State *L) noexcept:
     """chunk(name): compile another file of this folder."""
+    cdef bint is_compiled
     lua.settop(L, 1)
     lua.pushlstring(L, OWN_CHUNK, strlen(OWN_CHUNK))
     lua.pushvalue(L, 1)
     lua.concat(L, 2)
-    push_file(L)
+    is_compiled = push_file(L)
     if lua.loadbuffer(L, lua.tolstring(L, 3, NULL), lua.objlen(L, 3), lua.tolstring(L, 2, NULL)):
         return lua.error(L)
+    if not is_compiled:
+        lua.getfield(L, LUA_GLOBALSINDEX, "string")
+        lua.getfield(L, -1, "dump")
+        lua.pushvalue(L, 4)
+        lua.call(L, 1, 1)
+        keep_compiled(L)
+        lua.settop(L, 4)
     return 1
 
 
-cdef int push_file(lua_State *L) noexcept:
-    """Push the contents of the file whose name is at the bottom of the stack; an empty string if there is none."""
-    cdef bytes code
-    try:
-        with open(os.path.join(FOLDER, f"{get_text(L, 1).decode()}.lua"), "rb") as file:
-            code = file.read()
-    except OSError:
-        code = b""
+cdef bint push_file(lua_State *L) noexcept:
+    """Push the file whose name is at the bottom of the stack, an empty string if there is none.
+
+    Returns whether it is compiled: SCRIPT FLUSH starts an interpreter, and most of a start was compiling these files.
+    """
+    cdef str name = get_text(L, 1).decode()
+    cdef bytes code = COMPILED.get(name)
+    cdef bint is_compiled = code is not None
+    if not is_compiled:
+        try:
+            with open(os.path.join(FOLDER, f"{name}.lua"), "rb") as file:
+                code = file.read()
+        except OSError:
+            code = b""
     lua.pushlstring(L, PyBytes_AS_STRING(code), <size_t>PyBytes_GET_SIZE(code))
-    return 1
+    return is_compiled
+
+
+cdef int keep_compiled(lua_State *L) noexcept:
+    """Keep what string.dump returned for the file whose name is at the bottom of the stack."""
+    COMPILED[get_text(L, 1).decode()] = get_text(L, -1)
+    return 0
 
 
 cdef void open_redis(lua_State *L, void *world, bint is_for_scripts) noexcept:
@@ -852,10 +987,18 @@ cdef void set_number(lua_State *L, const char *name, double number) noexcept:
 cdef int prepare(lua_State *L) noexcept:
     """Make the globals of scripts; argument 1 is the world."""
     cdef void *world = lua.touserdata(L, 1)
+    lua.checkstack(L, FIRST_STACK // SLOT)
+    if not (<World>world).heap.moved_stacks:
+        lua.pushlstring(L, "the margin of stacks does not fit this build of Lua", 51)
+        return lua.error(L)
     lua.pushlightuserdata(L, &WORLD)
     lua.pushvalue(L, 1)
     lua.rawset(L, LUA_REGISTRYINDEX)
+    lua.gc(L, LUA_GCSTOP, 0)
     lua.openlibs(L)
+    # Lua makes this one, too, where nothing protects it, unless it exists.
+    lua.pushlstring(L, "C stack overflow", 16)
+    lua.ref(L, LUA_REGISTRYINDEX)
     lua.pushlightuserdata(L, &TO_STRING)
     lua.getfield(L, LUA_GLOBALSINDEX, "tostring")
     lua.rawset(L, LUA_REGISTRYINDEX)
@@ -867,6 +1010,7 @@ cdef int prepare(lua_State *L) noexcept:
     open_sandbox(L)
     open_json(L)
     set_function(L, "chunk", load_chunk, world)
+    set_function(L, "guard_coroutines", guard_coroutines, world)
     set_function(L, "draw", draw_random, world)
     set_function(L, "seed", seed_random, world)
     open_redis(L, world, (<World>world).is_for_scripts())
@@ -877,6 +1021,7 @@ cdef int prepare(lua_State *L) noexcept:
     lua.call(L, 1, 2)
     (<World>world).loading = lua.ref(L, LUA_REGISTRYINDEX)
     (<World>world).globals = lua.ref(L, LUA_REGISTRYINDEX)
+    lua.gc(L, LUA_GCRESTART, 0)
     return 0
 
 
@@ -946,6 +1091,8 @@ cdef int call_function(lua_State *L) noexcept:
         push_texts(L, args, first + keys, len(<list>args) - first - keys)
         count = 2
     if (<World>world).host.busy_us:
+        (<World>world).looked_us = (<World>world).host.started_us
+        (<World>world).hook_every = HOOK_EVERY
         lua.sethook(L, look_at_clock, LUA_MASKCOUNT, HOOK_EVERY)
     status = lua.pcall(L, count, 1, 1)
     lua.sethook(L, NULL, 0, 0)
