@@ -12,9 +12,10 @@ import click
 from streamd.cli.archive_publish import publish
 from streamd.cli.archive_run import run
 from streamd.cli.archive_words import duration_option, size_text
-from streamd.cli.one_line import errors_in_one_line, name_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.printable import in_one_line
 
 __all__ = ["group"]
 
@@ -45,7 +46,7 @@ def status(path: str, streams: tuple[str, ...], offline: bool, as_json: bool, **
 
         found = read_status(path, None if offline else options, list(streams) or None)
         if as_json:
-            click.echo(json.dumps([each.to_json() for each in found]))
+            say(json.dumps([each.to_json() for each in found]))
             return
         print_status(found)
 
@@ -61,7 +62,7 @@ def print_status(found: list[Any]) -> None:
         if each.locked_by:
             held.append(f"run {each.locked_by.get('run')}")
         table.add_row(
-            Text(name_in_one_line(each.stream)),
+            Text(in_one_line(each.stream)),
             each.boundary,
             f"{each.rows:,}",
             str(each.files),
@@ -69,9 +70,12 @@ def print_status(found: list[Any]) -> None:
             "" if each.archived_at_ms is None else time.strftime("%F %T", time.localtime(each.archived_at_ms / 1000)),
             "" if each.on_server is None else f"{each.on_server:,}",
             "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.0f} s",
-            Text(name_in_one_line(", ".join(held))),
+            Text(in_one_line(", ".join(held))),
         )
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+    for each in found:
+        if each.fault is not None:
+            say(f"warning: {in_one_line(each.stream)}: {in_one_line(each.fault)}")
 
 
 # --- verify ---------------------------------------------------------------------------------------------------------------
@@ -81,13 +85,20 @@ def print_status(found: list[Any]) -> None:
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
 @click.option("--quick", is_flag=True, help="Check manifests and sizes, not every byte and ID.")
+@click.option("--live", is_flag=True, help="Also compare what the server still holds of it, entry by entry.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
-def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> None:
+@with_server_options
+def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json: bool, **server: Any) -> None:
     """Verify that the archive at PATH is complete and unchanged. Exit status: 0 yes, 1 no."""
+    options = collect_options(server)
+    if options and not live:
+        raise click.UsageError("no server is needed without --live")
     with errors_in_one_line():
         from streamd.spark.archive.layout import Layout
         from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
+        from streamd.spark.archive.same_stream import live_faults
         from streamd.spark.archive.verify import verify_archive
+        from streamd.spark.wire.options import ConnectionOptions
 
         layout = Layout(path)
         layout.check()
@@ -98,18 +109,20 @@ def verify(path: str, streams: tuple[str, ...], quick: bool, as_json: bool) -> N
         for stream in streams or archived:
             with bar(stream, None, is_wanted=not as_json) as progress:
                 verdicts.append(verify_archive(layout, stream, quick=quick, progress=progress))
+            if live:
+                verdicts[-1].faults += live_faults(ConnectionOptions.parse(options), layout, stream)
     if as_json:
-        click.echo(json.dumps([each.to_json() for each in verdicts]))
+        say(json.dumps([each.to_json() for each in verdicts]))
     else:
         for each in verdicts:
-            click.echo(
-                f"{name_in_one_line(each.stream)}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
+            say(
+                f"{in_one_line(each.stream)}: {'valid' if each.is_whole else 'NOT valid'}; {each.rows:,} entries, "
                 f"{each.files} files, {size_text(each.bytes)}, {each.manifests} manifests"
             )
             for fault in each.faults:
-                click.echo(f"  {fault}")
+                say(f"  {fault}")
             for stranger in each.strangers:
-                click.echo(f"  {stranger} belongs to no manifest; the next run removes it")
+                say(f"  {stranger} belongs to no manifest; the next run removes it")
     sys.exit(0 if all(each.is_whole for each in verdicts) else 1)
 
 
@@ -150,10 +163,10 @@ def restore(
                 path, stream, options, into=into, low=low, high=high, resume=resume, progress=progress
             )  # fmt: skip
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        say(json.dumps(report.to_json()))
     else:
-        click.echo(
-            f"{report.rows:,} entries into {name_in_one_line(into)}"
+        say(
+            f"{report.rows:,} entries into {in_one_line(into)}"
             + (f", {report.first} to {report.last}" if report.rows else "")
         )
 
@@ -222,11 +235,11 @@ def delete(
             )
         report = run(is_trial=dry_run)
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        say(json.dumps(report.to_json()))
     else:
         outcome = "would be deleted" if dry_run else "deleted"
-        click.echo(
-            f"{name_in_one_line(stream)}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
+        say(
+            f"{in_one_line(stream)}: {report.archived:,} archived entries in {report.files} files, and {report.on_server:,} on the "
             f"server, {outcome}"
         )
 

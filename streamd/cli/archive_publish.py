@@ -7,8 +7,9 @@ import re
 
 import click
 
-from streamd.cli.one_line import errors_in_one_line, name_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
+from streamd.printable import in_one_line
 
 __all__ = ["publish"]
 
@@ -96,8 +97,8 @@ def publish(
         with bar(config.name, None, unit="entries", is_wanted=not as_json) as progress:
             found = tables.publish(layout, config, progress=progress)
     for stream in sorted(set(streams).difference(found)):
-        click.echo(f"{name_in_one_line(stream)} is not archived yet", err=True)
+        say(f"{in_one_line(stream)} is not archived yet", err=True)
     if as_json:
-        click.echo(json.dumps({"format": form, "files": found}))
+        say(json.dumps({"format": form, "files": found}))
     else:
-        click.echo(f"{form}: {sum(found.values()):,} files of {len(found):,} streams")
+        say(f"{form}: {sum(found.values()):,} files of {len(found):,} streams")

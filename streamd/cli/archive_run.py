@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamd.cli.archive_words import duration_option, size_text
-from streamd.cli.one_line import errors_in_one_line, name_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
+from streamd.printable import in_one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["run"]
 
@@ -47,8 +52,8 @@ Progress = Callable[[str, str, int, int], None]
 @duration_option("--lock-ttl", default="60s", help="After this time without a renewal another run may take over.")
 @duration_option("--wait", default="0s", help="How long to wait for another run.")
 @click.option(
-    "--engine", type=click.Choice(["spark", "local"]), default="spark", show_default=True,
-    help="Copy by Spark, or in this process, which needs no Java.",
+    "--engine", type=click.Choice(["spark", "local"]),
+    help="Copy by Spark, or in this process.  [default: spark where PySpark and Java are installed, or for --master and --conf; otherwise local]",
 )  # fmt: skip
 @click.option(
     "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),
@@ -72,7 +77,7 @@ def run(
     depth: Any,
     lock_ttl: int,
     wait: int,
-    engine: str,
+    engine: str | None,
     publish: tuple[str, ...],
     as_json: bool,
     master: str | None,
@@ -84,6 +89,8 @@ def run(
     PATH is created if it is missing. A run may be killed at any point; the next one cleans up. Exit status: 0 all
     streams are archived, 1 some are not (the report says why), 2 the command is wrong.
     """
+    if engine == "local" and (master is not None or confs):
+        raise click.UsageError("--master and --conf are for --engine spark")
     streams = named + streams
     if bool(streams) == bool(pattern):
         raise click.UsageError("name what to archive: streams, or --pattern")
@@ -107,16 +114,41 @@ def run(
             publish=tuple(map(TableConfig, publish)),
         )
         spark = None
-        if engine == "spark":
+        if (engine or default_engine(master, confs)) == "spark":
             check_before_spark(path, options)
-            spark = make_session("streamd archive", master, confs)
+            spark = session_or_advice(master, confs)
         with shown(enabled=not as_json) as progress:
             report = archive(path, options, spark=spark, settings=settings, progress=progress)
         if as_json:
-            click.echo(json.dumps(report.to_json()))
+            say(json.dumps(report.to_json()))
         else:
             print_report(report)
     sys.exit(0 if report.is_success else 1)
+
+
+def default_engine(master: str | None, confs: tuple[str, ...]) -> str:
+    from streamd.spark.errors import JavaMissingError
+
+    if master is not None or confs:
+        return "spark"
+    try:
+        if importlib.util.find_spec("pyspark") is not None:
+            from streamd.spark.session import find_java
+
+            find_java()
+            return "spark"
+    except (ImportError, JavaMissingError):
+        pass
+    return "local"
+
+
+def session_or_advice(master: str | None, confs: tuple[str, ...]) -> SparkSession:
+    from streamd.spark.errors import JavaMissingError
+
+    try:
+        return make_session("streamd archive", master, confs)
+    except (click.ClickException, JavaMissingError) as error:
+        raise click.ClickException(f"{error}. Without Spark and Java: --engine local") from None
 
 
 @contextmanager
@@ -141,7 +173,7 @@ def shown(*, enabled: bool) -> Iterator[Progress | None]:
             if stream not in tasks:
                 for task in tasks.values():
                     bars.stop_task(task)
-                tasks[stream] = bars.add_task(name_in_one_line(stream), total=1.0, step=step)
+                tasks[stream] = bars.add_task(in_one_line(stream), total=1.0, step=step)
             bars.update(tasks[stream], completed=share(step, done, total), step=step)
 
         yield progress
@@ -163,15 +195,15 @@ def share(step: str, done: int, total: int) -> float:
 
 def print_report(report: Any) -> None:
     if report.read_from is not None:
-        click.echo(f"read from the replica {report.read_from}")
+        say(f"read from the replica {report.read_from}")
     for each in report.streams:
         if each.status == "archived":
             text = f"{each.rows:,} entries up to {each.high} in {each.files} files, {size_text(each.bytes)}"
         else:
             text = each.error or f"nothing to archive above {each.high}"
         text += f"; {each.trimmed:,} trimmed" if each.trimmed else ""
-        click.echo(f"{name_in_one_line(each.stream)}: {text} ({each.seconds:.1f} s)")
+        say(f"{in_one_line(each.stream)}: {text} ({each.seconds:.1f} s)")
         for group, until in each.held_by.items():
-            click.echo(f"  group {name_in_one_line(group)} still needs what is above {until}")
+            say(f"  group {in_one_line(group)} still needs what is above {until}")
         for warning in each.warnings:
-            click.echo(f"  warning: {warning}")
+            say(f"  warning: {warning}")

@@ -11,8 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 
-import click
-
+from streamd.cli.one_line import say
 from streamd.cli.progress import bar
 from streamd.persistence.aof.check import Checked, check_file, cut_file, is_manifest
 from streamd.persistence.aof.manifest import Manifest, ManifestError, ManifestFile
@@ -33,17 +32,17 @@ def check(path: str, *, fix: bool = False, yes: bool = False, until_stamp: int |
         for number, (kind, each) in enumerate(files, 1):
             found = look_through(each, until_stamp)
             for line in findings(kind, found):
-                click.echo(line)
+                say(line)
             is_fine = settle(found, is_last=number == len(files), fix=fix, yes=yes, until_stamp=until_stamp)
             if not is_fine:
                 break
     except ManifestError as error:
-        click.echo(f"{error}", err=True)
+        say(f"{error}", err=True)
         is_fine = False
     except OSError as error:
-        click.echo(f"{error.filename or path}: {error.strerror}", err=True)
+        say(f"{error.filename or path}: {error.strerror}", err=True)
         is_fine = False
-    click.echo(f"{path}: {'valid' if is_fine else 'NOT valid'}", err=not is_fine)
+    say(f"{path}: {'valid' if is_fine else 'NOT valid'}", err=not is_fine)
     return 0 if is_fine else 1
 
 
@@ -54,7 +53,7 @@ def files_of_manifest(path: str) -> list[tuple[str, str]]:
     folder, name = os.path.split(path)
     others = ManifestFile(folder or ".", name.removesuffix(".manifest")).unlisted(manifest)
     if others:
-        click.echo(f"note       the manifest does not list {', '.join(others)}")
+        say(f"note       the manifest does not list {', '.join(others)}")
     kinds = {"b": "base", "i": "incr"}
     return [(kinds[file.kind], os.path.join(folder, file.name)) for file in manifest.to_load]
 
@@ -109,18 +108,18 @@ def moment(stamp: int) -> str:
 def settle(found: Checked, *, is_last: bool, fix: bool, yes: bool, until_stamp: int | None) -> bool:
     """Truncate the file if requested; return whether it is valid then."""
     if found.late_at is not None:
-        click.echo(f"Commands after {moment(until_stamp or 0)} start at byte {found.late_at:,}")
+        say(f"Commands after {moment(until_stamp or 0)} start at byte {found.late_at:,}")
         if not found.late_at:
-            click.echo("Nothing is older than that time: the file is not changed", err=True)
+            say("Nothing is older than that time: the file is not changed", err=True)
             return False
         return cut(found, found.late_at, is_last=is_last, yes=True)
     if found.fault is None:
         return True
     if not found.can_be_cut:
-        click.echo("A snapshot cannot be repaired: only what follows it can be cut off", err=True)
+        say("A snapshot cannot be repaired: only what follows it can be cut off", err=True)
         return False
     if not fix:
-        click.echo("Use --fix to truncate the file where it stops being valid", err=True)
+        say("Use --fix to truncate the file where it stops being valid", err=True)
         return False
     return cut(found, found.valid, is_last=is_last, yes=yes)
 
@@ -128,15 +127,15 @@ def settle(found: Checked, *, is_last: bool, fix: bool, yes: bool, until_stamp: 
 def cut(found: Checked, offset: int, *, is_last: bool, yes: bool) -> bool:
     """Truncate a file; return whether that was done."""
     if not is_last:
-        click.echo("It is not the last file: without its end, later files are meaningless. It is not changed", err=True)
+        say("It is not the last file: without its end, later files are meaningless. It is not changed", err=True)
         return False
     lost = found.size - offset
-    click.echo(f"This will shrink {found.path} from {found.size:,} bytes, by {lost:,} bytes, to {offset:,} bytes")
+    say(f"This will shrink {found.path} from {found.size:,} bytes, by {lost:,} bytes, to {offset:,} bytes")
     if not yes:
-        click.echo("Continue? [y/N]: ", nl=False)
+        say("Continue? [y/N]: ", nl=False)
         if not sys.stdin.readline().lower().startswith("y"):
-            click.echo("The file is not changed", err=True)
+            say("The file is not changed", err=True)
             return False
     kept = cut_file(found.path, offset)
-    click.echo(f"Cut off. The {lost:,} bytes are kept in {kept}")
+    say(f"Cut off. The {lost:,} bytes are kept in {kept}")
     return True

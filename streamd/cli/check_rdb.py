@@ -9,8 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 
-import click
-
+from streamd.cli.one_line import say
 from streamd.cli.progress import bar
 from streamd.errors import CorruptFileError, one_line
 from streamd.persistence.rdb.format import LoadOptions
@@ -27,26 +26,26 @@ def check(path: str) -> int:
     try:
         reader = load_file(path, None, options)
     except OSError as error:
-        click.echo(f"{path}: {error.strerror}", err=True)
+        say(f"{path}: {error.strerror}", err=True)
         return 1
     try:
         look_through(reader)
     except OSError as error:
-        click.echo(f"{path}: {error.strerror}", err=True)
+        say(f"{path}: {error.strerror}", err=True)
         return 1
     except CorruptFileError as error:
         for line in findings(reader):
-            click.echo(line)
-        click.echo(f"at byte    {error.offset:,} of {reader.size:,}" + where(reader))
-        click.echo(f"expected   {error.expected}")
-        click.echo(f"found      {error.found}")
-        click.echo(f"{path}: NOT valid", err=True)
+            say(line)
+        say(f"at byte    {error.offset:,} of {reader.size:,}" + where(reader))
+        say(f"expected   {error.expected}")
+        say(f"found      {error.found}")
+        say(f"{path}: NOT valid", err=True)
         return 1
     for line in findings(reader):
-        click.echo(line)
+        say(line)
     for note in notes:
-        click.echo(f"note       {note}")
-    click.echo(f"{path}: valid")
+        say(f"note       {note}")
+    say(f"{path}: valid")
     return 0
 
 

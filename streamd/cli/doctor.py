@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import click
 
+from streamd.cli.one_line import say
 from streamd.errors import StreamdError
 from streamd.shell.caller import Place
 from streamd.watching.case import Thresholds
 from streamd.watching.doctor import KINDS, Diagnosis, diagnose
 from streamd.watching.reading import Limits
 
-__all__ = ["DEFAULT_URL", "command", "place_at"]
+__all__ = ["DEFAULT_URL", "command", "place_at", "with_port"]
 
 DEFAULT_URL = "redis://localhost:6379"
 WARNINGS, CRITICAL, NO_ANSWER = 1, 3, 4
@@ -45,8 +46,14 @@ def with_thresholds(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+with_port = click.option(
+    "-p", "--port", type=click.IntRange(1, 65535), metavar="PORT", help="The server at this port of this machine."
+)
+
+
 @click.command("doctor")
-@click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL]")
+@click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL|HOST:PORT]")
+@with_port
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the page.")
 @click.option("--all", "shows_all", is_flag=True, help="Show every finding, not only the first three of each kind.")
 @click.option(
@@ -78,6 +85,7 @@ def with_thresholds(function: Callable[..., None]) -> Callable[..., None]:
 @with_thresholds
 def command(
     url: str,
+    port: int | None,
     as_json: bool,
     shows_all: bool,
     ignored: tuple[str, ...],
@@ -95,22 +103,29 @@ def command(
     """
     try:
         found = diagnose(
-            place_at(url),
+            place_at(url, port),
             Limits(match=match, keys=keys, streams=streams),
             Thresholds(**thresholds),  # type: ignore[arg-type]  # click has made them what they must be
             interval_s=interval_s,
             ignored=ignored,
         )
     except StreamdError as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         sys.exit(NO_ANSWER)
-    click.echo(json.dumps(found.as_dict(), indent=1) if as_json else found.page(shows_all=shows_all), nl=as_json)
+    say(json.dumps(found.as_dict(), indent=1) if as_json else found.page(shows_all=shows_all), nl=as_json)
     sys.exit(status_of(found))
 
 
-def place_at(url: str) -> Place:
-    """Where a URL says a server is; its password may be in the environment. Raises BadUrlError."""
-    place = Place.from_url(url)
+def place_at(url: str, port: int | None = None) -> Place:
+    """Where a URL, or `host:port`, says a server is; its password may be in the environment. Raises BadUrlError.
+
+    port  of this machine, instead of the default URL
+    """
+    if port is not None:
+        if url != DEFAULT_URL:
+            raise click.UsageError(f"either {url} or --port {port}")
+        url = f"localhost:{port}"
+    place = Place.from_url(url if "://" in url else f"redis://{url}")
     secret = os.environ.get("REDISCLI_AUTH")
     return replace(place, password=secret) if secret and place.password is None else place
 

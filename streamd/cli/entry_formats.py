@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from streamd.cli.one_line import OnTerminal
 from streamd.disk import replacing
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None
 
 @contextmanager
 def opened(out: str | None) -> Iterator[BinaryIO]:
-    if out is None:
+    if out is None and sys.stdout.isatty():
+        yield OnTerminal()  # type: ignore[misc]
+    elif out is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

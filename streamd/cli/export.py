@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.entry_formats import check_output, is_file, write
-from streamd.cli.one_line import errors_in_one_line, name_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.printable import in_one_line
 from streamd.spark.moving.files import FORMATS, format_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ __all__ = ["command"]
     help="A folder, for a file of each stream; or, for one stream, a file whose name ends as its format; - for a pipe.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE is called, otherwise parquet]")
+@click.option("--replace", "replaces", is_flag=True, help="Replace files that are there; otherwise they are an error.")
 @with_server_options
-def command(streams: tuple[str, ...], pattern: str | None, to: str, form: str | None, **server: Any) -> None:
+def command(
+    streams: tuple[str, ...], pattern: str | None, to: str, form: str | None, replaces: bool, **server: Any
+) -> None:
     """Write all entries of each STREAM to a file, and its groups, pending entries and counters to another beside it.
 
     `streamd load` makes the stream again of the two. Files appear when they are complete. Entries that are added meanwhile are left
@@ -44,6 +48,7 @@ def command(streams: tuple[str, ...], pattern: str | None, to: str, form: str | 
         raise click.UsageError("name what to export: STREAM..., or --pattern")
     options = collect_options(server)
     with errors_in_one_line():
+        from streamd.spark.archive.live_stream import need_state
         from streamd.spark.wire.connection import connect
         from streamd.spark.wire.options import ConnectionOptions
 
@@ -61,12 +66,21 @@ def command(streams: tuple[str, ...], pattern: str | None, to: str, form: str | 
                 raise click.UsageError(
                     f"{to}: a file ends in {suffixes}; the name of a folder that is made ends in {os.sep}"
                 )
-            if known is None or Path(to).is_dir():
-                to_folder(connection, place, names, form or "parquet", to)
+            is_folder = known is None or Path(to).is_dir()
+            if is_folder:
+                paths = in_folder(names, form or "parquet", to)
             elif len(names) > 1:
                 raise click.UsageError("several streams need --to FOLDER: each gets a file of its own")
             else:
-                export(connection, place, names[0], form or known, to)
+                paths, form = [to], form or known
+            if not replaces:
+                refuse_files(paths)
+            for name in names:
+                need_state(connection, name)
+            if is_folder:
+                os.makedirs(to, exist_ok=True)
+            for name, path in zip(names, paths, strict=True):
+                export(connection, place, name, form or "parquet", path)
 
 
 def find_streams(connection: Connection, pattern: str) -> list[str]:
@@ -89,15 +103,23 @@ def to_pipe(connection: Connection, place: ConnectionOptions, names: list[str], 
         write(batches, form, None)
 
 
-def to_folder(connection: Connection, place: ConnectionOptions, names: list[str], form: str, to: str) -> None:
+def in_folder(names: list[str], form: str, to: str) -> list[str]:
+    """The files of streams in a folder."""
     from streamd.spark.archive.layout import folder_name
-    from streamd.spark.archive.live_stream import need_state
 
-    for name in names:
-        need_state(connection, name)
-    os.makedirs(to, exist_ok=True)
-    for name in names:
-        export(connection, place, name, form, os.path.join(to, folder_name(name) + FORMATS[form][0]))
+    return [os.path.join(to, folder_name(name) + FORMATS[form][0]) for name in names]
+
+
+def refuse_files(paths: list[str]) -> None:
+    """Raise click.ClickException for a file that is there, or for one beside it that belongs to an export. Pipes are written to."""
+    from streamd.spark.moving.load import STATE_SUFFIX
+
+    for path in paths:
+        for each in (path, path + STATE_SUFFIX):
+            if os.path.isfile(each):
+                raise click.ClickException(
+                    f"{each} exists, and nothing was exported: --replace replaces it, or name another place"
+                )
 
 
 def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:
@@ -125,12 +147,10 @@ def export(connection: Connection, place: ConnectionOptions, name: str, form: st
         write(counted(), form, path)
     if is_file(path):
         replace_file(path + STATE_SUFFIX, state.exported(rows, gone).to_bytes(), mode=0o666)
-    click.echo(f"{name_in_one_line(name)}: {rows:,} entries, {len(state.groups)} groups to {path}", err=True)
+    say(f"{in_one_line(name)}: {rows:,} entries, {len(state.groups)} groups to {path}", err=True)
     if rows != state.rows:
         missing = state.rows - rows
-        click.echo(
-            f"  {missing:,} entries were trimmed or deleted while the stream was read; they are missing", err=True
-        )
+        say(f"  {missing:,} entries were trimmed or deleted while the stream was read; they are missing", err=True)
 
 
 def read(place: ConnectionOptions, name: str, last: int) -> Iterator[pa.RecordBatch]:

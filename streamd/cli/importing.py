@@ -17,8 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from streamd.cli.exit_status import STOPPED
+from streamd.cli.one_line import say
 from streamd.errors import StreamdError
 from streamd.importing.run import ImportStoppedError, Plan, Signals, run_import
+from streamd.printable import in_one_line
 from streamd.shell.caller import BadUrlError, Place
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def command(
         with asked() as signals:
             run_import(replace(source, db=0), target, plan, make_screen(), signals)
     except ImportStoppedError as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         sys.exit(STOPPED)
     except (StreamdError, OSError) as error:
         raise click.ClickException(str(error)) from None
@@ -193,14 +195,14 @@ class Lines:
         self._printed_at = 0.0
 
     def line(self, text: str) -> None:
-        click.echo(text)
+        say(text)
 
     def progress(self, step: str, done: int, size: int, text: str) -> None:
         if step == self._step and time.monotonic() < self._printed_at + PRINT_EVERY_S:
             return
         self._step, self._printed_at = step, time.monotonic()
         share = f" {100 * done / size:.0f} %" if size else ""
-        click.echo(f"{step}{share}: {text}")
+        say(f"{step}{share}: {text}")
 
     def finish(self) -> None:
         self._step = ""
@@ -220,15 +222,15 @@ class Bars(Lines):
         if step != self._step or self._task is None:
             if self._task is not None:
                 self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(step, total=size or None, text=text)
+            self._task = self._progress.add_task(step, total=size or None, text=in_one_line(text))
             self._step = step
-        self._progress.update(self._task, completed=done, total=size or None, text=text)
+        self._progress.update(self._task, completed=done, total=size or None, text=in_one_line(text))
 
     def _started(self) -> Progress:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
         progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"),
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}", markup=False),
             TimeRemainingColumn(), transient=True,
         )  # fmt: skip
         progress.start()

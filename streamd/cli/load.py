@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from streamd.cli.one_line import errors_in_one_line, name_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
+from streamd.printable import in_one_line
 from streamd.spark.moving.files import FORMATS
 
 __all__ = ["command"]
@@ -101,9 +102,9 @@ def command(
 
 def show(report: Any, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        say(json.dumps(report.to_json()))
         return
-    streams = ", ".join(map(name_in_one_line, report.streams)) or "no stream"
+    streams = ", ".join(map(in_one_line, report.streams)) or "no stream"
     text = f"{report.path}: {report.rows:,} entries into {streams}"
     if report.before:
         text += (
@@ -113,5 +114,5 @@ def show(report: Any, *, as_json: bool) -> None:
         )
     if report.groups is not None:
         text += f", {report.groups} groups"
-    click.echo(f"{text} ({report.seconds:.1f} s)", err=True)
+    say(f"{text} ({report.seconds:.1f} s)", err=True)
     sys.stderr.flush()

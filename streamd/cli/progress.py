@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from streamd.cli.one_line import name_in_one_line
+from streamd.printable import in_one_line
 
 __all__ = ["Update", "bar"]
 
@@ -52,7 +52,7 @@ def bar(name: str, total: int | None, *, unit: str = "bytes", is_wanted: bool = 
         TextColumn("{task.description}", markup=False), BarColumn(), *sizes, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
-    task = progress.add_task(name_in_one_line(name), total=total)
+    task = progress.add_task(in_one_line(name), total=total)
     shown_at = time.monotonic() + SHOWN_AFTER_S
     is_shown = False
 

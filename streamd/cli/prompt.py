@@ -17,7 +17,8 @@ from typing import Any
 
 from streamd import REDIS_VERSION, __version__
 from streamd.errors import StreamdError
-from streamd.shell.caller import Caller, Place, ReplyError
+from streamd.printable import printable
+from streamd.shell.caller import Caller, Place, ReplyError, Verbatim
 from streamd.shell.conversation import Conversation
 from streamd.shell.showing import as_json, pretty, raw
 
@@ -71,7 +72,7 @@ def converse(arguments: Sequence[str], *, program: str) -> int:
     try:
         place = place_of(options)
     except StreamdError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 1
     protocol = options.protocol or (3 if options.json else 2)
 
@@ -94,10 +95,10 @@ def converse(arguments: Sequence[str], *, program: str) -> int:
         else:
             conversation.read_lines(iter(sys.stdin.buffer))
     except ReplyError as error:
-        print(f"{place}: {error}", file=sys.stderr)
+        print(printable(f"{place}: {error}"), file=sys.stderr)
         return 1
     except StreamdError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read it has seen enough
@@ -143,7 +144,8 @@ def shower(options: argparse.Namespace) -> Any:
             data = raw(reply)
         else:
             data = pretty(reply).encode("utf-8", "surrogateescape")
-        sys.stdout.buffer.write(data + b"\n")
+        is_text = isinstance(reply, Verbatim) and not options.json  # which ends its last line itself, or is empty
+        sys.stdout.buffer.write(data if is_text and data[-1:] in (b"\n", b"") else data + b"\n")
         sys.stdout.buffer.flush()
 
     return show

@@ -5,6 +5,7 @@ Exit status: 0 it was written, 1 it could not be made, 2 the command line is wro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.archive import parse_range
-from streamd.cli.one_line import errors_in_one_line
+from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
 from streamd.disk import replace_file
+from streamd.printable import printable
 from streamd.spark.archive.errors import absent
 from streamd.spark.errors import ServerError
 from streamd.spark.report import Report, collect, publish, render_html, render_json, write_tables
@@ -179,17 +181,17 @@ def spark_profile(spark: SparkSession, request: ReportRequest, fields: Sequence[
 def _write(request: ReportRequest, connection: Connection, made: Report) -> None:
     if request.parquet is not None:
         for path in write_tables(made, request.parquet):
-            click.echo(f"written    {path}", err=True)
+            say(f"written    {path}", err=True)
     if request.to_stream is not None:
         count = publish(connection, made, request.to_stream)
-        click.echo(f"appended   {count:,} entries to {request.to_stream}", err=True)
+        say(f"appended   {count:,} entries to {request.to_stream}", err=True)
     if request.out is None and (request.parquet is not None or request.to_stream is not None):
         return
     out = request.out or "report.html"
     name = request.form or ("json" if out.endswith(".json") else "html")
     text = render_json(made) if name == "json" else render_html(made)
     if out == "-":
-        click.echo(text, nl=False)
+        click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
         return
     replace_file(out, text.encode(), mode=0o666)
-    click.echo(f"written    {out}: {made.profile.entries:,} entries, {len(made.states)} groups", err=True)
+    say(f"written    {out}: {made.profile.entries:,} entries, {len(made.states)} groups", err=True)

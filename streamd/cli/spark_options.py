@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from streamd.cli.one_line import missing_module
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -97,4 +99,4 @@ def make_session(application: str, master: str | None, confs: tuple[str, ...]) -
 
         return session(application, master=master, config=settings)
     except ImportError as error:
-        raise click.ClickException(f"{error}; it comes with the extra `spark`: ./install '.[spark]'") from None
+        raise click.ClickException(missing_module(error)) from None

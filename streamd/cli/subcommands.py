@@ -10,6 +10,7 @@ import click
 
 from streamd import REDIS_VERSION, __version__
 from streamd.cli.exit_status import STOPPED
+from streamd.cli.one_line import errors_in_one_line, escaped_errors, say
 
 __all__ = ["program"]
 
@@ -27,12 +28,13 @@ class Program(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with escaped_errors():
+                return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:
             # Abort is an answer, or comes from Ctrl-C at a question.
             if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
                 raise
-            click.echo(err=True)
+            say(err=True)
             ctx.exit(STOPPED)
 
 
@@ -68,7 +70,7 @@ def conf(markdown: bool) -> None:
     """Print the commented default configuration."""
     from streamd.cli.conf import render
 
-    click.echo(render(markdown=markdown), nl=False)
+    say(render(markdown=markdown), nl=False)
 
 
 @program.command()
@@ -76,7 +78,7 @@ def commands() -> None:
     """Print the manual page of all commands, in Markdown."""
     from streamd.cli.commands import render
 
-    click.echo(render(), nl=False)
+    say(render(), nl=False)
 
 
 @program.command("check-rdb")
@@ -116,7 +118,8 @@ class Lazy(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        found: click.Command = getattr(import_module(self._module), self._name)
+        with errors_in_one_line():
+            found: click.Command = getattr(import_module(self._module), self._name)
         return found.make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:

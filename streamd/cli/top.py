@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import termios
+import threading
 import time
 
 import click
 
-from streamd.cli.doctor import DEFAULT_URL, place_at
+from streamd.cli.doctor import DEFAULT_URL, place_at, with_port
+from streamd.cli.one_line import say
 from streamd.errors import StreamdError
 from streamd.shell.caller import Place
 from streamd.watching.board import Board
@@ -17,13 +22,16 @@ from streamd.watching.tables import TABLES, render, shown_rows
 
 __all__ = ["command"]
 
+TERMINAL_LOOK_S = 0.5
+"""How often it is checked that the terminal exists."""
 NO_SCREEN = "The screen needs textual, of the extra `top`; --once prints without it."
 TABLE_NAMES = [name for name in TABLES if name != "pending"]
 
 
 @click.command("top")
-@click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL]")
-@click.option("--once", is_flag=True, help="Print once, and end; so it does when the output is no terminal.")
+@click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL|HOST:PORT]")
+@with_port
+@click.option("--once", is_flag=True, help="Print once, and end. Default when input or output is no terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all tables, and end.")
 @click.option(
     "--interval",
@@ -49,6 +57,7 @@ TABLE_NAMES = [name for name in TABLES if name != "pending"]
 @click.option("--streams", type=click.IntRange(1), default=200, show_default=True, help="How many of them at most.")
 def command(
     url: str,
+    port: int | None,
     once: bool,
     as_json: bool,
     interval_s: float,
@@ -71,14 +80,14 @@ def command(
         )
     limits = Limits(match=match, streams=streams)
     try:
-        place = place_at(url)
-        if once or as_json or not sys.stdout.isatty():
+        place = place_at(url, port)
+        if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             board = look_twice(place, limits, interval_s)
             if as_json:
-                click.echo(json.dumps(board.as_dict(), indent=1))
+                say(json.dumps(board.as_dict(), indent=1))
             else:
                 shown = shown_rows(TABLES[table], board.rows(table), sort=sort, wanted=wanted)[:rows]
-                click.echo("\n".join([*board.headlines(), "", *render(TABLES[table], shown)]))
+                say("\n".join([*board.headlines(), "", *render(TABLES[table], shown)]))
             return
         Reader(place, limits).close()  # so that what is wrong with it is said in one line
     except StreamdError as error:
@@ -87,9 +96,28 @@ def command(
         from streamd.watching.screen import Top
     except ImportError:
         raise click.ClickException(NO_SCREEN) from None
+    end_with_terminal(sys.stdin.fileno())
     Top(
         lambda: Board(Reader(place, limits)), interval_s=interval_s, table=table, sort=sort, wanted=wanted,
     ).run()  # fmt: skip
+
+
+def end_with_terminal(fd: int) -> None:
+    """End the process by SIGHUP when the terminal disappears, also where the system sends that signal to others only.
+
+    Textual would read the end of its input again and again.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def watch() -> None:
+        try:
+            while True:
+                termios.tcgetattr(fd)
+                time.sleep(TERMINAL_LOOK_S)
+        except termios.error:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    threading.Thread(target=watch, name="terminal", daemon=True).start()
 
 
 def look_twice(place: Place, limits: Limits, interval_s: float) -> Board:

@@ -48,7 +48,7 @@ class StreamdDataSource(DataSource):
 
     @told_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = SourceOptions.parse(self.options)
+        options = SourceOptions.parse_batch(self.options)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         if options.archive is not None:
             from streamd.spark.archive.batch_reader import HistoryReader, PushingHistoryReader

@@ -193,7 +193,7 @@ def _look(
     key, last = stream_key(stream), parse_entry_id(group[b"last-delivered-id"])
     next_entries = connection.command("XRANGE", key, f"({format_entry_id(last)}", "+", "COUNT", 1)
     lag, is_counted = group.get(b"lag"), False
-    if lag is None:
+    if lag is None or lag < 0:  # a group whose ENTRIESREAD is higher than what was added
         lag, is_counted = _count_after(connection, key, last, count_limit), True
     newest = info[b"last-entry"]
     behind = _distance(ms_of(parse_entry_id(newest[0])), ms_of(last)) if newest and next_entries else 0

@@ -82,7 +82,7 @@ def test_from_sensors_to_history(
     assert f"{found.produced:,}" in text
 
 
-def test_the_notebook_is_in_order_and_without_outputs() -> None:
+def test_the_notebook_is_in_order() -> None:
     found = notebook()
     assert (found["nbformat"], found["nbformat_minor"]) == (4, 5)
     names = [cell["id"] for cell in found["cells"]]
@@ -91,7 +91,6 @@ def test_the_notebook_is_in_order_and_without_outputs() -> None:
         assert set(cell) == {"cell_type", "id", "metadata", "source"} | (
             {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
         )
-        assert not cell.get("outputs")
         assert all(line.endswith("\n") for line in cell["source"][:-1])
     for source in code_cells():
         compile(source, "cell", "exec")
@@ -108,3 +107,16 @@ def test_the_notebook_runs(spark: SparkSession) -> None:
     picture = names["report"]._repr_html_()
     assert picture.startswith("<iframe")
     assert "&lt;svg" in picture
+
+
+def test_the_notebook_is_stored_with_its_outputs_and_pictures() -> None:
+    """Pages that show notebooks run none: nbclient has filled them in. Cells that print or end in a value have something."""
+    cells = [cell for cell in notebook()["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    for cell in cells:
+        code = "".join(cell["source"])
+        if "print(" in code or ".show(" in code or code.endswith("\nreport"):
+            assert cell["outputs"], code
+        assert not [each for each in cell["outputs"] if each["output_type"] == "error"]
+    (picture,) = [each["data"]["text/html"] for cell in cells for each in cell["outputs"] if "data" in each]
+    assert "&lt;svg" in "".join(picture), "in a frame of its own"

@@ -7,7 +7,9 @@ import contextlib
 import random
 import shutil
 import socket
+import tempfile
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,10 +30,11 @@ from support.spark import batches_planned, random_source, session_of_its_own, wa
 from streamd.spark import register
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark.sink.batch_rows import BatchRows
-from streamd.spark.sink.chunks import Task
 from streamd.spark.sink.deliveries import open_delivery
-from streamd.spark.sink.marked import Marker
+from streamd.spark.sink.journal import Content, Journal
+from streamd.spark.sink.marked import Marked, Marker
 from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.sink.writer import write_rows
 
@@ -54,6 +57,14 @@ PLAIN: dict[str, str] = {}
 def server(request: pytest.FixtureRequest) -> Server:
     found: Server = request.getfixturevalue(f"{request.param}_server")
     return found
+
+
+@pytest.fixture
+def streamd_store(streamd_server) -> Iterator[redis.Redis]:
+    with redis.Redis(port=streamd_server.port, protocol=2) as client:
+        client.flushall()
+        yield client
+        client.flushall()
 
 
 def plan_for(port: int, table: StructType = TABLE, **options: str) -> RowPlan:
@@ -278,11 +289,17 @@ def test_without_transactions_nothing_is_written_at_all(server, store):
 # --- The marker -----------------------------------------------------------------------------------------------------
 
 
-def open_rows(plan, count):
-    """A delivery, and all rows in one batch."""
+def open_rows(plan, count, *, streams=None):
+    """A delivery that may begin, and all rows in one batch."""
     delivery = open_delivery(plan.options, TASK)
-    (batch,) = record_batches(count, count)
-    return delivery, BatchRows(plan, plan.encoder(with_idmp=False), plan.prepare(batch))
+    assert isinstance(delivery, Marked)
+    (batch,) = record_batches(count, count, streams=streams)
+    rows = BatchRows(plan, plan.encoder(with_idmp=False), plan.prepare(batch))
+    journal = Journal(plan.options, TASK, delivery.link, None)
+    journal.open("marker")
+    content = Content(count, zlib.crc32(rows.encode(0, count)))
+    delivery.begin(rows.streams(0, count), lambda: journal.agree(content))
+    return delivery, rows
 
 
 def test_two_attempts_at_the_same_time_write_the_input_once(server, store):
@@ -359,9 +376,7 @@ def test_other_rows_are_passed_over_when_that_is_asked_for(server, store):
 
 def test_rows_that_were_refused_are_written_by_the_next_attempt(server, store):
     plan = plan_for(server.port, ROUTED, chunksize="100", **MODES["marker"])
-    (batch,) = record_batches(300, 300, streams=["a", "b"])
-    delivery = open_delivery(plan.options, TASK)
-    rows = BatchRows(plan, plan.encoder(with_idmp=False), plan.prepare(batch))
+    delivery, rows = open_rows(plan, 300, streams=["a", "b"])
     delivery.deliver(rows, 0, 100)
     # Behind the back of the check that comes before the first row of a stream.
     store.delete("b")
@@ -372,9 +387,9 @@ def test_rows_that_were_refused_are_written_by_the_next_attempt(server, store):
     marker = Marker.parse(b"", store.get("streamd:sink:query:0"))
     assert (marker.rows, marker.missing) == (200, tuple(range(101, 200, 2)))
     with pytest.raises(OptionError, match="option streamColumn"):
-        write_rows(plan, TASK, iter([batch]))
+        write_rows(plan, TASK, record_batches(300, streams=["a", "b"]))
     store.delete("b")
-    write_rows(plan, TASK, iter([batch]))
+    write_rows(plan, TASK, record_batches(300, streams=["a", "b"]))
     assert numbers_in(store, "a") == collections.Counter(range(0, 300, 2))
     assert numbers_in(store, "b") == collections.Counter(range(101, 300, 2))
     assert Marker.parse(b"", store.get("streamd:sink:query:0")).missing == ()
@@ -384,7 +399,10 @@ def test_a_key_that_is_no_stream_is_found_before_anything_is_written(server, sto
     store.set("b", "no stream")
     with pytest.raises(OptionError, match="option streamColumn: b does not hold a stream"):
         write_rows(plan_for(server.port, ROUTED, **MODES["marker"]), TASK, record_batches(100, streams=["a", "b"]))
-    assert store.keys() == [b"b"]
+    assert not store.exists("a")
+    store.delete("b")
+    write_rows(plan_for(server.port, ROUTED, **MODES["marker"]), TASK, record_batches(100, streams=["a", "c"]))
+    assert (store.xlen("a"), store.xlen("c")) == (50, 50), "nothing was written, so other rows may be"
 
 
 def test_a_marker_that_vanishes_is_noticed(server, store):
@@ -399,6 +417,186 @@ def test_a_marker_that_vanishes_is_noticed(server, store):
 def test_markers_expire_when_that_is_asked_for(server, store):
     write_rows(plan_for(server.port, markerttl="1h", markerprefix="m:", **MODES["marker"]), TASK, record_batches(10))
     assert 3_500_000 < store.pttl("m:query:0") <= 3_600_000
+    assert 3_500_000 < store.pttl("m:query") <= 3_600_000
+
+
+# --- The journal ----------------------------------------------------------------------------------------------------
+
+
+def parts(count, number, *, size=100):
+    """The rows of each of a number of partitions."""
+    whole = pyarrow.Table.from_batches(record_batches(count))
+    length = -(-count // number)
+    return [whole.slice(at * length, length).to_batches(size) for at in range(number)]
+
+
+def attempt(plan, name, partitions, *, numbers=None):
+    """Run the tasks of an attempt one after the other, as with one core; stop at the first that fails."""
+    for number in range(len(partitions)) if numbers is None else numbers:
+        write_rows(plan, Task("query", 3, number, name), iter(partitions[number]))
+
+
+def partly(plan, name, partitions, number, rows):
+    """A task that dies after this number of rows, a multiple of the chunk's size."""
+
+    class Dead(Exception):
+        pass
+
+    class Dying(Marked):
+        def deliver(self, given, start, stop):
+            if self._row >= rows:
+                raise Dead
+            return super().deliver(given, start, stop)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamd.spark.sink.writer.Marked", Dying)
+        with pytest.raises(Dead):
+            write_rows(plan, Task("query", 3, number, name), iter(partitions[number]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4), (4, 3), (3, 4), (4, 8)])
+@pytest.mark.parametrize("begun", [1, 2, "all"])
+def test_a_batch_in_other_partitions_is_refused_before_its_first_row(
+    streamd_server, streamd_store, before, after, begun
+):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    first = parts(4800, before)
+    attempt(plan, "a", first, numbers=range(before if begun == "all" else min(begun, before) - 1))
+    if begun != "all":
+        partly(plan, "a", first, min(begun, before) - 1, 200)
+    written = numbers_in(streamd_store)
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="partition 0 of batch 3 is repeated with other rows"):
+            attempt(plan, "b", parts(4800, after))
+        for number in range(1, after):
+            with pytest.raises(DeliveryError, match="is not written: partition 0 has other rows"):
+                attempt(plan, "b", parts(4800, after), numbers=[number])
+    assert numbers_in(streamd_store) == written
+    attempt(plan, "c", first)
+    assert numbers_in(streamd_store) == once_each(4800)
+
+
+def test_a_partition_that_nobody_has_begun_waits_for_those_that_were(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    first = parts(4800, 4)
+    partly(plan, "a", first, 0, 400)
+    with ThreadPoolExecutor(4) as pool:
+        # The one that was begun comes last, and shows that the others are not theirs.
+        others = [pool.submit(attempt, plan, "b", parts(4800, 3), numbers=[number]) for number in (1, 2)]
+        eventually(lambda: streamd_store.get("streamd:sink:query").count(b"rows") == 3, 60)
+        with pytest.raises(DeliveryError, match="repeated with other rows"):
+            attempt(plan, "b", parts(4800, 3), numbers=[0])
+        for other in others:
+            with pytest.raises(DeliveryError, match="partition 0 has other rows"):
+                other.result(60)
+        assert sum(numbers_in(streamd_store).values()) == 400
+        # And if they are, all goes on.
+        others = [pool.submit(attempt, plan, "c", first, numbers=[number]) for number in (3, 2, 1)]
+        eventually(lambda: streamd_store.get("streamd:sink:query").count(b"rows 3") == 1, 60)
+        attempt(plan, "c", first, numbers=[0])
+        for other in others:
+            other.result(60)
+    assert numbers_in(streamd_store) == once_each(4800)
+
+
+def test_a_partition_without_rows_is_refused_where_there_were_some(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    attempt(plan, "a", parts(400, 2), numbers=[0])
+    with pytest.raises(DeliveryError, match=r"other rows than those that were written \(0 rows, not 200\)"):
+        attempt(plan, "b", [[], parts(400, 1)[0]])
+    assert sum(numbers_in(streamd_store).values()) == 200
+
+
+def test_an_attempt_that_is_still_running_begins_nothing_more(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    first = parts(800, 4)
+    attempt(plan, "a", first, numbers=[0])
+    attempt(plan, "b", first, numbers=[0, 1])
+    with pytest.raises(DeliveryError, match="partition 2 of batch 3 is overtaken: another attempt has followed"):
+        attempt(plan, "a", first, numbers=[2])
+    attempt(plan, "b", first)
+    assert numbers_in(streamd_store) == once_each(800)
+
+
+def test_what_was_noted_but_not_written_may_come_otherwise(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    first = parts(900, 3)
+    for number in range(3):
+        partly(plan, "a", first, number, 0)
+    attempt(plan, "b", parts(900, 2))
+    assert numbers_in(streamd_store) == once_each(900)
+
+
+def test_an_attempt_that_was_struck_out_does_not_write(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    late, rows = open_rows(plan, 400)
+    attempt(plan, "b", parts(400, 2), numbers=[1])
+    with pytest.raises(DeliveryError, match="gone or was reset"):
+        late.deliver(rows, 0, 200)
+    late.close()
+    attempt(plan, "b", parts(400, 2))
+    assert numbers_in(streamd_store) == once_each(400)
+
+
+def test_a_journal_that_vanishes_is_noticed(streamd_server, streamd_store):
+    plan = plan_for(streamd_server.port, **MODES["marker"])
+    attempt(plan, "a", parts(400, 2), numbers=[0])
+    streamd_store.delete("streamd:sink:query")
+    with pytest.raises(DeliveryError, match="journal streamd:sink:query does not know"):
+        attempt(plan, "b", parts(400, 2))
+    assert sum(numbers_in(streamd_store).values()) == 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nullvalues": "empty"}, {"createstream": "false"}, {"stream": "t"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_options_that_change_entries_are_refused_and_others_are_not(streamd_server, streamd_store, change):
+    rows = [[pyarrow.record_batch({"k": ["a", None], "n": [n, n + 1]})] for n in (0, 2)]
+    attempt(plan_for(streamd_server.port, **MODES["marker"]), "a", rows, numbers=[0])
+    if "stream" in change or "createstream" in change:
+        streamd_store.xadd("t", {"n": 9})
+    with pytest.raises(DeliveryError, match="repeated with other rows"):
+        attempt(plan_for(streamd_server.port, **MODES["marker"], **change), "b", rows)
+    assert numbers_in(streamd_store) == once_each(2)
+    same = {"chunksize": "1", "maxlen": "100", "markerttl": "1h", "verifyreplay": "false", "clientname": "x"}
+    attempt(plan_for(streamd_server.port, **MODES["marker"], **same), "c", rows)
+    assert numbers_in(streamd_store) == once_each(4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"idempotencyproducers": "7"}, {"idempotencykey": "n"}, {"idempotencykey": "", "delivery": "exactly-once"}],
+)
+def test_another_way_of_recognizing_rows_is_refused_while_a_batch_lasts(streamd_server, streamd_store, change):
+    def options(**given):
+        return plan_for(streamd_server.port, **{name: value for name, value in given.items() if value})
+
+    write_rows(options(**MODES["key"]), TASK, record_batches(100))
+    with pytest.raises(DeliveryError, match="batch 3 was begun with delivery 'key k string 256'"):
+        write_rows(options(**{**MODES["key"], **change}), TASK, record_batches(200))
+    assert numbers_in(streamd_store) == once_each(100)
+    write_rows(options(**{**MODES["key"], **change}), Task("query", 4, 0), record_batches(200))
+    assert sum(numbers_in(streamd_store).values()) in (200, 300)
+
+
+def test_rows_beyond_what_memory_holds_are_kept_in_sparks_folder(streamd_server, streamd_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr("streamd.spark.sink.spool.MEMORY_BYTES", 1000)
+    made = []
+
+    def watched(*args, **options):
+        made.append(real(*args, **options))
+        return made[-1]
+
+    real = tempfile.TemporaryFile
+    monkeypatch.setattr("tempfile.TemporaryFile", watched)
+    write_rows(plan_for(streamd_server.port, **MODES["marker"]), TASK, record_batches(2000, 100))
+    assert len(made) == 1
+    assert made[0].closed
+    assert [*tmp_path.iterdir()] == []
+    assert numbers_in(streamd_store) == once_each(2000)
 
 
 # --- Keys -----------------------------------------------------------------------------------------------------------
@@ -620,23 +818,34 @@ def failing(spark_session):
 
     # Classes of a function go to the workers by value: they cannot import this file.
     def make(fails: str):
-        def cut(batches):
+        @contextlib.contextmanager
+        def cut():
             from pyspark import TaskContext
 
-            seen = 0
-            for batch in batches:
-                seen += batch.num_rows
-                if seen > 1500 and (fails == "always" or TaskContext.get().attemptNumber() == 0):
+            from streamd.spark.sink.chunks import Delivery
+
+            def deliver(delivery, rows, start, stop):
+                if sum(delivery.stream_rows.values()) > 1500:
                     raise ConnectionAbortedError("the task fails")
-                yield batch
+                return real(delivery, rows, start, stop)
+
+            real = Delivery.deliver
+            if fails == "always" or TaskContext.get().attemptNumber() == 0:
+                Delivery.deliver = deliver
+            try:
+                yield
+            finally:
+                Delivery.deliver = real
 
         class Writer(StreamdWriter):
             def write(self, iterator):
-                return super().write(cut(iterator))
+                with cut():
+                    return super().write(iterator)
 
         class StreamWriter(StreamdStreamWriter):
             def write(self, iterator):
-                return super().write(cut(iterator))
+                with cut():
+                    return super().write(iterator)
 
         class Failing(StreamdDataSource):
             @classmethod
@@ -666,14 +875,6 @@ def run_query(spark, server: Server, files: Path, checkpoint: Path, options, *, 
         .start()
     )
     query.awaitTermination()
-
-
-@pytest.fixture
-def streamd_store(streamd_server) -> Iterator[redis.Redis]:
-    with redis.Redis(port=streamd_server.port, protocol=2) as client:
-        client.flushall()
-        yield client
-        client.flushall()
 
 
 @pytest.mark.spark
@@ -734,6 +935,51 @@ def test_a_batch_write_with_a_name_is_written_once(spark, small_batches, failing
             frame.write.format("streamd").mode("append").options(runId="today", **options).save()
         assert sum(numbers_in(store).values()) == 2 * ROWS
         store.flushall()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
+def test_a_named_batch_write_in_other_partitions_is_refused(spark, streamd_server, streamd_store, files, before, after):
+    def write(partitions):
+        frame = spark.range(0, ROWS, 1, partitions).selectExpr("id AS n")
+        options = {"port": str(streamd_server.port), "stream": "s", "delivery": "exactly-once", "runId": "today"}
+        frame.write.format("streamd").mode("append").options(**options).save()
+
+    write(before)
+    with pytest.raises(Exception, match=r"partition \d of batch 0 is (repeated with other rows|not written)"):
+        write(after)
+    write(before)
+    assert numbers_in(streamd_store) == once_each(ROWS)
+
+
+def has_begun(store, partition):
+    """Whether a query has written rows of this partition."""
+    return any(Marker.parse(key, store.get(key)).rows for key in store.keys(f"streamd:sink:*:{partition}"))
+
+
+@pytest.mark.spark
+def test_a_query_that_is_killed_and_goes_on_with_fewer_cores_is_refused(java, streamd_server, streamd_store, tmp_path):
+    """A file source has as many partitions as there are cores."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for part in range(4):
+        numbers = range(part * 8000, (part + 1) * 8000)
+        table = pyarrow.table({"k": [f"k{n}" for n in numbers], "n": [*numbers]})
+        pyarrow.parquet.write_table(table, files / f"{part}.parquet")
+    sink = {"port": str(streamd_server.port), "stream": "s", "delivery": "exactly-once", "chunkSize": "10"}
+    job = {"sink": sink, "files": str(files), "is_final": True}
+    with session_of_its_own(tmp_path, {}, master="local[4]", **job):
+        eventually(lambda: has_begun(streamd_store, 0) and has_begun(streamd_store, 3), 200)
+    with (
+        pytest.raises(AssertionError, match="partition 0 of batch 0 is repeated with other rows"),
+        session_of_its_own(tmp_path, {}, master="local[1]", **job) as process,
+    ):
+        process.wait(300)
+    # The workers of the killed session may still have finished their partitions.
+    assert set(numbers_in(streamd_store).values()) == {1}
+    with session_of_its_own(tmp_path, {}, master="local[4]", **job) as process:
+        process.wait(300)
+    assert numbers_in(streamd_store) == once_each(32_000)
 
 
 @pytest.mark.spark

@@ -12,11 +12,20 @@ from typing import Any
 
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import Manifest
-from streamd.spark.errors import DataLossError
 from streamd.spark.wire.ids import format_entry_id, last_id_of, parse_entry_id
 from streamd.spark.wire.replies import pairs
 
-__all__ = ["GroupState", "StreamState", "check_incarnation", "choose_end", "holders", "trim_limit"]
+__all__ = [
+    "Gap",
+    "GroupState",
+    "StreamState",
+    "check_incarnation",
+    "choose_end",
+    "find_gap",
+    "find_gap_in_copy",
+    "holders",
+    "trim_limit",
+]
 
 
 @dataclass(frozen=True)
@@ -76,17 +85,11 @@ def choose_end(state: StreamState, now_ms: int, hot_window_ms: int) -> int:
     return min(last_id_of(cut_ms - 1), state.last_generated) if cut_ms > 0 else -1
 
 
-def check_incarnation(
-    state: StreamState | None, last: Manifest | None, *, next_is_there: bool, allow_gaps: bool
-) -> None:
-    """Raise unless the stream is the one of the last manifest, and nothing was trimmed that is not archived.
+def check_incarnation(state: StreamState | None, last: Manifest) -> StreamState:
+    """The state. Raises IncarnationError unless the stream can be the one of the last manifest, grown since.
 
-    state          None: there is no such stream
-    next_is_there  the first entry above the last manifest's range, which it noted, is still there (True without such)
-    allow_gaps     archive what is there although entries have been trimmed before they were archived
+    state  None: there is no such stream
     """
-    if last is None:
-        return
     boundary = format_entry_id(last.high)
     if state is None:
         raise IncarnationError(f"the stream is gone; it is archived up to {boundary}. A new one needs a new archive")
@@ -96,20 +99,106 @@ def check_incarnation(
             f"{format_entry_id(last.last_generated)}, which it has had: it was recreated, or XSETID set it back. "
             "A new stream needs a new archive"
         )
-    if state.entries_added is not None and last.entries_added is not None and state.entries_added < last.entries_added:
+    if state.entries_added is None or last.entries_added is None:
+        return state
+    added = state.entries_added - last.entries_added
+    if added < 0:
         raise IncarnationError(
             f"the stream has had {state.entries_added} entries, fewer than the {last.entries_added} that it had when it "
             "was archived: it was recreated. A new stream needs a new archive"
         )
-    if next_is_there or allow_gaps or last.next_id is None:
-        return
-    # XDEL records the highest ID it removed, trimming does not: so up to that ID the entry may have been deleted on
-    # purpose.
-    if state.max_deleted is None or state.max_deleted < last.next_id:
-        raise DataLossError(
-            f"entry {format_entry_id(last.next_id)}, the first one that is not archived, has been trimmed, or the stream "
-            "was recreated; allow gaps to archive what is left"
+    # Every entry that was added since has an ID above the last one of then.
+    if added and state.last_generated == last.last_generated:
+        raise IncarnationError(
+            f"the stream has had {added} more entries than when it was archived, and still the last ID "
+            f"{format_entry_id(state.last_generated)}: it was recreated. A new stream needs a new archive"
         )
+    if state.first_entry is not None and state.first_entry > last.last_generated and state.length > added:
+        raise IncarnationError(
+            f"the stream has {state.length} entries above {format_entry_id(last.last_generated)}, its last ID when it was archived, "
+            f"and only {added} were added since: it was recreated. A new stream needs a new archive"
+        )
+    return state
+
+
+def has_fewer_removed(state: StreamState, last: Manifest) -> bool:
+    """Whether fewer entries have been trimmed or deleted than when the stream was archived: it was written again, or set back."""
+    if state.entries_added is None or last.entries_added is None or last.length is None:
+        return False
+    return state.entries_added - state.length < last.entries_added - last.length
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Entries that are gone, and were not archived.
+
+    is_certain  they were trimmed; otherwise they may have been deleted on purpose
+    """
+
+    text: str
+    is_certain: bool
+
+
+def find_gap(state: StreamState, last: Manifest, *, next_is_there: bool) -> Gap | None:
+    """What is gone of the entries above the last manifest's range; None when nothing is, as far as that shows.
+
+    next_is_there  whether the first entry above the range, if the manifest noted one, is still there
+    """
+    # XDEL records the highest ID it removed, trimming does not: so up to that ID entries may have been deleted on purpose.
+    if last.next_id is not None:
+        if next_is_there:
+            return None
+        return Gap(
+            f"entry {format_entry_id(last.next_id)}, the first above what is archived, was trimmed or deleted before it was archived",
+            state.max_deleted is None or state.max_deleted < last.next_id,
+        )
+    # There was none: whatever is above the range was added since, and counted. Trimming begins with what is archived.
+    if state.entries_added is None or last.entries_added is None:
+        return None
+    if state.first_entry is not None and state.first_entry <= last.high:
+        return None
+    missing = state.entries_added - last.entries_added - state.length
+    if missing <= 0:
+        return None
+    return Gap(
+        f"{missing} of {missing + state.length} entries that were added above {format_entry_id(last.high)}, up to which the stream is "
+        "archived, were trimmed or deleted before they were archived",
+        state.max_deleted is None or state.max_deleted <= last.last_generated,
+    )
+
+
+def find_gap_in_copy(
+    before: StreamState,
+    after: StreamState,
+    *,
+    low: int,
+    first_above: int | None,
+    first: int | None,
+    gone: int,
+    next_is_there: bool,
+) -> Gap | None:
+    """What of a range may have been trimmed or deleted by others before it was copied; None when nothing was, as far as that shows.
+
+    before, after  the stream before the copy was begun, and when it had been compared
+    low            the last ID below the range
+    first_above    the first entry above that, before the copy
+    first          the first entry that was copied; None: none was
+    next_is_there  the first entry above the range is still there, if there was one; otherwise the next run reports what went
+    gone           how many of those copied were no longer there when they were compared
+    """
+    is_certain = after.max_deleted is None or after.max_deleted == before.max_deleted
+    if first_above is not None and (first is None or first > first_above):
+        return Gap(f"entry {format_entry_id(first_above)} was trimmed or deleted before it was copied", is_certain)
+    if not next_is_there or before.first_entry is None or before.first_entry <= low:
+        return None  # what was removed is not, or not only, of the range
+    if before.entries_added is None or after.entries_added is None:
+        return None
+    removed = (after.entries_added - after.length) - (before.entries_added - before.length)
+    if removed <= gone:
+        return None
+    # Trimming begins with the first entry; and XDEL below an earlier one's ID changes no highest ID.
+    is_certain = is_certain and after.first_entry != before.first_entry
+    return Gap(f"{removed - gone} entries were trimmed or deleted before they were copied", is_certain)
 
 
 def trim_limit(

@@ -15,6 +15,9 @@ Under the stream's lock, one step after the other:
     next committed,       note the one that will be the first
     next published
     unserved              the entries that are still on the server are deleted there
+    settled pending,      the manifests no longer excuse them there
+    settled committed,
+    settled published
 
 After a crash between any two of them, the same deletion again does the rest. Readers that have planned to read an old file
 read what took its place.
@@ -31,26 +34,27 @@ from typing import Any
 from streamd.disk import Disk
 from streamd.spark.archive.boundary import StreamState
 from streamd.spark.archive.errors import IncarnationError, TableError
-from streamd.spark.archive.identity import check_identity, check_not_outrun
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_entry_above, find_state
 from streamd.spark.archive.lock import ArchiveLock, used_tokens
-from streamd.spark.archive.manifest import FileRecord
+from streamd.spark.archive.manifest import FileRecord, Range, joined
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.parquet import near, read_rows, without
+from streamd.spark.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.spark.archive.staging_folder import staged
-from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
+from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
 from streamd.spark.wire.names import stream_key
 from streamd.spark.wire.options import ConnectionOptions
 
-__all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges", "joined"]
+__all__ = ["DELETE_STEPS", "DeleteReport", "delete", "fixed_ranges"]
 
 DELETE_STEPS = (
     "recovered", "delete staged", "delete verified", "delete moving", "delete moved", "delete pending",
     "delete committed", "delete published", "removed", "next pending", "next committed", "next published", "unserved",
+    "settled pending", "settled committed", "settled published",
 )  # fmt: skip
 
 CHUNK = 1000
@@ -58,9 +62,6 @@ CHUNK = 1000
 
 REPLACED_DELAY_MS = 900_000
 """How long other replaced files stay, when nothing is deleted after all: as long as a run leaves them by default."""
-
-Range = tuple[int, int]
-"""IDs [low, high]."""
 
 
 @dataclass
@@ -94,19 +95,6 @@ class Progress:
         self._done += entries
         if self._tell is not None:
             self._tell(self._done, max(self._done, self._total))
-
-
-def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in order, adjacent and overlapping ones merged, empty ones dropped."""
-    found: list[Range] = []
-    for low, high in sorted(ranges):
-        if low > high:
-            continue
-        if found and low <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
-        else:
-            found.append((low, high))
-    return found
 
 
 def capped(ranges: Iterable[Range], state: StreamState | None) -> list[Range]:
@@ -154,7 +142,8 @@ def delete(
     report, done = DeleteReport(stream, is_trial=is_trial), Progress(progress)
     with connect(connection_options) as connection:
         # Before the lock is taken, which changes the server's counter; what an archiver does meanwhile may look like a gap.
-        log, state = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
+        log, found = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=True)
+        state = found.state
         wanted = capped(ranges, state)
         if is_trial:
             count(log, connection, wanted, archive_only=archive_only, report=report, done=done)
@@ -165,8 +154,9 @@ def delete(
         )
         disk = disk or disk_for(layout.root)
         with held(lock, connection_options), staged(layout.root, layout.staging(stream, run), disk):
-            check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
+            _, found = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
             work = StreamWork(layout, disk, connection, lock, run, hook)
+            work.replaced = found.replaced
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
             work.rewriting = done.add
@@ -177,32 +167,31 @@ def delete(
                 done.expect(len(ones) + (state.length if wide and state is not None else 0))
                 delete_served(work, wanted, report, done)
                 hook("unserved")
+                work.refresh()
+                work.settle("settled ")
     return report
 
 
 def check_place(
     layout: Layout, connection: Connection, stream: str, *, archive_only: bool, allow_gaps: bool
-) -> tuple[ManifestLog, StreamState | None]:
-    """The manifests and the state of the stream. Raises if it was not archived, or evidently from another server.
+) -> tuple[ManifestLog, OwnStream]:
+    """The manifests, and what the server says of the stream. Raises if it was not archived, or evidently from another server.
 
     allow_gaps  entries may have been trimmed before they were archived
     """
     log = ManifestLog.read_archived(layout, stream)
-    state, _ = find_own_stream(connection, log, allow_gaps=allow_gaps, may_be_gone=True)
+    state = find_state(connection, stream)
     if state is None and not archive_only:
         raise IncarnationError(
             f"the server has no stream {stream!r}: is it the right one? Without a stream, only the archive can be changed"
         )
-    check_identity(connection, log)
     # The counter of archivers tells servers apart whose streams of the same name look alike.
     if state is not None and (counted := used_tokens(connection, stream)) < log.token:
         raise IncarnationError(
             f"archivers have had {counted} locks of {stream!r} on this server, and {log.token} when it was archived: that was "
             "another server, or this one has lost the counter, which a run of the archiver sets right"
         )
-    if state is not None:
-        check_not_outrun(connection, layout, log)
-    return log, state
+    return log, check_is_archived_stream(connection, layout, log, allow_gaps=allow_gaps, may_be_gone=True)
 
 
 def delete_archived(work: StreamWork, ranges: Sequence[Range], report: DeleteReport, done: Progress) -> None:

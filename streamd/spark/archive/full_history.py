@@ -33,21 +33,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamd.spark.archive.boundary import check_incarnation
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.glob import pattern_of
-from streamd.spark.archive.identity import check_identity
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import release_lease, take_lease
 from streamd.spark.archive.live_stream import (
     find_entry_above,
     find_state,
-    has_entry,
     read_entries,
 )
 from streamd.spark.archive.lock import trimmed_to
 from streamd.spark.archive.manifest import FileRecord
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
+from streamd.spark.archive.same_stream import check_is_archived_stream
 from streamd.spark.arrow.entry_table import TableLayout
 from streamd.spark.collector import made_paused
 from streamd.spark.errors import DataLossError, OptionError, ServerError
@@ -92,13 +90,15 @@ class ColdPart:
 class HotPart:
     """Entries on the server with IDs in [low, high].
 
-    first_hot  the first entry above the boundary when the read was planned: while it exists, nothing has been trimmed
+    first_hot      the first entry above the boundary when the read was planned: while it exists, nothing has been trimmed
+    entries_added  how many entries the stream had had then, which a stream in its place may have not; 0: the server does not count
     """
 
     stream: str
     low: int
     high: int
     first_hot: int
+    entries_added: int = 0
 
 
 Part = ColdPart | HotPart
@@ -167,17 +167,19 @@ def plan_stream(
     for _ in range(ATTEMPTS):
         fault: DataLossError | None = None
         try:
-            parts = plan_above(options, connection, stream, log, narrowed)
+            parts = plan_above(options, layout, connection, stream, log, narrowed)
         except DataLossError as error:
             fault = error
-        # Without a lease, an archiver may have trimmed while this was planned: then there is a newer manifest.
-        noted = trimmed_to(connection, stream)
-        if noted is None or parse_entry_id(noted) <= log.boundary:
-            if fault is not None:
-                raise fault
+        # Without a lease, an archiver may have trimmed while this was planned, or deleted entries: then there is a newer manifest.
+        noted, seen = trimmed_to(connection, stream), log.sequence
+        if fault is None and (noted is None or parse_entry_id(noted) <= log.boundary):
             break
         log = ManifestLog.read(layout, stream, known=log)
+        if fault is not None and log.sequence == seen:
+            raise fault
     else:
+        if fault is not None:
+            raise fault
         if options.fail_on_data_loss:
             raise DataLossError(
                 f"{stream!r} is trimmed up to {noted}, and archived here only up to {format_entry_id(log.boundary)}: "
@@ -191,7 +193,12 @@ def plan_stream(
 
 
 def plan_above(
-    options: SourceOptions, connection: Connection, stream: str, log: ManifestLog, narrowed: Narrowed | None
+    options: SourceOptions,
+    layout: Layout,
+    connection: Connection,
+    stream: str,
+    log: ManifestLog,
+    narrowed: Narrowed | None,
 ) -> list[Part]:
     """The parts of one stream, by these manifests."""
     now_ms = server_ms(connection)
@@ -201,7 +208,7 @@ def plan_above(
         low, high = max(low, narrowed.low), min(high, narrowed.high)
         low, high = narrow_by_texts(connection, stream, log, narrowed, low, high)
     cold = plan_cold(log.files, stream, low, min(high, log.boundary))
-    hot = plan_hot(options, connection, stream, max(low, log.boundary + 1), high, log)
+    hot = plan_hot(options, layout, connection, stream, max(low, log.boundary + 1), high, log)
     return [*cold, *hot]
 
 
@@ -245,24 +252,28 @@ def plan_cold(files: Iterable[FileRecord], stream: str, low: int, high: int) -> 
 
 
 def plan_hot(
-    options: SourceOptions, connection: Connection, stream: str, low: int, high: int, log: ManifestLog
+    options: SourceOptions,
+    layout: Layout,
+    connection: Connection,
+    stream: str,
+    low: int,
+    high: int,
+    log: ManifestLog,
 ) -> list[Part]:
-    state = find_state(connection, stream)
-    if state is None:
-        return []
     if options.fail_on_data_loss:
-        next_id = log.last.next_id if log.last is not None else None
-        next_is_there = next_id is None or has_entry(connection, stream, next_id)
         try:
-            check_incarnation(state, log.last, next_is_there=next_is_there, allow_gaps=False)
-            check_identity(connection, log)
+            state = check_is_archived_stream(connection, layout, log, may_be_gone=True).state
         except IncarnationError as error:
             raise DataLossError(str(error)) from error
+    else:
+        state = find_state(connection, stream)
+    if state is None:
+        return []
     first_hot = find_entry_above(connection, stream, log.boundary)
     if low > high or first_hot is None:
         return []
     ranges = plan_partitions(connection, options, [(stream, low, high)], parallelism=os.cpu_count() or 1)
-    return [HotPart(stream, each.start, each.end, first_hot) for each in ranges]
+    return [HotPart(stream, each.start, each.end, first_hot, state.entries_added or 0) for each in ranges]
 
 
 # --- Reading --------------------------------------------------------------------------------------------------------------
@@ -298,7 +309,7 @@ def check_for_loss(options: SourceOptions, part: HotPart) -> None:
         )
     if state is None:
         raise DataLossError(f"{where}: the stream was deleted while it was read")
-    if state.last_generated < part.high:
+    if state.last_generated < part.high or (state.entries_added or part.entries_added) < part.entries_added:
         raise DataLossError(f"{where}: the stream was recreated while it was read")
     first = MAX_ID if state.first_entry is None else state.first_entry
     # XDEL of the first entry moves it too, but records the highest ID that it removed; trimming does not.

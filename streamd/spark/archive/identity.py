@@ -17,8 +17,10 @@ it changes with every restart and fail-over. But only one of them can go on with
                                                that is about to be committed, so that a run may be killed before or after that
 
 Where the last manifest is neither, an archiver has worked on a copy since, or the server has lost its last writes, or it lacks the key
-for another reason. Then its entries decide (`check_not_outrun`): one that should be in the archive and is not would be trimmed without
-having been archived.
+for another reason. Then its entries decide, all of them (same_stream.py): one that should be in the archive and is not would be trimmed
+without having been archived. So they do where `streamd load` has written to the stream since, which may have changed any of them:
+
+    streamd:archive:replaced:<key>   string: a name of that load (lock.py); the key above repeats it once the entries were compared
 """
 
 from __future__ import annotations
@@ -27,21 +29,26 @@ import hashlib
 import uuid
 from collections.abc import Iterable
 
-from streamd.spark.archive.errors import IncarnationError, VerifyError
+from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
-from streamd.spark.archive.live_stream import find_entry_above, read_entries
-from streamd.spark.archive.lock import key_beside
+from streamd.spark.archive.lock import key_beside, replaced_key
 from streamd.spark.archive.manifest import Manifest
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
-from streamd.spark.archive.reading import read_archived
-from streamd.spark.archive.verify import count_gone
-from streamd.spark.arrow.entry_table import default_table
+from streamd.spark.archive.reading import find_archived
 from streamd.spark.errors import ServerError
 from streamd.spark.wire.connection import Connection
 from streamd.spark.wire.ids import format_entry_id
 from streamd.spark.wire.names import stream_key
 
-__all__ = ["check_identity", "check_not_outrun", "manifest_key", "manifests_note", "settle_identity"]
+__all__ = [
+    "check_identity",
+    "has_noted",
+    "manifest_key",
+    "manifests_note",
+    "other_server",
+    "replaced_by",
+    "settle_identity",
+]
 
 KEY = "streamd:archive:server"
 
@@ -91,28 +98,23 @@ def holds_last(connection: Connection, layout: Layout, log: ManifestLog) -> bool
     last = log.files[-1].last
     text = format_entry_id(last)
     held = connection.command("XRANGE", stream_key(log.stream), text, text)
-    rows = [
-        row
-        for batch in read_archived(layout, log.stream, last, last, ("fields",), log=log)
-        for row in batch.to_pylist()
-    ]
-    archived = [[word for pair in row["fields"] for word in (pair["field"], pair["value"])] for row in rows]
-    return bool(held) and [fields for _, fields in held] == archived
+    return bool(held) and held[0][1] == find_archived(layout, log, last)
 
 
-def check_identity(connection: Connection, log: ManifestLog) -> None:
-    """Raise IncarnationError when the data of a server evidently is not what was archived.
+def check_identity(connection: Connection, log: ManifestLog) -> bool:
+    """Raise IncarnationError when the data of a server evidently is not what was archived; return whether it is known to be.
 
-    A server that has no name, or does not let it be read, is not suspected.
+    A server that does not let its name be read is not suspected, and an archive from before there were names takes any.
     """
     if log.last is None or not log.last.server_id:
-        return
+        return True
     try:
         found = find_identity(connection)
     except ServerError:
-        return
+        return True
     if found is not None and found != log.last.server_id:
         raise other_server(connection, found)
+    return found is not None
 
 
 def manifest_key(layout: Layout, stream: str) -> str:
@@ -120,34 +122,36 @@ def manifest_key(layout: Layout, stream: str) -> str:
     return f"{key_beside('manifest', stream)}:{hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]}"
 
 
-def manifests_note(manifests: Iterable[Manifest]) -> bytes:
-    """The value of that key."""
-    return b",".join(f"{each.sequence} {each.run}".encode() for each in manifests)
+def manifests_note(manifests: Iterable[Manifest], replaced: bytes = b"") -> bytes:
+    """The value of that key.
+
+    replaced  the last load into the stream, when it was compared with the manifests
+    """
+    known = b",".join(f"{each.sequence} {each.run}".encode() for each in manifests)
+    return known + b";" + replaced if replaced else known
 
 
-def check_not_outrun(connection: Connection, layout: Layout, log: ManifestLog) -> None:
-    """Raise IncarnationError when a copy of the server has been archived in its place: see the head of the file.
+def has_noted(connection: Connection, layout: Layout, log: ManifestLog) -> bool:
+    """Whether a server knows the last manifest, and nothing was loaded into its stream since that was noted.
 
-    Costs a request; where the key is not as it should be, what the server holds of the archived range is compared.
+    A user who may not read the note is not told; the server is not suspected then.
     """
     if log.last is None:
-        return
-    known = connection.command("GET", manifest_key(layout, log.stream)) or b""
-    if manifests_note([log.last]) in known.split(b","):
-        return
-    first = find_entry_above(connection, log.stream, -1)
-    if first is None or first > log.boundary:
-        return
-    columns, high = ("id", "fields"), log.boundary
-    archived = read_archived(layout, log.stream, first, high, columns, log=log)
-    held = read_entries(connection.options, log.stream, first, high, default_table(*columns))
+        return True
     try:
-        count_gone(archived, held, f"on {connection.place}")
-    except VerifyError as error:
-        raise IncarnationError(
-            f"stream {log.stream!r} is archived up to {format_entry_id(high)}, but not as it is on this server: {error}. A copy of the "
-            "server has been archived in its place, or it was set back; a run with --accept-server goes on without the entries in question"
-        ) from None
+        noted = connection.command("GET", manifest_key(layout, log.stream)) or b""
+    except ServerError:
+        return True
+    known, _, replaced = noted.partition(b";")
+    return manifests_note([log.last]) in known.split(b",") and replaced == replaced_by(connection, log.stream)
+
+
+def replaced_by(connection: Connection, stream: str) -> bytes:
+    """The last load into a stream; empty: there was none since it is archived."""
+    try:
+        return connection.command("GET", replaced_key(stream)) or b""
+    except ServerError:
+        return b""
 
 
 def other_server(connection: Connection, found: str | None) -> IncarnationError:

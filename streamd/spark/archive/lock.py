@@ -5,6 +5,7 @@
     streamd:archive:trimmed:<key>   string: up to which ID archivers have trimmed, or are about to
     streamd:archive:leases:<key>    string, expires: readers that prevent trimming (see leases.py)
     streamd:archive:manifest:<key>  string, for each archive: the last manifest (see identity.py)
+    streamd:archive:replaced:<key>  string: the last load into the stream (see identity.py); written by `streamd load`
 
 Strings, because every server has them. The lock belongs to the stream and not to an archive: two archives of one stream
 would trim what the other does not have yet.
@@ -33,7 +34,7 @@ from streamd.spark.errors import ServerError, UnreachableError
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.options import ConnectionOptions
 
-__all__ = ["ArchiveLock", "holder_of", "key_beside", "trimmed_to", "used_tokens"]
+__all__ = ["ArchiveLock", "holder_of", "key_beside", "replaced_key", "token_key", "trimmed_to", "used_tokens"]
 
 PREFIX = "streamd:archive:"
 POLL_S = 0.05
@@ -42,6 +43,16 @@ POLL_S = 0.05
 def key_beside(kind: str, stream: str) -> str:
     """The key that archivers keep beside a stream."""
     return f"{PREFIX}{kind}:{quote_key(stream)}"
+
+
+def token_key(stream: str) -> str:
+    """The counter of a stream's fencing tokens: it is there as soon as an archiver has worked on the stream."""
+    return key_beside("token", stream)
+
+
+def replaced_key(stream: str) -> str:
+    """The key that says which load has last written to a stream that is archived."""
+    return key_beside("replaced", stream)
 
 
 def holder_of(connection: Connection, stream: str) -> dict[str, Any] | None:
@@ -67,7 +78,7 @@ def trimmed_to(connection: Connection, stream: str) -> str | None:
 
 def used_tokens(connection: Connection, stream: str) -> int:
     """The last fencing token that this server has given for a stream; 0 when none was, or the counter is lost."""
-    value = connection.command("GET", key_beside("token", stream))
+    value = connection.command("GET", token_key(stream))
     return 0 if value is None else int(value)
 
 
@@ -111,7 +122,7 @@ class ArchiveLock:
                     f"into {holder.get('archive')}; its lock expires after {ttl_ms} ms unless it is renewed"
                 )
             time.sleep(POLL_S)
-        lock.token = int(connection.command("INCR", key_beside("token", stream)))
+        lock.token = int(connection.command("INCR", token_key(stream)))
         return lock
 
     def _take_from_dead_process(self, value: bytes) -> bool:
@@ -130,7 +141,7 @@ class ArchiveLock:
         """Ensure that the token is higher than any used one, even if the server has lost its counter."""
         if self.token <= above:
             self.token = above + 1
-            self.guarded([("SET", key_beside("token", self.stream), self.token)])
+            self.guarded([("SET", token_key(self.stream), self.token)])
 
     def start_renewing(self, options: ConnectionOptions) -> None:
         """Renew the lock from a thread, over a connection of its own."""

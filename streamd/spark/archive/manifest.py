@@ -44,11 +44,14 @@ from typing import Any
 from streamd.spark.archive.layout import check_run, quote_key
 from streamd.spark.wire.ids import format_entry_id, parse_entry_id
 
-__all__ = ["Checkpoint", "FileRecord", "Manifest", "RowGroup"]
+__all__ = ["Checkpoint", "Excused", "FileRecord", "Manifest", "Range", "RowGroup", "joined"]
 
 FORMAT = 1
 NOTHING = 0
 """The boundary of a stream of which nothing is archived: there is no entry 0-0."""
+
+Range = tuple[int, int]
+"""IDs [low, high]."""
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
@@ -105,6 +108,23 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
+class Excused:
+    """IDs [low, high] at which the server may hold entries that are not archived, and the last one of these as it was."""
+
+    low: int
+    high: int  # ID of the last one
+    digest: str  # of its fields; empty: it was not read, one of many
+
+    def to_json(self) -> list[str]:
+        return [format_entry_id(self.low), format_entry_id(self.high), self.digest]
+
+    @classmethod
+    def from_json(cls, found: list[str]) -> Excused:
+        low, high, digest = found
+        return cls(parse_entry_id(low), parse_entry_id(high), digest)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One manifest: the entries of (low, high], and the files that hold them."""
 
@@ -124,6 +144,9 @@ class Manifest:
     server_id: str = ""  # the name of its data (identity.py); empty: it was not asked
     kind: str = "archive"  # or "rewrite": `files` take the place of `replaced`, which may hold more rows
     replaced: tuple[str, ...] = ()  # paths of files that count no longer
+    length: int | None = None  # entries of the stream when `entries_added` was; None: it was not noted
+    gap: str = ""  # what had gone before it was archived; the next run repeats it: this one may have been killed before it reported
+    excused: tuple[Excused, ...] = ()  # what the server may hold though it is not archived (same_stream.py)
 
     def to_bytes(self) -> bytes:
         return (json.dumps(self.to_json(), indent=1) + "\n").encode()
@@ -143,10 +166,13 @@ class Manifest:
             "server": self.server,
             "server_id": self.server_id,
             "entries_added": self.entries_added,
+            "length": self.length,
             "last_generated_id": format_entry_id(self.last_generated),
             "next_id": None if self.next_id is None else format_entry_id(self.next_id),
             "files": [each.to_json() for each in self.files],
             "replaced": list(self.replaced),
+            "gap": self.gap,
+            "excused": [each.to_json() for each in self.excused],
         }
 
     @classmethod
@@ -173,12 +199,15 @@ class Manifest:
             token=int(found["token"]),
             created_ms=int(found["created_ms"]),
             entries_added=None if found["entries_added"] is None else int(found["entries_added"]),
+            length=None if found.get("length") is None else int(found["length"]),
             last_generated=parse_entry_id(found["last_generated_id"]),
             next_id=None if found["next_id"] is None else parse_entry_id(found["next_id"]),
             server=str(found["server"]),
             server_id=str(found.get("server_id", "")),
             kind=found["kind"],
             replaced=tuple(map(str, found["replaced"])),
+            gap=str(found.get("gap", "")),
+            excused=tuple(Excused.from_json(each) for each in found.get("excused", ())),
         )
 
     def check(self, previous: Manifest | None) -> None:
@@ -218,6 +247,19 @@ def check_order(files: Iterable[FileRecord], low: int, high: int) -> None:
             if not last < group.first <= group.last <= high or (group.rows == 1) != (group.first == group.last):
                 raise ValueError(f"{file.path}: a row group is out of order")
             last = group.last
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in order, adjacent and overlapping ones merged, empty ones dropped."""
+    found: list[Range] = []
+    for low, high in sorted(ranges):
+        if low > high:
+            continue
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_state
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.reading import read_archived
+from streamd.spark.archive.same_stream import check_ends
 from streamd.spark.arrow.encode import XAddEncoder
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import MAX_ID, format_entry_id
@@ -61,7 +62,7 @@ def restore(
     options   where the server is, as for format("streamd")
     resume    continue after the target's last ID; otherwise the target's last ID must be below the first ID to restore
     progress  called with the rows restored so far, and their total
-    Raises ArchiveError when the target's IDs are in the way, and what reading the archive and the server raises. The
+    Raises ArchiveError when the target's IDs are in the way, or it is to be continued and has entries of its own, and what reading the archive and the server raises. The
     entries before the failure stay: restore again with `resume`.
     """
     layout = Layout(path)
@@ -72,6 +73,7 @@ def restore(
         state = find_state(connection, into)
         if state is not None and state.last_generated:
             if resume:
+                check_ends(connection, into, layout, log, 0, state.last_generated)
                 low = max(low, state.last_generated + 1)
                 report.resumed_after = format_entry_id(state.last_generated)
             elif any(low <= file.last and file.first <= high for file in log.files):

@@ -20,6 +20,9 @@ For each stream, under its lock, one step after the other; the next run recovers
     checkpoint pending, checkpointed, pruned   the manifests are summarized (see manifest.py)
     released    the lock is released
 
+A manifest more is committed, with the steps `pending` to `published`, where the user accepts something, and after a trim of entries that
+were accepted or deleted from the archive: it notes which of them are left.
+
 `hook(step)` is called at each: tests kill the run there. After a failure (an exception, Ctrl-C) the lock is released;
 after anything else that ends a run it expires, or is taken from the dead process.
 
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -40,30 +43,35 @@ from typing import TYPE_CHECKING, Any
 from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.spark.archive.boundary import (
+    Gap,
     GroupState,
     StreamState,
+    check_incarnation,
     choose_end,
+    find_gap_in_copy,
     holders,
     trim_limit,
 )
-from streamd.spark.archive.errors import absent
-from streamd.spark.archive.identity import check_not_outrun, settle_identity
+from streamd.spark.archive.errors import ArchiveError, absent
+from streamd.spark.archive.identity import settle_identity
 from streamd.spark.archive.kept_tables import check_libraries, keep
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
-from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state
+from streamd.spark.archive.live_stream import find_entry_above, find_groups, find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock, key_beside, trimmed_to
 from streamd.spark.archive.manifest import FileRecord, Manifest
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.object_disk import disk_for
 from streamd.spark.archive.open_table import TableConfig
+from streamd.spark.archive.parquet import DatedFile
 from streamd.spark.archive.places import check_replica, find_places
+from streamd.spark.archive.same_stream import OwnStream, check_is_archived_stream
 from streamd.spark.archive.staging import Engine, LocalEngine
 from streamd.spark.archive.staging_folder import staged
 from streamd.spark.archive.tables import OpenTables
 from streamd.spark.archive.verify import Depth, compare_with_server
-from streamd.spark.archive.work import Hook, StreamWork, find_own_stream, held, no_hook
-from streamd.spark.errors import OptionError
+from streamd.spark.archive.work import Hook, StreamWork, held, no_hook
+from streamd.spark.errors import DataLossError, OptionError
 from streamd.spark.source.partitions import find_streams
 from streamd.spark.source.read_options import SourceOptions
 from streamd.spark.wire.connection import Connection, connect, server_features
@@ -195,9 +203,17 @@ def engine_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen_streams(connection: Connection, options: Mapping[str, str]) -> list[str]:
-    """The streams that the options name; those of a pattern in order. Raises OptionError when they name none."""
+    """The streams that the options name; those of a pattern in order.
+
+    Raises OptionError when they name none, and ArchiveError when none matches.
+    """
     source = SourceOptions.parse({name: value for name, value in options.items() if name.lower() != "archive"})
-    return find_streams(connection, source)
+    if not (found := find_streams(connection, source)):
+        raise ArchiveError(
+            f"no stream of {connection.place} matches {source.stream_pattern!r}, so nothing is archived; look at the pattern, and at the "
+            "number of the database"
+        )
+    return found
 
 
 def check_before_spark(path: str, options: Mapping[str, str]) -> None:
@@ -208,7 +224,7 @@ def check_before_spark(path: str, options: Mapping[str, str]) -> None:
     """
     with connect(ConnectionOptions.parse(engine_options(options))) as connection:
         streams = chosen_streams(connection, options)
-        if streams and not any(find_state(connection, stream) for stream in streams):
+        if not any(find_state(connection, stream) for stream in streams):
             raise absent(streams[0])
     layout = Layout(path)
     layout.create(disk_for(layout.root))
@@ -283,9 +299,9 @@ class Archiver:
         settings = self.settings
         # Before a key for its lock is made: is there such a stream, and is it the right server?
         log = ManifestLog.read(self.layout, stream)
-        state, _ = find_own_stream(connection, log, allow_gaps=settings.allow_gaps)
-        if state is None:
-            raise absent(stream)
+        check_is_archived_stream(
+            connection, self.layout, log, allow_gaps=settings.allow_gaps, accepts_server=settings.accept_server
+        ).need_state()
         server_id = settle_identity(connection, self.layout, log, accepts=settings.accept_server)
         lock = ArchiveLock.acquire(
             connection, stream, run=self.run_name, archive=str(self.layout.root), ttl_ms=settings.lock_ttl_ms,
@@ -299,6 +315,18 @@ class Archiver:
         if work.table_fault is not None:
             report.warnings.append(str(work.table_fault))
         self.hook("released")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a run archives, and the stream when that was decided."""
+
+    state: StreamState
+    low: int  # the IDs [low, high]
+    high: int
+    first_above: int | None  # the first entry from `low` on; None: there was none
+    next_id: int | None  # the first one above `high`
+    gap: Gap | None  # what had gone by then
 
 
 class StreamRun(StreamWork):
@@ -320,47 +348,76 @@ class StreamRun(StreamWork):
     def run(self) -> None:
         self.step("recover")
         self.log = ManifestLog.read(self.layout, self.stream)
-        state = self.check()
+        found = self.check()
         seen = self.log.sequence
         self.recover(self.settings.trim_delay_ms)
         self.hook("recovered")
-        last = self.log.last
-        if self.settings.accept_server and last is not None and last.server_id != self.server_id:
-            # Noted even if there is nothing to archive; otherwise the next run would have to be told again.
-            self.commit(replace(self.rewritten(last), server_id=self.server_id))
         if self.log.sequence != seen:  # the previous holder of the lock has committed meanwhile
-            state = self.check()
+            found = self.check()
+        self.accept(found)
         self.note_manifests()
         self.step("trim")
-        self.trim(state)
+        self.trim()
+        self.settle()
         self.hook("retrimmed")
+        # What goes from here on was there: it is found by the counters, and by the first entries of the range and above it.
+        again = self.check()
+        state = again.need_state()
         low, high = self.log.boundary + 1, choose_end(state, server_ms(self.connection), self.settings.hot_window_ms)
         high = min(high, self.readable_until(state))
+        first_above, next_id = (find_entry_above(self.connection, self.stream, each) for each in (low - 1, high))
         self.report.low = self.report.high = format_entry_id(self.log.boundary)
         self.hook("bounded")
         self.report.status = "nothing"
         if high < low:
             return
-        self.archive_range(state, low, high)
+        self.archive_range(Bounds(state, low, high, first_above, next_id, found.gap or again.gap))
 
     def step(self, name: str, done: int = 0, total: int = 1) -> None:
         self._progress(self.stream, name, done, total)
 
     # --- Before
 
-    def check(self) -> StreamState:
-        """The state of the stream. Raises unless it is the one of the manifests."""
-        state, next_is_there = find_own_stream(self.connection, self.log, allow_gaps=self.settings.allow_gaps)
-        if state is None:
-            raise absent(self.stream)
-        if not self.settings.accept_server:
-            check_not_outrun(self.connection, self.layout, self.log)
-        last = self.log.last
-        if last is not None and not next_is_there and last.next_id is not None:
-            self.report.warnings.append(
-                f"entry {format_entry_id(last.next_id)} was taken off the server before it was archived"
+    def check(self) -> OwnStream:
+        """What the server says of the stream. Raises unless it is the one of the manifests."""
+        settings = self.settings
+        found = self.own_stream(allow_gaps=settings.allow_gaps, accepts_server=settings.accept_server)
+        if found.gap is not None:
+            self.warn(found.gap.text)
+        return found
+
+    def accept(self, found: OwnStream) -> None:
+        """Note what the user has accepted, even if there is nothing to archive; otherwise the next run would have to be told again."""
+        settings, last = self.settings, self.log.last
+        if last is None:
+            return
+        noted = last
+        if last.gap:
+            self.warn(f"an earlier run found that {last.gap}")
+            noted = replace(noted, gap="")
+        if settings.accept_server:
+            noted = replace(noted, server_id=self.server_id)
+        if found.difference is not None:
+            self.warn(f"{found.difference}. Accepted: what is archived there counts")
+            noted = replace(noted, excused=self.excuse([(0, last.high)]))
+        else:
+            noted = replace(noted, excused=self.still_excused())
+        if found.difference is not None or (found.gap is not None and settings.allow_gaps):
+            next_id = find_entry_above(self.connection, self.stream, last.high)
+            state = found.need_state()
+            noted = replace(
+                noted,
+                next_id=next_id,
+                entries_added=state.entries_added,
+                length=state.length,
+                last_generated=state.last_generated,
             )
-        return state
+        if noted != last:
+            self.commit(self.rewritten(noted))
+
+    def warn(self, text: str) -> None:
+        if text not in self.report.warnings:
+            self.report.warnings.append(text)
 
     def readable_until(self, state: StreamState) -> int:
         """The last ID at which nothing can be added any more where entries are read; see places.py.
@@ -374,13 +431,14 @@ class StreamRun(StreamWork):
             found = find_state(connection, self.stream)
             check_replica(connection, self.connection)
         if found is None:
-            self.report.warnings.append(f"the replica {self.reads.place} does not have the stream yet")
+            self.warn(f"the replica {self.reads.place} does not have the stream yet")
             return 0
         return found.last_generated
 
     # --- Archiving
 
-    def archive_range(self, state: StreamState, low: int, high: int) -> None:
+    def archive_range(self, bounds: Bounds) -> None:
+        low, high = bounds.low, bounds.high
         staging = self.layout.staging(self.stream, self.run_name)
         self.step("copy")
         files = self.engine.copy(
@@ -390,6 +448,7 @@ class StreamRun(StreamWork):
         self.refresh()
         if not files:
             # The range is empty. No manifest, then: they would pile up for idle streams.
+            self.check_gap(self.gap_in_copy(bounds, files, 0))
             return
         self.step("verify")
         gone = compare_with_server(
@@ -401,37 +460,68 @@ class StreamRun(StreamWork):
             # Otherwise the files may be of another server's entries, and were compared with these.
             with connect(self.reads) as connection:
                 check_replica(connection, self.connection)
+        gap = self.gap_in_copy(bounds, files, gone)
         self.step("commit")
         records = self.move(files)
-        manifest = self.manifest(state, low - 1, high, records)
+        manifest = self.manifest(bounds, records, gap)
+        # It may have become another stream during the copy.
+        check_incarnation(self.own_stream(allow_gaps=True).need_state(), manifest)
         self.commit(manifest)
         self.note(manifest, gone)
+        self.check_gap(gap)
         self.step("trim")
-        state_now = find_state(self.connection, self.stream)
-        if state_now is not None:
-            self.trim(state_now)
+        self.trim()
+        self.settle()
         self.hook("trimmed")
         self.step("tidy")
         if self.merge(self.settings.merge_files):
             self.remove_replaced(self.settings.trim_delay_ms)
         self.checkpoint(self.settings.checkpoint_every)
 
-    def manifest(self, state: StreamState, low: int, high: int, files: list[FileRecord]) -> Manifest:
+    def gap_in_copy(self, bounds: Bounds, files: Sequence[DatedFile], gone: int) -> Gap | None:
+        now, first_above, next_id = find_state(self.connection, self.stream), bounds.first_above, bounds.next_id
+        if now is None or first_above is None or first_above > bounds.high:
+            return None
+        next_is_there = next_id is None or has_entry(self.connection, self.stream, next_id)
+        first = files[0].record.first if files else None
+        return find_gap_in_copy(
+            bounds.state,
+            now,
+            low=bounds.low - 1,
+            first_above=first_above,
+            first=first,
+            gone=gone,
+            next_is_there=next_is_there,
+        )
+
+    def check_gap(self, gap: Gap | None) -> None:
+        """Report entries that went during the copy, now that what is left of them is archived."""
+        if gap is None:
+            return
+        if gap.is_certain and not self.settings.allow_gaps:
+            raise DataLossError(f"{gap.text}; the others are archived, and the next run goes on")
+        self.warn(gap.text)
+
+    def manifest(self, bounds: Bounds, files: list[FileRecord], gap: Gap | None) -> Manifest:
+        state = bounds.state
         return Manifest(
             stream=self.stream,
             sequence=self.log.sequence + 1,
-            low=low,
-            high=high,
+            low=bounds.low - 1,
+            high=bounds.high,
             rows=sum(each.rows for each in files),
             files=tuple(files),
             run=self.run_name,
             token=self.lock.token,
             created_ms=server_ms(self.connection),
             entries_added=state.entries_added,
+            length=state.length,
             last_generated=state.last_generated,
-            next_id=find_entry_above(self.connection, self.stream, high),
+            next_id=bounds.next_id,
+            gap="; ".join(each.text for each in (bounds.gap, gap) if each is not None),
             server=str(self.features),
             server_id=self.server_id,
+            excused=self.still_excused(),
         )
 
     def note(self, manifest: Manifest, gone: int) -> None:
@@ -444,9 +534,15 @@ class StreamRun(StreamWork):
 
     # --- Trimming
 
-    def trim(self, state: StreamState) -> None:
-        """Trim what may be trimmed now: archived for long enough, held by no reader, needed by no group."""
+    def trim(self) -> None:
+        """Trim what may be trimmed now: archived for long enough, held by no reader, needed by no group.
+
+        What is archived as it is on the server, that is: the stream may have become another one since the last look at it.
+        """
         if not self.settings.trim:
+            return
+        state = self.own_stream(allow_gaps=True, may_be_gone=True).state
+        if state is None:
             return
         boundary = self.log.boundary_at(server_ms(self.connection) - self.settings.trim_delay_ms)
         leased = leased_boundary(self.connection, self.stream)
@@ -458,8 +554,11 @@ class StreamRun(StreamWork):
         limit = trim_limit(boundary, leased=leased, groups=() if by_server else groups, ignored=ignored)
         if limit == 0 or state.first_entry is None or state.first_entry > limit:
             return
-        noted = self.trimmed_to()
+        noted, depth = self.trimmed_to(), self.settings.depth
         for cut in self.cuts(max(state.first_entry - 1, noted), limit):
+            if self.own_stream(allow_gaps=True, may_be_gone=True, depth=depth).state is None:
+                return
+            depth = "ids"  # all that is to be trimmed has been compared
             # Noted before anything is trimmed, in the same transaction: readers look at the note after they have read.
             threshold = format_entry_id(min(cut + 1, MAX_ID))
             policy = ("ACKED",) if by_server else ()

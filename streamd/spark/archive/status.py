@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamd.spark.archive.boundary import holders
+from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.leases import leased_boundary
 from streamd.spark.archive.live_stream import find_groups, find_state
 from streamd.spark.archive.lock import holder_of, trimmed_to
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
+from streamd.spark.archive.same_stream import check_is_archived_stream
+from streamd.spark.errors import DataLossError
 from streamd.spark.wire.connection import Connection, connect
 from streamd.spark.wire.ids import format_entry_id, ms_of
 from streamd.spark.wire.options import ConnectionOptions
@@ -38,6 +41,7 @@ class StreamStatus:
     held_by: dict[str, str] = field(default_factory=dict)  # groups that still need archived entries
     held_by_readers: str | None = None
     locked_by: dict[str, Any] | None = None  # the run that holds the lock
+    fault: str | None = None  # why the next run will refuse the server's stream; None: it will not
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,3 +91,7 @@ def ask_server(connection: Connection, status: StreamStatus, log: ManifestLog) -
     since_ms = ms_of(log.boundary) if log.boundary else ms_of(state.first_entry or state.last_generated)
     status.behind_ms = max(0, min(ms_of(state.last_generated), server_ms(connection)) - since_ms)
     status.held_by = dict(holders(find_groups(connection, stream), log.boundary))
+    try:
+        check_is_archived_stream(connection, log.layout, log)
+    except (IncarnationError, DataLossError) as error:
+        status.fault = str(error)

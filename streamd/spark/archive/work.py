@@ -15,16 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamd.disk import Disk
-from streamd.spark.archive.boundary import StreamState, check_incarnation
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError, TableError, VerifyError
 from streamd.spark.archive.identity import manifest_key, manifests_note
 from streamd.spark.archive.layout import Layout, date_in
-from streamd.spark.archive.live_stream import find_state, has_entry
 from streamd.spark.archive.lock import ArchiveLock
-from streamd.spark.archive.manifest import NOTHING, FileRecord, Manifest
+from streamd.spark.archive.manifest import NOTHING, Excused, FileRecord, Manifest, Range
 from streamd.spark.archive.manifest_log import ManifestLog
 from streamd.spark.archive.parquet import (
     COLUMNS,
@@ -36,6 +34,7 @@ from streamd.spark.archive.parquet import (
     without,
     write_files,
 )
+from streamd.spark.archive.same_stream import OwnStream, check_is_archived_stream, excuse, still_excused
 from streamd.spark.archive.store import ObjectPath, Place
 from streamd.spark.archive.tables import Noted, OpenTables
 from streamd.spark.archive.verify import count_gone
@@ -48,13 +47,10 @@ from streamd.spark.wire.replies import server_ms
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Hook", "StreamWork", "files_to_merge", "find_own_stream", "held", "no_hook"]
+__all__ = ["Hook", "StreamWork", "files_to_merge", "held", "no_hook"]
 
 Hook = Callable[[str], None]
 """Called with the name of each step as it is reached; tests kill the process there."""
-
-Range = tuple[int, int]
-"""IDs [low, high]."""
 
 
 def no_hook(step: str) -> None:
@@ -95,23 +91,6 @@ def held(lock: ArchiveLock, options: ConnectionOptions) -> Iterator[ArchiveLock]
             lock.connection.close()
 
 
-def find_own_stream(
-    connection: Connection, log: ManifestLog, *, allow_gaps: bool = False, may_be_gone: bool = False
-) -> tuple[StreamState | None, bool]:
-    """What the server says of the stream, and whether the first entry that was not archived is still there.
-
-    Raises as check_incarnation does when it is not the stream of the manifests: another server, or a recreated stream.
-    Then nothing may be removed: the real archiver may hold its lock on another server.
-    """
-    last, state = log.last, find_state(connection, log.stream)
-    if state is None and may_be_gone:
-        return None, False
-    noted = None if last is None else last.next_id
-    next_is_there = noted is None or state is None or has_entry(connection, log.stream, noted)
-    check_incarnation(state, last, next_is_there=next_is_there, allow_gaps=allow_gaps)
-    return state, next_is_there
-
-
 class StreamWork:
     """One stream, its manifests, and what the holder of the lock may do to them."""
 
@@ -133,6 +112,7 @@ class StreamWork:
         self.run_name = run_name
         self.hook = hook
         self.features: Features = server_features(connection)
+        self.replaced = b""  # the last load into the stream, when it was compared with the manifests
         self.server_id = ""  # the name of the server's data, for manifests; empty: it was not asked
         self.log = ManifestLog(layout, self.stream)
         self.tables = tables or OpenTables(layout, disk)
@@ -140,6 +120,12 @@ class StreamWork:
         # Called with numbers of rows as they are rewritten, and again as they are compared.
         self.rewriting: Callable[[int], None] = no_rows
         self._placed = 0  # files that have been moved into place
+
+    def own_stream(self, **how: Any) -> OwnStream:
+        """As `check_is_archived_stream`, of which these are arguments, by the manifests that are known."""
+        found = check_is_archived_stream(self.connection, self.layout, self.log, **how)
+        self.replaced = found.replaced
+        return found
 
     def refresh(self) -> None:
         """After work that may have taken hours: reconnect if the connection was closed meanwhile."""
@@ -157,7 +143,7 @@ class StreamWork:
         its last look at it and its put could still commit a manifest, whose files would be removed here. So before any file
         is removed there, its number is taken by an empty manifest (`fence`).
 
-        The server's stream must be the one that was archived: call `find_own_stream` before.
+        The server's stream must be the one that was archived: call `own_stream` before.
         replaced_delay_ms  files that were replaced at least this long ago are removed
         """
         lying = self.layout.data_files(self.stream)
@@ -290,7 +276,7 @@ class StreamWork:
     def note_manifests(self, coming: Manifest | None = None) -> None:
         """Note the last manifest and the coming one on the server, if the lock is still this run's; see identity.py."""
         if known := [each for each in (self.log.last, coming) if each is not None]:
-            self.lock.guarded([("SET", manifest_key(self.layout, self.stream), manifests_note(known))])
+            self.lock.guarded([("SET", manifest_key(self.layout, self.stream), manifests_note(known, self.replaced))])
 
     # --- Rewriting
 
@@ -316,6 +302,7 @@ class StreamWork:
         self.refresh()
         records = self.move(written, prefix)
         manifest = self.rewritten(last, records, [each.path for each in files])
+        manifest = replace(manifest, excused=(*self.still_excused(), *self.excuse(leave_out)))
         self.commit(manifest, prefix)
         return sum(each.rows for each in files) - manifest.rows
 
@@ -335,6 +322,20 @@ class StreamWork:
             kind="rewrite",
             replaced=tuple(replaced),
         )
+
+    def still_excused(self) -> tuple[Excused, ...]:
+        """What is left on the server of what the last manifest excuses."""
+        return () if self.log.last is None else still_excused(self.connection, self.stream, self.log.last.excused)
+
+    def excuse(self, ranges: Iterable[Range]) -> tuple[Excused, ...]:
+        """What the server holds now of the archived part of ranges."""
+        return tuple(excuse(self.connection, self.stream, ranges, self.log.boundary))
+
+    def settle(self, prefix: str = "") -> None:
+        """Drop what was excused and is gone, so that nothing that is written at its IDs later is taken for it."""
+        last, left = self.log.last, self.still_excused()
+        if last is not None and left != last.excused:
+            self.commit(replace(self.rewritten(last), excused=left), prefix)
 
     def check_bytes(self, files: Iterable[FileRecord]) -> None:
         """Raise CorruptArchiveError for a file that differs from what was written."""

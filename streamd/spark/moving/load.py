@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamd.errors import StreamdError
+from streamd.spark.archive.lock import replaced_key, token_key
 from streamd.spark.collector import collector_paused
 from streamd.spark.errors import DeliveryError, OptionError, ServerError, UnreachableError
 from streamd.spark.moving.ahead import made_ahead
@@ -38,8 +39,9 @@ from streamd.spark.moving.chunks import CHUNK_ROWS, Chunk, LoadPlan, chunks_of, 
 from streamd.spark.moving.errors import MoveError
 from streamd.spark.moving.files import FIELDS, ID, STREAM, DataFile, Reading, Roles, Shape, format_of
 from streamd.spark.moving.state import StreamCopy, check, expiry, read_state, restore
-from streamd.spark.sink.chunks import Task, WriterLink
+from streamd.spark.sink.chunks import WriterLink
 from streamd.spark.sink.marked import Marked, Marker
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Request, run
 from streamd.spark.wire.names import stream_key, stream_name
@@ -413,7 +415,7 @@ class FileLoad:
         noted = {"rows": report.rows, "streams": report.streams, "groups": groups}
         note = ("SET", self._done_key, json.dumps(noted), "PX", KEPT_MS)
         if self._state is None or self._into is None:
-            self._link.ask(lambda connection: connection.command(*note))
+            self._link.ask(partial(self._note_rows, report.streams, note))
         else:
             self._link.ask(partial(self._restore, self._state, stream_key(self._into), note))
         return noted
@@ -423,7 +425,7 @@ class FileLoad:
             return  # it was only not heard of
         if self._staged is None:
             with noted_if_done(connection, self._done_key):
-                restore(connection, key, state, then=[*expiry(key, state), note])
+                restore(connection, key, state, then=[*expiry(key, state), *told(connection, self._into), note])
             return
         if not connection.command("EXISTS", self._restored_key):
             self._check_staged(state, connection)
@@ -435,11 +437,17 @@ class FileLoad:
         if connection.command("EXISTS", self._staged):
             with noted_if_done(connection, self._done_key):
                 moved: list[Request] = [("RENAME", self._staged, key), ("PERSIST", key), *expiry(key, state)]
+                moved += told(connection, self._into)
                 if connection.transaction([*moved, ("DEL", self._restored_key), note]) is not None:
                     return
         else:
             connection.command("UNWATCH")
         raise MoveError(f"{stream_name(self._staged)} was changed: {EVICTED}")
+
+    def _note_rows(self, streams: Iterable[str], note: Request, connection: Connection) -> None:
+        """Rows may be those of a stream that was deleted, corrected."""
+        for request in (*(each for stream in streams for each in told(connection, stream)), note):
+            connection.command(*request)
 
     def _check_staged(self, state: StreamCopy, connection: Connection) -> None:
         """A key that expires may have gone, and come again with what was written after that."""
@@ -456,6 +464,12 @@ def noted_if_done(connection: Connection, key: bytes) -> Iterator[None]:
     except ServerError:
         connection.command("DEL", key)
         raise
+
+
+def told(connection: Connection, stream: str | None) -> list[Request]:
+    """What makes an archive of a stream compare all of it: its entries may be others, under the same IDs."""
+    is_archived = stream is not None and connection.command("EXISTS", token_key(stream))
+    return [("SET", replaced_key(stream or ""), uuid.uuid4().hex)] if is_archived else []
 
 
 def in_slot_of(key: str) -> str:

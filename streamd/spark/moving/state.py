@@ -5,14 +5,15 @@
     restore(connection, key, state)     give it, but for the expiry, to a stream whose entries are there
     expiry(key, state)                  the request for that
 
-    {"format": "streamd-stream", "version": 1, "stream": "readings", "rows": 3,
+    {"format": "streamd-stream", "version": 2, "stream": "readings", "rows": 3,
      "last_generated_id": "5-0", "entries_added": 4, "max_deleted_id": "2-0", "expires_at_ms": null,
      "idmp": {"duration_s": 100, "max_size": 100}, "gone": ["2-0"],
      "groups": [{"name": "g", "last_delivered_id": "3-0", "entries_read": 2, "consumers": ["c"],
                  "pending": [["2-0", "c", 1700000000000, 1]]}]}
 
 A pending entry is its ID, its consumer, the Unix time in ms of its delivery, and how often it was delivered. One that was given back
-(XNACK) has no consumer, `""`, and no time. Names that are not UTF-8 have lone surrogates.
+(XNACK) has no consumer, null, and no time; `""` is the name of a consumer. Names that are not UTF-8 have lone surrogates. (In version 1
+both were `""`.)
 
 `gone` are the pending IDs that the stream has no entry of any more. No command makes an entry pending that is not there, so they
 are added with the others, as `placeholder` says, and deleted at the end.
@@ -37,7 +38,7 @@ from streamd.spark.wire.replies import pairs
 
 __all__ = ["GroupCopy", "StreamCopy", "check", "expiry", "read_state", "restore"]
 
-FORMAT, VERSION = "streamd-stream", 1
+FORMAT, VERSION = "streamd-stream", 2
 
 CLAIMED_AT_ONCE = 500
 """IDs of one XCLAIM, XDEL or XNACK."""
@@ -48,8 +49,8 @@ ATTEMPTS = 5
 SENT_AT_ONCE = 200
 """Requests of one round trip."""
 
-Pending = tuple[str, str, int, int]
-"""ID, consumer, Unix time of the delivery in ms, number of deliveries."""
+Pending = tuple[str, str | None, int, int]
+"""ID, consumer (None: given back), Unix time of the delivery in ms, number of deliveries."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,13 @@ class StreamCopy:
         """Raises MoveError for what `to_bytes` has not written."""
         try:
             found = json.loads(raw)
-            if (found.pop("format"), found.pop("version")) != (FORMAT, VERSION):
+            if found.pop("format") != FORMAT or (version := found.pop("version")) not in (1, VERSION):
                 raise ValueError("another format, or a newer version")
+            for each in found["groups"]:
+                if version == 1:
+                    each["pending"] = [
+                        [at, name if name or time else None, time, n] for at, name, time, n in each["pending"]
+                    ]
             groups = tuple(
                 GroupCopy(
                     **{**each, "consumers": tuple(each["consumers"]), "pending": tuple(map(tuple, each["pending"]))}
@@ -157,12 +163,18 @@ def read_state(connection: Connection, stream: str) -> StreamCopy:
 
 
 def group_of(found: Mapping[bytes, Any]) -> GroupCopy:
+    # An entry that was given back is shown as if its consumer had the empty name, which a consumer may have: that one lists its own.
+    consumers = map(pairs, found[b"consumers"])
+    nameless = {entry[0] for each in consumers if not each[b"name"] for entry in each[b"pending"]}
     return GroupCopy(
         name=stream_name(found[b"name"]),
         last_delivered_id=found[b"last-delivered-id"].decode(),
         entries_read=found.get(b"entries-read"),
         consumers=tuple(stream_name(pairs(each)[b"name"]) for each in found[b"consumers"]),
-        pending=tuple((each[0].decode(), stream_name(each[1]), each[2], each[3]) for each in found[b"pending"]),
+        pending=tuple(
+            (each[0].decode(), stream_name(each[1]) if each[1] or each[0] in nameless else None, each[2], each[3])
+            for each in found[b"pending"]
+        ),
     )
 
 
@@ -181,7 +193,7 @@ class Claims:
 
 def check(connection: Connection, state: StreamCopy) -> None:
     """Raise MoveError when the server cannot have this state."""
-    is_needed = any(not consumer for group in state.groups for _, consumer, _, _ in group.pending)
+    is_needed = any(consumer is None for group in state.groups for _, consumer, _, _ in group.pending)
     if is_needed and not connection.command("COMMAND", "INFO", "XNACK")[0]:
         raise MoveError(f"stream {state.stream!r} has entries that were given back by XNACK, which this server lacks")
 
@@ -247,7 +259,7 @@ def claims_made(key: bytes, state: StreamCopy) -> Iterator[Request]:
     for group in state.groups:
         claims: dict[tuple[str, int, int], Claims] = {}
         for entry_id, consumer, time_ms, count in group.pending:
-            if consumer:
+            if consumer is not None:
                 claim = claims.setdefault((consumer, time_ms, count), Claims(consumer, time_ms, count))
                 claim.ids.append(entry_id)
         for each in claims.values():
@@ -263,7 +275,7 @@ def returned(key: bytes, state: StreamCopy) -> Iterator[Request]:
     for group in state.groups:
         counts: dict[int, list[str]] = {}
         for entry_id, consumer, _, count in group.pending:
-            if not consumer:
+            if consumer is None:
                 counts.setdefault(count, []).append(entry_id)
         for count, all_ids in counts.items():
             for ids in cut(all_ids):

@@ -40,13 +40,13 @@ class BatchRows:
     def __init__(self, plan: Plan, encoder: Any, batch: pyarrow.RecordBatch) -> None:
         self._plan = plan
         self._encoder = encoder
-        self._batch = batch
+        self.batch = batch
         self._key = None if plan.options.stream is None else stream_key(plan.options.stream)
         self._streams: tuple[int, int, dict[bytes, int]] = (0, 0, {})
 
     def encode(self, start: int, stop: int, producer_id: bytes = b"") -> bytes:
         try:
-            return bytes(self._encoder.encode(self._batch, start, stop, producer_id))
+            return bytes(self._encoder.encode(self.batch, start, stop, producer_id))
         except ValueError as error:
             raise OptionError(
                 "nullValues" if "field" in str(error) or "value" in str(error) else "fieldsColumn", str(error)
@@ -76,7 +76,7 @@ class BatchRows:
         return words[at], words[at + 1 :]
 
     def _column(self, name: str | None, start: int, stop: int) -> Any:
-        return self._batch.column(name).slice(start, stop - start)
+        return self.batch.column(name).slice(start, stop - start)
 
 
 def _raw(value: str | bytes) -> bytes:

@@ -14,16 +14,16 @@ transaction. If EXEC is lost with its connection, the marker shows whether it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from streamd.spark.errors import DeliveryError, OptionError, ServerError
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.trimming import Trimming
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import TEMPORARY_CODES, Connection, Link, Request, pack_command
 from streamd.spark.wire.options import ConnectionOptions
 
-__all__ = ["Delivery", "Plain", "Rows", "Task", "WriterLink", "find_refused"]
+__all__ = ["Delivery", "Plain", "Rows", "WriterLink", "find_refused"]
 
 T = TypeVar("T")
 
@@ -53,20 +53,6 @@ class Rows(Protocol):
 
     def entry_of(self, row: int) -> tuple[bytes, list[bytes]]:
         """ID, then alternating fields and values, as they are sent."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """Identifies what a task writes; the same for every attempt.
-
-    query      ID of the streaming query, or name of the batch write
-    batch      number of the micro-batch; 0 in a batch write
-    partition  number of the partition
-    """
-
-    query: str
-    batch: int
-    partition: int
 
 
 class WriterLink(Link):
@@ -99,7 +85,7 @@ class Delivery:
     def __init__(self, options: SinkOptions, task: Task, link: Link) -> None:
         self._options = options
         self._task = task
-        self._link = link
+        self.link = link
         self._trimming = Trimming(options)
         self._arming = MULTI
         self._arming_count = 1
@@ -112,20 +98,20 @@ class Delivery:
 
     def deliver(self, rows: Rows, start: int, stop: int) -> int:
         """Write the first of the rows [start, stop), at least one of them; return the first that is not written."""
-        stop = self._link.ask(lambda connection: self._settle_and_write(connection, rows, start, stop))
+        stop = self.link.ask(lambda connection: self._settle_and_write(connection, rows, start, stop))
         streams = rows.streams(start, stop)
         for stream, count in streams.items():
             self.stream_rows[stream] = self.stream_rows.get(stream, 0) + count
         if self._trimming.is_replaced:
             # Separate from the writing: if it fails, the rows must not be written again.
-            self._link.ask(lambda connection: self._trim(connection, [*streams], stop - start))
+            self.link.ask(lambda connection: self._trim(connection, [*streams], stop - start))
         return stop
 
     def finish(self) -> None:
         """Finish when all rows are written. Raises DeliveryError when they differ from those of an earlier attempt."""
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()
 
     # Defined by each kind of delivery.
 

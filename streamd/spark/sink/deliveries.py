@@ -11,10 +11,11 @@ Identified     the row has the entry's ID: an entry that the server refuses beca
 
 from __future__ import annotations
 
-from streamd.spark.sink.chunks import Delivery, Plain, Task, WriterLink
+from streamd.spark.sink.chunks import Delivery, Plain, WriterLink
 from streamd.spark.sink.identified import Identified
 from streamd.spark.sink.keyed import Keyed, KeyedByString
 from streamd.spark.sink.marked import Marked
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import server_features
 
@@ -29,6 +30,6 @@ def open_delivery(options: SinkOptions, task: Task, *, marker_ttl_ms: int | None
         return (Keyed if has_idmp else KeyedByString)(options, task, link)
     if options.id_column is not None:
         return Identified(options, task, link)
-    if options.delivery == "exactly-once":
+    if options.is_marked:
         return Marked(options, task, link, options.marker_ttl_ms if marker_ttl_ms is None else marker_ttl_ms)
     return Plain(options, task, link)

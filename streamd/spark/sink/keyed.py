@@ -7,7 +7,8 @@ import math
 from typing import Any
 
 from streamd.spark.errors import OptionError, ServerError
-from streamd.spark.sink.chunks import Delivery, Rows, Task, find_refused
+from streamd.spark.sink.chunks import Delivery, Rows, find_refused
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Link, Request
 from streamd.spark.wire.replies import pairs

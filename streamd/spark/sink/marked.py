@@ -6,7 +6,8 @@
 Rows come in the same order whenever a batch is repeated, so it does not matter which attempt of a task wrote them. Two
 attempts that run at the same time (one was given up, but has not noticed) take turns: when the other attempt has moved
 the marker, the transaction fails, and this attempt continues where the other is. An attempt that finds the marker of a
-later batch stops. A batch that is repeated with other rows is detected by the CRC, and is an error instead of a loss.
+later batch stops. A batch that is repeated with other rows is detected by the CRC, and is an error instead of a loss; the sink
+of Spark finds it before the first row (journal.py).
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from __future__ import annotations
 import dataclasses
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streamd.spark.errors import DeliveryError, ServerError
-from streamd.spark.sink.chunks import MULTI, Delivery, Rows, Task, find_refused
+from streamd.spark.sink.chunks import MULTI, Delivery, Rows, find_refused
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.write_options import SinkOptions
 from streamd.spark.wire.connection import Connection, Link, Request, pack_command
 from streamd.spark.wire.names import stream_key
 
-__all__ = ["Marked", "Marker"]
+__all__ = ["Marked", "Marker", "marker_key"]
 
 
 @dataclass(frozen=True)
@@ -54,20 +56,31 @@ class Marker:
         return cls(int(found[1]), int(found[2]), int(found[3], 16), missing)
 
 
+def marker_key(options: SinkOptions, task: Task) -> bytes:
+    return stream_key(f"{options.marker_prefix}{task.query}:{task.partition}")
+
+
 class Marked(Delivery):
     """Exactly once by a marker; see the head of the file."""
 
     def __init__(self, options: SinkOptions, task: Task, link: Link, marker_ttl_ms: int | None) -> None:
         super().__init__(options, task, link)
-        self._key = stream_key(f"{options.marker_prefix}{task.query}:{task.partition}")
+        self._key = marker_key(options, task)
         self._ttl = () if marker_ttl_ms is None else ("PX", marker_ttl_ms)
         self._arming = pack_command(("WATCH", self._key)) + pack_command(("GET", self._key)) + MULTI
         self._arming_count = 3
         self._marker = Marker(-1)  # the server's state
         self._row = 0  # rows of the partition that are written, by this attempt or another
+        self._first_crc = 0  # where the CRC begins, in the marker, too
         self._crc = 0  # of their requests
         self._refused: set[int] = set()  # rows that the marker counts, though they were refused
         self._checked: set[bytes] = set()  # keys that are streams, or nothing yet
+
+    def begin(self, streams: Iterable[bytes], agree: Callable[[], int]) -> None:
+        """Prepare for rows of these streams: check them, then learn from `agree` with which CRC the marker begins."""
+        self.link.ask(lambda connection: self._settle(connection))
+        self.link.ask(lambda connection: self._check_streams(connection, [*streams]))
+        self._first_crc = self._crc = agree()
 
     def _take_arming(self, connection: Connection, replies: list[Any]) -> None:
         self._marker = Marker.parse(self._key, replies[1])
@@ -102,7 +115,7 @@ class Marked(Delivery):
             )
         if marker.batch < batch:
             marker = Marker(batch)
-        if marker.rows < self._row:
+        if marker.rows < self._row or (marker.rows == 0 and marker.crc != self._first_crc):
             raise DeliveryError(f"marker {self._name} is gone or was reset while rows were written")
         return marker
 

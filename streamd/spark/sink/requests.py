@@ -68,6 +68,11 @@ class RowPlan:
                 _check_kind(name, column, kinds[column], VALUE_TYPES)
         pairs = options.fields_column if _is_pairs(kinds.get(options.fields_column)) else None
         fields: tuple[str, ...] = ()
+        if pairs is None and options.fields_column != SinkOptions.fields_column:
+            raise OptionError(
+                "fieldsColumn",
+                f"there is no column {options.fields_column} that is an array of field and value, or a map",
+            )
         if pairs is None:
             roles = {options.stream_column, options.id_column}
             fields = tuple(name for name in kinds if name not in roles)

@@ -12,6 +12,7 @@ from streamd.spark.wire.options import (
     boolean,
     choice,
     lowered,
+    needs,
     only_one_of,
     option,
     read_fields,
@@ -126,6 +127,11 @@ class SinkOptions:
     )
     chunk_size: int = option("chunkSize", whole_number(1, 100_000), 1_000, "rows of a transaction, or of a round trip")
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether rows are written exactly once by a marker."""
+        return self.delivery == "exactly-once" and self.id_column is None and self.idempotency_key is None
+
     @classmethod
     def parse(cls, options: Options) -> SinkOptions:
         """Read the options of a sink. Raises OptionError."""
@@ -136,11 +142,17 @@ class SinkOptions:
         made = cls(connection=ConnectionOptions.parse(given), **read_fields(cls, given))
         if made.trim_exactly and made.trim_limit is not None:
             raise OptionError("trimLimit", "cannot be combined with trimExactly")
-        for name, value in (
-            ("trimExactly", made.trim_exactly),
-            ("trimLimit", made.trim_limit),
-            ("trimPolicy", made.trim_policy),
-        ):
-            if value not in (None, False) and made.maxlen is None and made.minid is None and name != "trimPolicy":
-                raise OptionError(name, "needs maxLen or minId")
+        is_keyed, is_marked = made.idempotency_key is not None, made.is_marked
+        if is_keyed and made.delivery == "exactly-once":
+            raise OptionError(
+                "idempotencyKey",
+                "cannot be combined with delivery=exactly-once: either recognizes repeated rows, by key or by number",
+            )
+        is_trimmed = made.maxlen is not None or made.minid is not None
+        needs(given, ("trimExactly", "trimLimit", "trimPolicy"), "maxLen or minId", has=is_trimmed)
+        keyed = ("idempotencyDuration", "idempotencyMaxSize", "idempotencyProducers")
+        needs(given, keyed, "idempotencyKey", has=is_keyed)
+        needs(given, ("verifyReplay",), "delivery=exactly-once", has=is_marked)
+        named = ("runId", "markerPrefix", "markerTtl")
+        needs(given, named, "delivery=exactly-once without idColumn, or idempotencyKey", has=is_marked or is_keyed)
         return made

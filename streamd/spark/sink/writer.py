@@ -3,16 +3,18 @@
     StreamdWriter         a batch write
     StreamdStreamWriter   a streaming query
 
-requests.py decides what an entry consists of; deliveries.py how rows are written, and how often. A batch write without
-`runId` gets a random one, which all of its tasks share, so that with `delivery=exactly-once` a repeated task duplicates
-nothing.
+requests.py decides what an entry consists of; deliveries.py how rows are written, and how often; journal.py whether a batch is
+repeated as it was. A batch write without `runId` gets a random one, which all of its tasks share, so that with
+`delivery=exactly-once` a repeated task duplicates nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,10 +25,14 @@ from pyspark.sql.types import StructType
 from streamd.spark.collector import collector_paused
 from streamd.spark.errors import DeliveryError, OptionError, told_in_one_line
 from streamd.spark.sink.batch_rows import BatchRows
-from streamd.spark.sink.chunks import Delivery, Task
+from streamd.spark.sink.chunks import Delivery, WriterLink
 from streamd.spark.sink.deliveries import open_delivery
+from streamd.spark.sink.journal import Content, Journal
 from streamd.spark.sink.keyed import Keyed, key_capacity
+from streamd.spark.sink.marked import Marked
 from streamd.spark.sink.requests import RowPlan
+from streamd.spark.sink.spool import Spool
+from streamd.spark.sink.task import Task
 from streamd.spark.sink.trimming import parse_minid
 from streamd.spark.sink.write_options import SinkOptions
 
@@ -57,16 +63,22 @@ class Written(WriterCommitMessage):
 def write_rows(
     plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], *, marker_ttl_ms: int | None = None
 ) -> dict[bytes, int]:
-    """Write the rows of a task; return how many there were for each stream. Without rows the server is not contacted."""
+    """Write the rows of a task; return how many there were for each stream.
+
+    Without rows the server is not contacted, except for the journal of exactly-once.
+    """
+    filled = (batch for batch in batches if batch.num_rows)
+    if plan.options.is_marked:
+        return _write_marked(plan, task, filled, marker_ttl_ms)
     delivery: Delivery | None = None
     try:
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
+        for batch in filled:
             if delivery is None:
                 delivery = open_delivery(plan.options, task, marker_ttl_ms=marker_ttl_ms)
+                if plan.key is not None:
+                    Journal(plan.options, task, delivery.link, marker_ttl_ms).open(_way_of(plan, batch))
                 encoder = plan.encoder(with_idmp=isinstance(delivery, Keyed))
-            _deliver(plan, delivery, BatchRows(plan, encoder, plan.prepare(batch)), batch)
+            _deliver(plan, delivery, BatchRows(plan, encoder, plan.prepare(batch)))
         if delivery is None:
             return {}
         delivery.finish()
@@ -76,12 +88,51 @@ def write_rows(
             delivery.close()
 
 
-def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows, batch: pyarrow.RecordBatch) -> None:
-    fitting = MAX_CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)
-    chunk = max(1, min(plan.options.chunk_size, fitting))
-    start = 0
-    while start < batch.num_rows:
-        start = delivery.deliver(rows, start, min(start + chunk, batch.num_rows))
+def _way_of(plan: RowPlan, batch: pyarrow.RecordBatch) -> str:
+    """What decides whether the server recognizes the keys of a repeated batch."""
+    kind = batch.schema.field(plan.key).type
+    return f"key {plan.key} {kind} {plan.options.idmp_producers}".replace("\n", "\\n")
+
+
+def _write_marked(
+    plan: RowPlan, task: Task, batches: Iterable[pyarrow.RecordBatch], marker_ttl_ms: int | None
+) -> dict[bytes, int]:
+    """Read all rows, have the journal agree to them, then write them."""
+    link = WriterLink(plan.options.connection)
+    ttl_ms = plan.options.marker_ttl_ms if marker_ttl_ms is None else marker_ttl_ms
+    delivery = Marked(plan.options, task, link, ttl_ms)
+    journal = Journal(plan.options, task, link, ttl_ms)
+    encoder = plan.encoder(with_idmp=False)
+    with closing(delivery), Spool() as spool:
+        journal.open("marker")
+        count = crc = 0
+        streams: set[bytes] = set()
+        for batch in batches:
+            rows = BatchRows(plan, encoder, plan.prepare(batch))
+            for start, stop in _chunks(plan, rows):
+                crc = zlib.crc32(rows.encode(start, stop), crc)
+            count += batch.num_rows
+            streams.update(rows.streams(0, batch.num_rows))
+            spool.add(rows.batch)
+        delivery.begin(streams, lambda: journal.agree(Content(count, crc)))
+        for prepared in spool:
+            _deliver(plan, delivery, BatchRows(plan, encoder, prepared))
+        delivery.finish()
+        return delivery.stream_rows
+
+
+def _deliver(plan: RowPlan, delivery: Delivery, rows: BatchRows) -> None:
+    for start, stop in _chunks(plan, rows):
+        while start < stop:
+            start = delivery.deliver(rows, start, stop)
+
+
+def _chunks(plan: RowPlan, rows: BatchRows) -> Iterator[tuple[int, int]]:
+    """The rows of each transaction."""
+    count, size = rows.batch.num_rows, rows.batch.nbytes
+    chunk = max(1, min(plan.options.chunk_size, MAX_CHUNK_BYTES * count // max(size, 1)))
+    for start in range(0, count, chunk):
+        yield start, min(start + chunk, count)
 
 
 class _Writer:
@@ -89,6 +140,7 @@ class _Writer:
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self.options = options
+        self._attempt = uuid.uuid4().hex  # one for all tasks: Spark makes one writer, and copies it
         if self.options.minid is not None:
             try:
                 parse_minid(self.options.minid, 2**50)
@@ -131,7 +183,7 @@ class StreamdWriter(_Writer, DataSourceArrowWriter):
             raise OptionError(
                 "mode", "streams can only be appended to; use mode append, and DEL to start with an empty stream"
             )
-        self._run = self.options.run_id or uuid.uuid4().hex
+        self._run = self.options.run_id or self._attempt
         self._ttl_ms = self.options.marker_ttl_ms
         if self.options.run_id is None and self._ttl_ms is None:
             self._ttl_ms = GENERATED_MARKER_TTL_MS
@@ -139,7 +191,7 @@ class StreamdWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        return self._write(Task(self._run, 0, partition), iterator, self._ttl_ms)
+        return self._write(Task(self._run, 0, partition, self._attempt), iterator, self._ttl_ms)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._check_capacity(messages)
@@ -156,6 +208,8 @@ class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: SinkOptions, overwrite: bool) -> None:
         super().__init__(schema, options)
+        if options.run_id is not None:
+            raise OptionError("runId", "is for batch writes; a streaming query has an ID of its own, in its checkpoint")
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         context = TaskContext.get()
@@ -165,7 +219,7 @@ class StreamdStreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise DeliveryError(
                 "this task does not belong to a streaming query: Spark names neither its query nor its batch"
             )
-        return self._write(Task(query, int(batch), context.partitionId()), iterator)
+        return self._write(Task(query, int(batch), context.partitionId(), self._attempt), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._check_capacity(messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from streamd.spark.wire.options import (
     choice,
     lowered,
     names,
+    needs,
     only_one_of,
     option,
     read_fields,
@@ -25,7 +27,7 @@ from streamd.spark.wire.options import (
     whole_number,
 )
 
-__all__ = ["Bound", "SourceOptions"]
+__all__ = ["QUERY_OPTIONS", "Bound", "SourceOptions"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,17 @@ def bounds(kind: Literal["id", "time"], *, is_end: bool) -> Callable[[str], Boun
         return {name: one(each) for name, each in found.items()}
 
     return parse
+
+
+QUERY_OPTIONS = (
+    "maxEntriesPerTrigger",
+    "maxBytesPerTrigger",
+    "minEntriesPerTrigger",
+    "maxTriggerDelay",
+    "patternInterval",
+    "group",
+)
+"""Options that a batch has no use for."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +237,40 @@ class SourceOptions:
             and (made.min_entries_per_trigger > made.max_entries_per_trigger)
         ):
             raise OptionError("minEntriesPerTrigger", "is greater than maxEntriesPerTrigger")
+        needs(given, ("maxTriggerDelay",), "minEntriesPerTrigger", has=made.min_entries_per_trigger is not None)
+        needs(given, ("patternInterval",), "streamPattern", has=made.stream_pattern is not None)
+        needs(given, ("archiveLease",), "archive", has=made.archive is not None)
+        if "failonmissing" in given and made.stream_pattern is not None:
+            raise OptionError("failOnMissing", "cannot be combined with streamPattern, which names no stream")
+        made._check_order()
         return made
+
+    @classmethod
+    def parse_batch(cls, options: Options) -> SourceOptions:
+        """Read the options of a batch. Raises OptionError for those of queries, too."""
+        given = lowered(options)
+        for name in QUERY_OPTIONS:
+            if name.lower() in given:
+                raise OptionError(name, "is for streaming queries; a batch reads its whole range at once")
+        return cls.parse(options)
+
+    def _check_order(self) -> None:
+        """Raise for a range that ends before it starts."""
+        start_name = "startingId" if self.starting_timestamp is None else "startingTimestamp"
+        end_name = "endingId" if self.ending_timestamp is None else "endingTimestamp"
+        streams = {"*"}
+        for given in (self.starting, self.starting_timestamp, self.ending, self.ending_timestamp):
+            if isinstance(given, Mapping):
+                streams.update(given)
+        now_ms = time.time_ns() // 1_000_000
+        for stream in streams:
+            start, end = self.start_of(stream), self.end_of(stream)
+            if start.is_latest or end.is_latest:
+                continue
+            # One that ends where it starts is empty: a job that found nothing new to read.
+            if start.resolve(now_ms) > end.resolve(now_ms, is_end=True) + 1:
+                of = "" if stream == "*" else f" of stream {stream}"
+                raise OptionError(start_name, f"{start.text}{of} is after {end_name} {end.text}")
 
     @property
     def named_streams(self) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from streamd.spark.errors import OptionError
 from streamd.spark.wire.ids import parse_duration_ms
@@ -117,7 +118,9 @@ class Address:
 def addresses(default_port: int) -> Callable[[str], tuple[Address, ...]]:
     def parse(value: str) -> tuple[Address, ...]:
         found = []
-        for each in names(value):
+        # An address in brackets is no JSON array.
+        is_json = value.lstrip()[:1] == "[" and value.lstrip()[1:].lstrip()[:1] in ('"', "]")
+        for each in names(value) if is_json else names(f",{value}"):
             try:
                 parts = urlsplit(f"//{each}")
                 host, port = parts.hostname, parts.port
@@ -184,6 +187,13 @@ def only_one_of(options: Options, *group: str) -> None:
         raise OptionError(given[1], f"cannot be combined with {given[0]}")
 
 
+def needs(options: Options, names: Iterable[str], other: str, *, has: bool) -> None:
+    """Raise OptionError for the first of some options that is given, unless `has`: without `other` it would do nothing."""
+    for name in names:
+        if name.lower() in options and not has:
+            raise OptionError(name, f"needs {other}")
+
+
 # --- Connection -----------------------------------------------------------------------------------------------------------
 
 _SCHEMES = {"redis": False, "valkey": False, "streamd": False, "rediss": True, "valkeys": True, "streamds": True}
@@ -193,8 +203,21 @@ _SENTINEL = "+sentinel"
 _SENTINEL_PORT = 26379
 
 
+def split_url(url: str) -> tuple[SplitResult, str]:
+    """A URL in its parts, and what stands between `//` and the path.
+
+    Addresses of several Sentinels stand there, which urlsplit refuses where one of them is in brackets.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or not scheme.lower().endswith(_SENTINEL):
+        parts = urlsplit(url)
+        return parts, parts.netloc
+    places = re.split("[/?#]", rest, maxsplit=1)[0]
+    return urlsplit(f"{scheme}://sentinels{rest[len(places) :]}"), places
+
+
 def url_text(value: str) -> str:
-    scheme = urlsplit(value).scheme
+    scheme = split_url(value)[0].scheme
     if scheme.removesuffix(_SENTINEL) not in _SCHEMES and scheme != "unix":
         raise ValueError(
             f"must start with one of {', '.join(f'{each}://' for each in _SCHEMES)}, redis+sentinel:// or unix://"
@@ -294,6 +317,13 @@ class ConnectionOptions:
         if bool(made.sentinels) != bool(made.sentinel_master):
             missing = "sentinelMaster" if made.sentinels else "sentinels"
             raise OptionError(missing, "sentinels and sentinelMaster are given together")
+        only_one_of(given, "unixSocketPath", "port")
+        if made.sentinels:
+            for name in ("host", "port"):
+                if name in given:
+                    raise OptionError(name, "cannot be combined with Sentinels, which name the primary")
+        sentinel_options = ("sentinelUsername", "sentinelPassword", "sentinelPasswordEnv", "sentinelPasswordFile")
+        needs(given, (*sentinel_options, "failoverTimeout"), "sentinels", has=bool(made.sentinels))
         if made.username not in (None, "default") and made.lacks_password:
             raise OptionError("username", "needs a password: password, passwordEnv or passwordFile")
         if not made.tls and any(name.startswith("tls_") for name in found):
@@ -344,8 +374,8 @@ def find_secret(name: str, value: str | None, variable: str | None, file: str | 
 
 def url_fields(url: str) -> dict[str, Any]:
     """What a URL says, by attribute of ConnectionOptions. Errors never repeat the URL: it may contain a password."""
-    parts = urlsplit(url)
-    login, _, places = parts.netloc.rpartition("@")
+    parts, netloc = split_url(url)
+    login, _, places = netloc.rpartition("@")
     username, _, password = login.partition(":")
     found: dict[str, Any] = {}
     if username:
