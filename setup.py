@@ -39,7 +39,7 @@ OPTIMIZATION = {
     "-Os": (
         "core.args", "core.capability", "core.histogram", "core.keyspace", "core.transaction",
         "data.streams.arguments", "data.streams.splitting", "data.streams.xdel", "data.streams.xgroup",
-        "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.glob", "engine.lcs", "engine.listener",
+        "data.streams.xinfo", "debug.crash", "engine.flushed", "engine.lcs", "engine.listener",
         "engine.pel_check", "engine.pel_probe", "engine.split", "engine.stream_remains", "memory.eviction",
         "observe.monitor", "observe.rates", "persistence.aof.command_writer", "persistence.rdb.codes",
         "persistence.rdb.read", "persistence.rdb.skip_values", "persistence.rdb.write", "pubsub.events",

@@ -35,6 +35,7 @@ SCRIPTS = (
     "replication",
     "growth",
     "scripts",
+    "describing",
 )
 """Modules of this package, each with a list `CASES`. One that also has `ROWS` keeps more data than rows do, for a picture."""
 

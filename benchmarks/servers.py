@@ -232,7 +232,10 @@ def commit() -> str:
     """The commit of this tree, with a plus sign when files differ from it."""
 
     def git(*args: str) -> str:
-        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=ROOT, check=False)
+        try:
+            done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=ROOT, check=False)
+        except FileNotFoundError:  # nor is there a commit without git
+            return ""
         return done.stdout.strip()
 
     return (git("rev-parse", "--short", "HEAD") or "?") + ("+" if git("status", "--porcelain", "-uno") else "")

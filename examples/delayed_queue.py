@@ -7,16 +7,17 @@
              a stream for each               a stream
              tenth of a second
 
-Jobs that are due in the same tenth of a second wait in a stream of their own. Any number of processes may call `move` as
+Jobs that are due in the same tenth of a second wait in a stream of their own, until it is over: none comes early. Any number of processes may call `move` as
 often as they like: the script takes over the streams whose time has come, in order, and notes in a string how far it came. A job
 is in exactly one of the streams at any moment, since a script runs as one step, and its changes are saved as one.
-Needs `./install redis`.
+Needs redis-py, which `./install` brings.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ READY, DUE, MOVED = "{queue}:ready", "{queue}:due:", "{queue}:moved"
 
 NOW = """
 local time = redis.call('TIME')
-local now = math.floor((time[1] * 1000 + math.floor(time[2] / 1000)) / tonumber(ARGV[1]))
+local ms = time[1] * 1000 + time[2] / 1000
+local now = math.floor(ms / tonumber(ARGV[1]))
 """
 
 ADD = (
@@ -41,9 +43,9 @@ ADD = (
     + """
 -- KEYS: ready, due, moved. ARGV: ms of a slot, the delay in ms, the job. Returns where the job is, and its ID there.
 redis.call('SET', KEYS[3], now, 'NX')
-local slot = now + math.ceil(tonumber(ARGV[2]) / tonumber(ARGV[1]))
+local slot = math.ceil((ms + tonumber(ARGV[2])) / tonumber(ARGV[1]))
 local key = KEYS[1]
-if slot > tonumber(redis.call('GET', KEYS[3])) then
+if tonumber(ARGV[2]) > 0 and slot > tonumber(redis.call('GET', KEYS[3])) then
     key = KEYS[2] .. string.format('%.0f', slot)
 end
 return {key, redis.call('XADD', key, '*', 'job', ARGV[3])}
@@ -87,7 +89,7 @@ class DelayedQueue:
 
     def add(self, job: str, delay_s: float = 0.0) -> None:
         """Add a job that is due after `delay_s`."""
-        self._add(keys=self.KEYS, args=[SLOT_MS, int(delay_s * 1000), job])
+        self._add(keys=self.KEYS, args=[SLOT_MS, math.ceil(delay_s * 1000), job])
 
     def move(self, slots: int = 1000) -> int:
         """Make the jobs ready whose time has come; returns how many."""
@@ -134,10 +136,10 @@ def run(client: redis.Redis, delays_s: Sequence[float] = (0.6, 0.2, 0.4, 0.0)) -
 def connected(url: str | None) -> Iterator[redis.Redis]:
     """A client of the server at `url`, or of one of its own."""
     if url is not None:
-        with redis.Redis.from_url(url) as client:
+        with redis.Redis.from_url(url, socket_timeout=None) as client:
             yield client
         return
-    with streamd.embedded.start() as server, redis.Redis.from_url(server.url) as client:
+    with streamd.embedded.start() as server, server.client() as client:
         yield client
 
 

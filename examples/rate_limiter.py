@@ -5,7 +5,7 @@
 
 Each user has a bucket of tokens, which fills at a steady rate; a request takes one. The state is one string, which goes by itself
 when the bucket is full again. The script reads, decides and writes in one step, so that any number of web servers may ask.
-Needs `./install redis`.
+Needs redis-py, which `./install` brings.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def connected(url: str | None) -> Iterator[redis.Redis]:
         with redis.Redis.from_url(url) as client:
             yield client
         return
-    with streamd.embedded.start() as server, redis.Redis.from_url(server.url) as client:
+    with streamd.embedded.start() as server, server.client() as client:
         yield client
 
 

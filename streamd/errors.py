@@ -18,8 +18,8 @@
 Errors that one room alone raises are defined beside the code that raises them, in the modules below;
 a test compares this list with the tree:
 
-    console        connection, guard, sessions
-    core           listening
+    console        connection, sessions
+    core           http_guard, listening
     data           migration
     importing      peers, run
     persistence    directory_lock, loading, aof: file, load, manifest, reader, tail; rdb: read

@@ -63,12 +63,12 @@ class OtherServer:
     def client(self, **options: Any) -> redis.Redis:
         import redis
 
-        return redis.Redis.from_url(self.url, **options)
+        return redis.Redis.from_url(self.url, **{"socket_timeout": None, **options})
 
     def async_client(self, **options: Any) -> redis.asyncio.Redis:
         import redis.asyncio
 
-        return redis.asyncio.Redis.from_url(self.url, **options)
+        return redis.asyncio.Redis.from_url(self.url, **{"socket_timeout": None, **options})
 
     def flush(self) -> None:
         if self._flusher is None:

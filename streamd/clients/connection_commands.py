@@ -7,7 +7,7 @@ Behaviour: Redis 8.6, as seen on a running server.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from streamd import REDIS_VERSION
@@ -15,7 +15,7 @@ from streamd.clients.pause import Pause
 from streamd.core.args import database_index, parse_timeout
 from streamd.core.args import integer as read_integer
 from streamd.core.client import Client
-from streamd.core.client_line import describe
+from streamd.core.client_line import describe, describe_all
 from streamd.core.dispatch import Dispatcher, ServerContext
 from streamd.core.help import write_help
 from streamd.core.host import Host
@@ -365,11 +365,6 @@ def _listed(ctx: ServerContext, args: list[bytes]) -> list[Client]:
     raise OptionSyntaxError
 
 
-def _lines(ctx: ServerContext, args: list[bytes], now: float) -> Iterator[bytes]:
-    for client in _listed(ctx, args):
-        yield describe(client, now, args if client is ctx.client else ()) + b"\n"
-
-
 @command(
     "CLIENT LIST", arity=-2, group="connection", flags="admin noscript loading stale", since="2.4.0",
     complexity="O(N) with N being the number of connections", tips=("nondeterministic_output",),
@@ -383,8 +378,7 @@ def _lines(ctx: ServerContext, args: list[bytes], now: float) -> Iterator[bytes]
     ),
 )  # fmt: skip
 def client_list(ctx: ServerContext, args: list[bytes]) -> None:
-    now = _now()
-    ctx.reply.verbatim("txt", b"".join(_lines(ctx, args, now)))
+    ctx.reply.verbatim("txt", describe_all(_listed(ctx, args), _now(), ctx.client, args))
 
 
 @command(

@@ -49,10 +49,10 @@ class Connections(Capability):
                 "clients_in_timeout_table",
                 lambda self: sum(each.deadline != float("inf") for each in self.host.blocked),
             ),
-            Field("total_blocking_keys", lambda self: sum(len(db.waiters) for db in self.host.databases)),
+            Field("total_blocking_keys", lambda self: sum(map(len, self.waiters()))),
             Field(
                 "total_blocking_keys_on_nokey",
-                lambda self: sum(bool(queues.groups) for db in self.host.databases for queues in db.waiters.values()),
+                lambda self: sum(bool(queues.groups) for waiters in self.waiters() for queues in waiters.values()),
             ),
         ),
         "stats": (
@@ -67,13 +67,21 @@ class Connections(Capability):
         self.rejected = 0
         self._acl = host.get(Acl)
 
+    def waiters(self) -> list[dict[bytes, Any]]:
+        """The queues of waiting clients by key, of each database that has some."""
+        return [db.waiters for db in self.host.databases if db.waiters] if len(self.host.blocked) else []
+
     def apply_settings(self) -> None:
         config, dispatcher = self.host.config, self.host.dispatcher
         dispatcher.max_bulk_len = config.proto_max_bulk_len
         dispatcher.query_buffer_limit = config.client_query_buffer_limit
         for number, name in enumerate(("normal", "replica", "pubsub")):
             limit = config.client_output_buffer_limit[name]
-            dispatcher.set_output_limit(number, limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+            hard = limit.hard_bytes
+            if name == "replica" and hard:
+                # A replica that was closed for less would continue from the backlog, be closed for it again, and so on.
+                hard = max(hard, config.repl_backlog_size)
+            dispatcher.set_output_limit(number, hard, limit.soft_bytes, limit.soft_seconds)
         for client in self.host.clients.values():
             if client.is_primary:
                 continue

@@ -7,8 +7,13 @@ from typing import Any
 from streamd.console.asked import Asked, answers
 from streamd.console.guard import RefusedError
 from streamd.entry_id import parse_id
+from streamd.shell.replies import as_text
 
 __all__: list[str] = []
+
+CLAIMED_AT_ONCE = 500
+CLAIM_PAGES = 20
+"""Of entries that one request claims."""
 
 
 @answers("POST", "ack")
@@ -32,6 +37,24 @@ async def claim(asked: Asked) -> dict[str, Any]:
         db=asked.db,
     )
     return {"done": len(moved)}
+
+
+@answers("POST", "claim-all")
+async def claim_all(asked: Asked) -> dict[str, Any]:
+    """XCLAIM of what is pending of one consumer (`from`) for another, from an ID on; `next` is where to go on, if there is more."""
+    key, group, owner, to = (asked.name(each) for each in ("key", "group", "from", "consumer"))
+    if owner == to:
+        raise RefusedError(400, "The entries are pending there already.")
+    start = asked.name("start") if "start" in asked.body else b"-"
+    done = 0
+    for _ in range(CLAIM_PAGES):
+        found = await asked.connection.call("XPENDING", key, group, start, "+", CLAIMED_AT_ONCE, owner, db=asked.db)
+        if not found:
+            return {"done": done, "next": None}
+        ids = [each[0] for each in found]
+        done += len(await asked.connection.call("XCLAIM", key, group, to, 0, *ids, "JUSTID", db=asked.db))
+        start = b"(" + ids[-1]
+    return {"done": done, "next": as_text(start)}
 
 
 @answers("POST", "delete-consumer")

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -19,14 +18,15 @@ from typing import Any
 
 from aiohttp import web
 
-from streamd.console import actions, server, streams, tail
+from streamd.console import actions, findings, keys, search, server, streams, tail
 from streamd.console.asked import ANSWERS, Asked, read_query
 from streamd.console.connection import GoneError
 from streamd.console.guard import HEADERS, RefusedError, check
 from streamd.console.sessions import LoginError, Session, Sessions
 from streamd.console.values import read_bytes
 from streamd.core.host import Host
-from streamd.core.http_port import SEND_S, break_off, write
+from streamd.core.http_port import break_off, write
+from streamd.observe.history import History
 from streamd.shell.caller import ReplyError
 
 __all__ = ["Answers"]
@@ -44,7 +44,7 @@ TYPES: Mapping[str, str] = {
 PIECE = 64 * 1024
 REFUSALS = {"NOPERM": 403, "NOAUTH": 401, "LOADING": 503, "BUSY": 503, "MASTERDOWN": 503, "NOGROUP": 404}
 """The status of an error of the server, by its code; of others 409."""
-DECLARING = (actions, server, streams, tail)
+DECLARING = (actions, findings, keys, search, server, streams, tail)
 """What they declare is in ANSWERS."""
 
 
@@ -52,12 +52,14 @@ class Answers:
     """What the console answers.
 
     sessions  those that are logged in
+    history   the last hour
     port      what it listens on, for the name of the cookie: cookies do not tell ports apart
     """
 
-    def __init__(self, host: Host, sessions: Sessions, port: Callable[[], int]) -> None:
+    def __init__(self, host: Host, sessions: Sessions, history: History, port: Callable[[], int]) -> None:
         self._host = host
         self._sessions = sessions
+        self._history = history
         self._port = port
         self._files = {
             "/" + path.relative_to(FOLDER).as_posix(): (TYPES[path.suffix], path.read_bytes())
@@ -83,9 +85,8 @@ class Answers:
             return refusal(REFUSALS.get(str(error).partition(" ")[0], 409), str(error))
         except GoneError as error:
             return refusal(401, str(error) or "The session has ended.")
-        except (TimeoutError, ConnectionError):
-            break_off(request)
-            return web.Response(status=408)  # which nobody reads any more
+        except ConnectionError:
+            raise
         except web.HTTPException as error:
             return refusal(error.status, error.reason)
         except Exception:
@@ -156,7 +157,7 @@ class Answers:
                 raise RefusedError(403, "The console only shows: see the setting http-allow-writes.")
             body = await read_body(request)
         query = read_query(request.rel_url.raw_query_string)
-        found = await answer(Asked(self._host, self._sessions, session, request, query, body))
+        found = await answer(Asked(self._host, self._sessions, self._history, session, request, query, body))
         if isinstance(found, web.StreamResponse):
             return found
         if isinstance(found, AsyncIterator):
@@ -176,8 +177,7 @@ def prove(request: web.BaseRequest, session: Session) -> None:
 
 async def read_body(request: web.BaseRequest) -> dict[str, Any]:
     """The JSON object of a request; raises RefusedError."""
-    async with asyncio.timeout(SEND_S):
-        data = await request.read()
+    data = await request.read()
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from streamd.console.values import read_bytes
 from streamd.core.host import Host
 from streamd.entry_id import parse_id
 from streamd.integers import INT32_MAX, INT64_MAX
+from streamd.observe.history import History
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -31,6 +32,7 @@ class Asked:
 
     host: Host
     sessions: Sessions
+    history: History
     session: Session
     request: web.BaseRequest
     query: Mapping[str, bytes]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.http_port import HttpPort
+from streamd.observe.history import History
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -22,11 +23,15 @@ __all__ = ["Console"]
 
 
 class Console(Capability):
-    """The port and what answers there."""
+    """The port and what answers there.
+
+    history  the last hour, while there is a port
+    """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._sessions: Sessions | None = None
+        self.history = History(host)
         self._http = HttpPort(
             host,
             "http-port",
@@ -48,8 +53,11 @@ class Console(Capability):
         await self._http.open()
 
     def each_second(self, now_ms: int) -> None:
+        self._http.each_second()
         if self._sessions is not None:
             self._sessions.end_old()
+        if self.port:
+            self.history.each_second()
 
     def close(self) -> None:
         self._end_sessions()
@@ -64,4 +72,4 @@ class Console(Capability):
         from streamd.console.sessions import Sessions
 
         self._sessions = Sessions(self._host)
-        return Answers(self._host, self._sessions, lambda: self.port).answer
+        return Answers(self._host, self._sessions, self.history, lambda: self.port).answer

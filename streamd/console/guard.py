@@ -13,11 +13,9 @@ A page of somebody else, open in the same browser, can send requests to the cons
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
-from streamd.errors import StreamdError
+from streamd.core.http_guard import RefusedError, check_body, host_name, is_known_host
 
 __all__ = ["HEADERS", "RefusedError", "check"]
 
@@ -48,24 +46,13 @@ HEADERS: Mapping[str, str] = {
 """Of every answer."""
 
 
-class RefusedError(StreamdError):
-    """A request that is not answered; str() says why.
-
-    status  of the answer
-    """
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 def check(method: str, path: str, headers: Mapping[str, str], names: str) -> None:
     """Refuse what did not come from the console's own page, or from a user; raises RefusedError.
 
     names  the setting `http-hosts`
     """
     host = headers.get("Host", "")
-    if not is_own_name(host, names):
+    if not is_known_host(host_name(host), names):
         raise RefusedError(421, "The console is not known by this name: see the setting http-hosts.")
     if path.startswith("/api/") and headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         raise RefusedError(403, "Another site may not ask this console.")
@@ -74,16 +61,4 @@ def check(method: str, path: str, headers: Mapping[str, str], names: str) -> Non
             raise RefusedError(403, "Another site may not ask this console.")
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise RefusedError(415, "Requests are JSON.")
-
-
-def is_own_name(host: str, names: str) -> bool:
-    """Whether a Host header names this console."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost" or name in names.lower().split()
-    return True
+    check_body(headers)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from streamd.console.asked import Asked, answers
-from streamd.console.values import shown_start
+from streamd.console.streams import allowed
+from streamd.console.values import shown, shown_start
 from streamd.core.slices import Slices
 from streamd.settings.table import by_name
+from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text, pairs
 from streamd.watching.reading import parse_info
 
@@ -30,11 +34,43 @@ FIELDS = (
 @answers("GET", "overview")
 async def overview(asked: Asked) -> dict[str, Any]:
     info = parse_info(await asked.connection.call("INFO"))
+    (saves,) = await allowed(asked, ("CONFIG", "GET", "save"))
     databases = {name[2:]: value for name, value in info.items() if name[:2] == "db" and name[2:].isdecimal()}
     return {
         "info": {name: info[name] for name in FIELDS if name in info},
+        "save": None if saves is None else as_text(pairs(saves).get("save", b"")),
         "keys": {db: int(text.partition(",")[0].removeprefix("keys=")) for db, text in databases.items()},
     }
+
+
+@answers("GET", "history")
+async def history(asked: Asked) -> dict[str, Any]:
+    """The last hour: of the server, or of a stream (`key`) for whom may ask for it."""
+    kept = asked.history
+    if "key" not in asked.query:
+        refuse(asked, "INFO")
+        return {"times": list(kept.times)} | {name: known(series) for name, series in kept.server.items()}
+    key = asked.name("key")
+    refuse(asked, "XINFO", "GROUPS", key)
+    found = kept.streams.get((asked.db, key))
+    if found is None:
+        return {"times": [], "added": [], "lags": []}
+    return {
+        "times": list(kept.times)[-len(found.added) :] if found.added else [],
+        "added": known(found.added),
+        "lags": [{"name": shown(name), "values": known(series)} for name, series in found.lags.items()],
+    }
+
+
+def refuse(asked: Asked, *request: bytes | str) -> None:
+    """Raise ReplyError if the user may not make a request."""
+    denial = asked.connection.denial(*request)
+    if denial is not None:
+        raise ReplyError(denial)
+
+
+def known(series: Iterable[float]) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in series]
 
 
 @answers("GET", "slowlog")

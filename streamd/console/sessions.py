@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamd.console.connection import Connection, GoneError, Peer
 from streamd.console.guard import RefusedError
 from streamd.core.host import Host
+from streamd.core.http_guard import find_crowding, network_of
 from streamd.errors import StreamdError
 from streamd.shell.caller import ReplyError
 from streamd.shell.replies import as_text
@@ -23,7 +26,9 @@ from streamd.users.acl import Acl
 __all__ = ["FoundKeys", "LoginError", "Session", "Sessions"]
 
 SESSIONS = 64
-"""At most; the one that has been idle for longest makes room."""
+"""At most; the user and address with the most make room, with one that was never used, or has been idle for longest."""
+SESSIONS_EACH = 32
+"""... of a user from one address, at most."""
 TAILS = 4
 """Streams that a session follows live at the same time, at most."""
 FAILED_S = 0.5
@@ -63,6 +68,9 @@ class Session:
     tails   connections that follow streams
     found   the keys of streams that were last found, by database, pattern and their limit
     seen_s  when a request came last, monotonic
+    used    whether any has come since the login
+    findings   what the last examination of a database has found, and when
+    asking  connections of examinations
     """
 
     token: str
@@ -73,6 +81,13 @@ class Session:
     tails: set[Connection] = field(default_factory=set)
     found: dict[tuple[int, bytes, int], FoundKeys] = field(default_factory=dict)
     seen_s: float = 0.0
+    used: bool = False
+    findings: dict[int, tuple[float, dict[str, Any]]] = field(default_factory=dict)
+    asking: set[Connection] = field(default_factory=set)
+
+    @property
+    def owner(self) -> Hashable:
+        return self.user, network_of(self.peer[0])
 
     @property
     def user(self) -> str:
@@ -84,7 +99,7 @@ class Session:
         return self.connection.is_open
 
     def close(self) -> None:
-        for each in (self.connection, *self.tails):
+        for each in (self.connection, *self.tails, *self.asking):
             each.close()
 
 
@@ -100,11 +115,15 @@ class Turns:
 
 
 class Sessions:
-    """The sessions of a server."""
+    """The sessions of a server.
+
+    examining  held while the server is examined: once at a time
+    """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._of: dict[str, Session] = {}
+        self.examining = asyncio.Lock()
         self._turns: dict[str, Turns] = {}  # by address, while somebody logs in from there
 
     def find(self, token: str) -> Session | None:
@@ -116,6 +135,7 @@ class Sessions:
             self.end(session)
             return None
         session.seen_s = time.monotonic()
+        session.used = True
         return session
 
     def end(self, session: Session) -> None:
@@ -171,21 +191,32 @@ class Sessions:
             raise LoginError(str(error), needs_password=True) from None
         except GoneError as error:
             raise LoginError(str(error)) from None
-        if len(self._of) >= SESSIONS:
-            self.end(min(self._of.values(), key=lambda each: each.seen_s))
         session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), connection, peer, local)
+        self._make_room(session.owner)
         session.seen_s = time.monotonic()
         self._of[session.token] = session
         return session
+
+    def _make_room(self, owner: Hashable) -> None:
+        """End a session if there are too many for another one of an owner."""
+        own = [each for each in self._of.values() if each.owner == owner]
+        crowd = own if len(own) >= SESSIONS_EACH else self._of.values() if len(self._of) >= SESSIONS else ()
+        if crowd:
+            self.end(find_crowding(crowd, lambda each: each.owner, lambda each: (each.used, each.seen_s)))
 
     def new_tail(self, session: Session) -> Connection:
         """A further connection of a session's user, for what blocks. Raises RefusedError, GoneError."""
         if len(session.tails) >= TAILS:
             raise RefusedError(409, f"At most {TAILS} streams are followed at the same time.")
-        if not session.is_open:
-            raise GoneError("The session has ended.")
-        tail = Connection(self._host, session.peer, session.local)
-        of = session.connection.client
-        tail.client.set_authenticated(of.authenticated, of.user)
+        tail = self.new_connection(session)
         session.tails.add(tail)
         return tail
+
+    def new_connection(self, session: Session) -> Connection:
+        """A further connection of a session's user. Raises GoneError."""
+        if not session.is_open:
+            raise GoneError("The session has ended.")
+        connection = Connection(self._host, session.peer, session.local)
+        of = session.connection.client
+        connection.client.set_authenticated(of.authenticated, of.user)
+        return connection

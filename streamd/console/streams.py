@@ -23,7 +23,7 @@ from streamd.shell.replies import as_text, pairs
 from streamd.stream_state import ID, GroupState, StreamState
 from streamd.watching.reading import make_consumer, make_group, make_stream
 
-__all__ = ["entry_json", "page_size"]
+__all__ = ["allowed", "entry_json", "page_size"]
 
 RESCAN_S = 30.0
 """How old the list of keys may be."""
@@ -43,6 +43,8 @@ VALUE_SHOWN = 256
 """Bytes of a value that are shown in a list of entries."""
 WHOLE_VALUE_SHOWN = 64 * 1024
 """... and where one entry is looked at."""
+WHOLE_BYTES = 2 << 20
+"""... and of all its values together."""
 FIELDS_SHOWN = 50
 WHOLE_FIELDS_SHOWN = 1000
 GROUPS = ("XINFO", "GROUPS")
@@ -185,7 +187,7 @@ async def stream(asked: Asked) -> dict[str, Any]:
     """A stream and its groups."""
     key, connection = asked.name("key"), asked.connection
     told = pairs(await connection.call("XINFO", "STREAM", key, db=asked.db))
-    groups, used, ttl = await _allowed(asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key))
+    groups, used, ttl = await allowed(asked, ("XINFO", "GROUPS", key), ("MEMORY", "USAGE", key), ("PTTL", key))
     state = make_stream(key, told, used, ttl)
     await _add_groups(connection, asked.db, [(state, pairs(each)) for each in (groups or [])[:GROUPS_SHOWN]], Slices())
     now_ms = int(time.time() * 1000)
@@ -198,7 +200,7 @@ async def stream(asked: Asked) -> dict[str, Any]:
     }
 
 
-async def _allowed(asked: Asked, *requests: tuple[bytes | str | int, ...]) -> list[Reply]:
+async def allowed(asked: Asked, *requests: tuple[bytes | str | int, ...]) -> list[Reply]:
     """Replies to requests as far as the user may make them; None for others, and for errors."""
     may = [each for each in requests if asked.connection.denial(*each) is None]
     replies = dict(zip(may, await asked.connection.ask(may, asked.db), strict=True))
@@ -285,7 +287,7 @@ async def pending(asked: Asked) -> dict[str, Any]:
 
 async def page_size(asked: Asked, key: bytes, most: int) -> int:
     """How many entries of a stream to read at a time: few, if they are large."""
-    length, used = await _allowed(asked, ("XLEN", key), ("MEMORY", "USAGE", key))
+    length, used = await allowed(asked, ("XLEN", key), ("MEMORY", "USAGE", key))
     return most if not length or not used else max(1, min(most, PAGE_BYTES * length // used))
 
 
@@ -314,7 +316,8 @@ async def entry(asked: Asked) -> dict[str, Any]:
     reply = await asked.connection.call("XRANGE", key, entry_id, entry_id, "COUNT", 1, db=asked.db)
     if not reply:
         raise RefusedError(404, "There is no such entry: it was deleted or trimmed.")
-    return entry_json(*reply[0], values=WHOLE_VALUE_SHOWN, fields_shown=WHOLE_FIELDS_SHOWN)
+    each = WHOLE_BYTES // max(1, min(len(reply[0][1]) // 2, WHOLE_FIELDS_SHOWN))
+    return entry_json(*reply[0], values=min(each, WHOLE_VALUE_SHOWN), fields_shown=WHOLE_FIELDS_SHOWN)
 
 
 @answers("GET", "value")

@@ -27,3 +27,4 @@ cdef class Capability:
     cpdef int before_replies(self) except -1
     cpdef int after_replies(self, list clients) except -1
     cpdef long long memory(self) except -1
+    cpdef long long unlimited_memory(self) except -1

@@ -117,7 +117,7 @@ cdef class Capability:
     cdef int reply_written(self, Client client, int flags, size_t mark) except -1:
         """A request has its reply, from `mark` on (`Dispatcher.reply_keeper`).
 
-        flags   its RouteFlags; for EXEC, those of the transaction; 0 if it was refused
+        flags   the RouteFlags of all commands that it has run; 0 if it was refused
         """
         return 0
 
@@ -163,4 +163,8 @@ cdef class Capability:
 
     cpdef long long memory(self) except -1:
         """Bytes that count as used, in addition to data and clients (`Host.memory_users`)."""
+        return 0
+
+    cpdef long long unlimited_memory(self) except -1:
+        """Those of them that `maxmemory` does not count: eviction would not free them."""
         return 0

@@ -59,6 +59,7 @@ cdef class ClientHost:
     cdef size_t output_most[3]             # ... maximum size of a reply while it is written; SIZE_MAX: no limit
     cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
     cdef readonly int replica_count        # how many of the clients are replicas
+    cdef public bint limits_clients        # capabilities want to be called after the replies of each turn
     cdef public bint needs_password        # of new connections
     cdef public object default_user        # Identity of new connections
     cdef public long long max_bulk_len
@@ -146,6 +147,7 @@ cdef class Client:
     cdef int drop_name(self, bytes name) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
+    cpdef long long memory_usage(self) except -1
     cdef ReplyWriter new_writer(self)
     cdef int limit_output(self) except -1
     cdef bint is_silent(self) noexcept

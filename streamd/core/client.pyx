@@ -64,6 +64,15 @@ cdef class ClientHost:
             self.wall_read_us = self.ended_us
             self.wall_offset_us = wall_us() - self.ended_us
 
+    def clients_memory(self):
+        """Bytes of the connections of each class with their buffers, in the order of OutputClass. O(clients)."""
+        cdef long long[3] sizes     # by OutputClass
+        cdef Client client
+        sizes[:] = [0, 0, 0]
+        for client in self.clients.values():
+            sizes[client.output_class] += client.memory_usage()
+        return sizes[0], sizes[1], sizes[2]
+
     def take_peaks(self):
         """The largest backlog of any one client since the last call: bytes of requests, and of replies.
 
@@ -288,7 +297,7 @@ cdef class Client:
             self.deferred.raw_parts(head, head_length, tail, tail_length)
             return 0
         self.reply.raw_parts(head, head_length, tail, tail_length)
-        if not self.is_congested:
+        if not self.is_congested or host.limits_clients:    # a client that does not read is weighed, too
             self.want_write()
         if self.reply.length >= host.output_watch[self.output_class]:
             host.check_output(self)
@@ -477,10 +486,12 @@ cdef class Client:
     @property
     def args_size(self):
         """Bytes of the arguments of a request that is waiting (for a key or the end of a pause) or partly received."""
-        waiting = self.postponed or ()
-        if self.blocked is not None:
-            waiting = self.blocked.request.args
-        return self.parser.pending_args_size + sum(map(len, waiting))
+        cdef Py_ssize_t size = self.parser.pending_args_size
+        waiting = self.postponed if self.blocked is None else self.blocked.request.args
+        if waiting is not None:
+            for arg in waiting:
+                size += len(arg)
+        return size
 
     @property
     def output_size(self):
@@ -506,7 +517,7 @@ cdef class Client:
         host.names_size -= size + NAME_SHARED_BYTES
         return 0
 
-    def memory_usage(self):
+    cpdef long long memory_usage(self) except -1:
         """Memory used by this client in bytes, including buffers and names; the fixed part is an estimate."""
         queued = 0 if self.transaction is None else self.transaction.size + self.transaction.objects_size
         return 1024 + self.parser.allocated + self.args_size + queued + self.output_size + self.names_size

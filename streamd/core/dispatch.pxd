@@ -41,7 +41,7 @@ cdef class UnitState:
     cdef PyObject *executing_args
     cdef size_t unit_mark
     cdef bint has_run_transaction
-    cdef int transaction_flags
+    cdef int unit_flags
     cdef list pending
     cdef bint has_redirected
     cdef object client
@@ -57,6 +57,7 @@ cdef class Dispatcher(Turn):
     cdef readonly ServerContext context
     cdef readonly Routes routes
     cdef readonly dict errorstats     # error code -> count
+    cdef bint has_many_codes          # there were too many codes: none is counted any more
     cdef readonly BlockedClients blocked
     cdef readonly Transactions transactions
     cdef readonly Keyspace keyspace
@@ -72,19 +73,21 @@ cdef class Dispatcher(Turn):
     cdef public Capability reply_keeper       # wants `reply_written` calls; None: nobody
     cdef public Capability script_runner      # runs requests with RUNS_SCRIPT; None: nobody
     cdef int script_flags             # RouteFlags of the checked request, if it runs a script
+    cdef public bint trusts_scripts          # DEBUG SET-DISABLE-DENY-SCRIPTS: they may call what is denied to them
     cdef public bint has_after_reply                 # the read observer wants `unit_done` calls
     cdef public object pause_keeper           # keeps the clients held back by a pause: hold_back(client)
     cdef long long slow_us            # the smallest `slow_us` of the capabilities: they are notified of such commands
     cdef dict ready                   # shared with the databases
     cdef int state                    # set of ServerState
     cdef bint has_run_transaction     # the running command is an EXEC that has run the queued requests
-    cdef int transaction_flags        # then: the union of their RouteFlags
     cdef PyObject *executing_args     # arguments of the running request, borrowed; only valid while there is one
     cdef public bint tracks_latency   # latency-tracking: keep histograms
     cdef size_t unit_mark             # where the reply to the running request starts
+    cdef int unit_flags               # RouteFlags of all that it has run so far, in transactions and scripts too
     cdef int _pause
     cdef bint _is_replica
-    cdef bint has_held_back           # a client waiting for a key was not served because of a pause
+    cdef bint _keeps_keys
+    cdef bint has_held_back           # a client waiting for a key was not served because of a pause or a fence
     cdef readonly long long processing_events    # how often a client's buffer was searched for requests
     cdef readonly long long batches              # how often that found any
     cdef readonly long long batched_commands     # ... and the number of requests found
@@ -119,5 +122,6 @@ cdef class Dispatcher(Turn):
     cdef int serve_ready(self) except -1
     cdef int refuse(self, Client client, str text) except -1
     cdef int reject(self, Client client, Route route, list args, str text) except -1
+    cdef int count_error(self, str text) except -1
     cdef int answer_bug(self, Client client, size_t mark, error) except -1
     cdef int finish_reply(self, Client client, size_t mark) except -1

@@ -42,12 +42,14 @@ class Dispatcher(Turn):
     monitor: Capability | None
     read_observer: Capability | None
     reply_keeper: Capability | None
+    trusts_scripts: bool
     script_runner: Capability | None
     has_after_reply: bool
     pause_keeper: Any
     tracks_latency: bool
     pause: int
     is_replica: bool
+    keeps_keys: bool
     is_refusing: bool
     processing_events: int
     batches: int

@@ -41,8 +41,8 @@ from streamd.core.histogram cimport Histogram
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.redaction import redacted
 from streamd.core.route cimport (
-    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, RUNS_SCRIPT, SKIP_MONITOR, WRITE, Route,
-    Routes,
+    ADMIN, AT_ONCE, DENY_OOM, MAY_REPLICATE, NO_AUTH, NO_MULTI, READ_ONLY, RUNS_SCRIPT, SEES_DATA, SKIP_MONITOR, WRITE,
+    Route, Routes,
 )
 from streamd.core.transaction cimport Transaction, Transactions
 from streamd.engine.database cimport Database
@@ -61,6 +61,8 @@ log = logging.getLogger("streamd")
 
 cdef enum:
     STRANGER_INPUT = 1 << 20    # maximum bytes of a request from an unauthenticated client
+    MOST_CODES = 128            # codes of errors that are counted; scripts make up their own
+    CODE_ROOM = 31              # characters in which the code of an error ends, if it has one
 
 
 cdef class ServerContext(Context):
@@ -98,6 +100,7 @@ cdef class ServerContext(Context):
             raise CommandError("EXECABORT Transaction discarded because of previous errors.")
         if self.dispatcher.transactions.is_stale(client):
             self.end_transaction()
+            self.dispatcher.unit_flags |= SEES_DATA     # the reply shows that somebody has written
             self.reply.null_array()
             return
         self.dispatcher.run_transaction(client)
@@ -180,6 +183,7 @@ cdef class Dispatcher(Turn):
         """CONFIG RESETSTAT."""
         self.routes.reset_statistics()
         self.errorstats.clear()
+        self.has_many_codes = False
         self.total_commands = self.total_error_replies = self.unexpected_errors = 0
         self.net_input_bytes = self.net_output_bytes = 0
         self.total_reads = self.total_writes = 0
@@ -293,11 +297,21 @@ cdef class Dispatcher(Turn):
         self._is_replica = is_replica
         self.follow_holds()
 
+    @property
+    def keeps_keys(self):
+        """Whether a primary must not change data by itself: it is not yet sure to be the primary."""
+        return self._keeps_keys
+
+    @keeps_keys.setter
+    def keeps_keys(self, bint keeps_keys):
+        self._keeps_keys = keeps_keys
+        self.follow_holds()
+
     cdef int follow_holds(self) except -1:
-        """During a pause, and on a replica, expired keys are kept."""
+        """During a pause, and where somebody else decides, expired keys are kept."""
         cdef Database db
         for db in self.context.databases:
-            db.holds_expired = self._pause != 0 or self._is_replica
+            db.holds_expired = self._pause != 0 or self._is_replica or self._keeps_keys
         return 0
 
     cdef bint holds_back(self, Client client, Route route) noexcept:
@@ -307,7 +321,7 @@ cdef class Dispatcher(Turn):
         )
 
     def serve_held_back(self):
-        """After a pause, or a script that took too long: serve the clients waiting for a key that changed meanwhile."""
+        """After a pause, a fence or a slow script: serve the clients waiting for a key that has changed since."""
         cdef Database db
         if self.has_held_back:
             self.has_held_back = False
@@ -362,6 +376,7 @@ cdef class Dispatcher(Turn):
         Returns 1 if the request must not run.
         """
         cdef str refusal
+        client.last_command = route.command     # what a refusal notes of the client shows it
         self.script_flags = route.flags
         if route.flags & RUNS_SCRIPT and self.script_runner is not None:
             self.script_flags = self.script_runner.request_flags(client, route, args)
@@ -371,7 +386,6 @@ cdef class Dispatcher(Turn):
             return 1
         if self.state & PAUSED and self.holds_back(client, route):
             client.postponed = args
-            client.last_command = route.command
             self.pause_keeper.hold_back(client)
             return 1
         if client.state & IN_MULTI and not route.flags & AT_ONCE:
@@ -428,7 +442,6 @@ cdef class Dispatcher(Turn):
         """Queue a request until EXEC."""
         cdef size_t mark = client.reply.length
         (<Transaction>client.transaction).queue(route, self.script_flags, args)
-        client.last_command = route.command
         client.reply.simple(b"QUEUED")
         self.ended_us = monotonic_us()
         self.finish_reply(client, mark)
@@ -461,8 +474,8 @@ cdef class Dispatcher(Turn):
     cdef int run(self, Client client, Route route, list args) except -1:
         """Run a checked request, with all its consequences: reply, pushes, effects, clients waiting for its keys."""
         cdef size_t mark = client.reply.length
-        cdef int flags = route.flags
         self.unit_mark = mark
+        self.unit_flags = 0
         self.executing = client
         self.executing_args = <PyObject *>args
         client.last_command = route.command
@@ -471,7 +484,6 @@ cdef class Dispatcher(Turn):
         if self.has_run_transaction:
             # CLIENT REPLY inside it was applied to each part of the reply.
             self.has_run_transaction = False
-            flags = self.transaction_flags
             mark = client.reply.length
         self.finish_reply(client, mark)
         if client.deferred is not None or client.confirmed is not None:
@@ -485,7 +497,7 @@ cdef class Dispatcher(Turn):
             if self.effects.counter is not None:
                 client.write_offset = self.effects.counter.offset
         if self.reply_keeper is not None:
-            self.reply_keeper.reply_written(client, flags, self.unit_mark)
+            self.reply_keeper.reply_written(client, self.unit_flags, self.unit_mark)
         if self.ready:
             self.serve_ready()
             self.ended_us = monotonic_us()  # time spent serving others does not count for the next command
@@ -494,6 +506,7 @@ cdef class Dispatcher(Turn):
     cdef int perform(self, Client client, Route route, list args) except -1:
         """Run one command, record its duration, and show it to monitors."""
         cdef long long started = self.ended_us
+        self.unit_flags |= route.flags
         self.call(client, route, args)
         self.ended_us = monotonic_us()
         if client.blocked is None:
@@ -534,7 +547,7 @@ cdef class Dispatcher(Turn):
         unit.executing_args = self.executing_args
         unit.unit_mark = self.unit_mark
         unit.has_run_transaction = self.has_run_transaction
-        unit.transaction_flags = self.transaction_flags
+        unit.unit_flags = self.unit_flags
         unit.client = context.client
         unit.db = context.db
         unit.reply = context.reply
@@ -559,7 +572,7 @@ cdef class Dispatcher(Turn):
         self.executing_args = unit.executing_args
         self.unit_mark = unit.unit_mark
         self.has_run_transaction = unit.has_run_transaction
-        self.transaction_flags = unit.transaction_flags
+        self.unit_flags = unit.unit_flags
         self.effects.pending = unit.pending
         self.effects.has_redirected = unit.has_redirected
         context.client = unit.client
@@ -621,7 +634,6 @@ cdef class Dispatcher(Turn):
         if not client.is_silent():
             client.reply.array_header(len(transaction.requests))
         self.has_run_transaction = True
-        self.transaction_flags = transaction.flags
         self.context.in_transaction = True
         try:
             for route, args in transaction.requests:
@@ -667,7 +679,9 @@ cdef class Dispatcher(Turn):
         cdef size_t mark = client.reply.length
         cdef long long started
         cdef str refusal = None
-        if self.state & BUSY or (self.state & PAUSED and self.holds_back(client, route)):
+        if self.state & BUSY or (self.state & PAUSED and self.holds_back(client, route)) or (
+            self.state & FENCED and route.flags & SEES_DATA
+        ):
             self.has_held_back = True
             return 0
         self.look_at_clocks()
@@ -806,11 +820,28 @@ cdef class Dispatcher(Turn):
         return 0
 
     cdef int answer_error(self, Client client, str text) except -1:
-        """Write an error reply and count it by its code."""
-        cdef str code = text.partition(" ")[0]
-        self.total_error_replies += 1
-        self.errorstats[code] = self.errorstats.get(code, 0) + 1
+        """Write an error reply and count it."""
+        self.count_error(text)
         client.reply.error(text)
+        return 0
+
+    cdef int count_error(self, str text) except -1:
+        """Count an error by its code, the first word of its text."""
+        cdef Py_ssize_t end = text.find(" ", 0, CODE_ROOM)
+        cdef str code = text[:end] if end >= 0 else "ERR"
+        self.total_error_replies += 1
+        if self.has_many_codes:
+            return 0
+        if len(self.errorstats) == MOST_CODES and code not in self.errorstats:
+            log.warning(
+                "Errorstats stopped adding new errors because the number of errors reached the limit, may be misuse of"
+                " lua error_reply, please check INFO ERRORSTATS, this can be re-enabled via CONFIG RESETSTAT."
+            )
+            log.warning("Current errors code list: %s", ", ".join(sorted(self.errorstats)))
+            self.has_many_codes = True
+            self.errorstats.clear()
+            code = "ERRORSTATS_DISABLED"
+        self.errorstats[code] = self.errorstats.get(code, 0) + 1
         return 0
 
     cdef int finish_reply(self, Client client, size_t mark) except -1:

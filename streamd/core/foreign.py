@@ -13,8 +13,8 @@ _NAMES = """
     hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset hpersist
     hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen
     lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim pfadd pfcount pfdebug pfmerge pfselftest
-    replicaof restore-asking rpop rpoplpush rpush rpushx sadd scard sdiff sdiffstore setbit
-    sinter sintercard sinterstore sismember slaveof smembers smismember smove sort sort_ro spop srandmember srem sscan
+    restore-asking rpop rpoplpush rpush rpushx sadd scard sdiff sdiffstore setbit
+    sinter sintercard sinterstore sismember smembers smismember smove sort sort_ro spop srandmember srem sscan
     sunion sunionstore trimslots vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem
     vsetattr vsim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop
     zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex

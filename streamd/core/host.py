@@ -134,10 +134,16 @@ class Host:
         return self.dispatcher.blocked
 
     def disconnect_blocked(self, text: str) -> None:
-        """Answer clients that wait for keys, or for replicas, with an error, and close their connections."""
+        """Answer clients that wait for keys, or for replicas, with an error, and close their connections.
+
+        A flush that waits has been done: it is answered as such.
+        """
         for blocked in list(self.blocked):
             blocked.client.close_after_reply = True
-            self.blocked.fail(blocked, text)
+            if blocked.request.can_unblock:
+                self.blocked.fail(blocked, text)
+            else:
+                self.blocked.time_out(blocked)
 
     def kill(self, client: Client) -> None:
         """Close a connection now; a client that closes itself gets its reply first."""

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from streamd.core.host import Host
+from streamd.core.http_guard import find_crowding
 from streamd.core.listening import ListenError, PortListener
 from streamd.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["SEND_S", "HttpPort", "break_off", "write"]
+    from streamd.core.http_visit import Visit
+
+__all__ = ["HttpPort", "break_off", "write"]
 
 log = logging.getLogger("streamd")
 
 CONNECTIONS = 256
-"""At most; the oldest makes room. A stranger needs no password to open one, and may keep silent."""
-KEPT_S = 75.0
-"""How long a connection is kept open for another request."""
-SEND_S = 30.0
-"""After which one that does not read, or does not send what it has begun, is given up."""
+"""At most: a stranger needs no password to open one. The address with the most makes room, with one that is not being answered."""
 
 
 class HttpPort:
@@ -61,6 +61,7 @@ class HttpPort:
         self._closed = closed
         self._port = PortListener(host.loop, host.config, setting, self._make_connection, addresses=addresses)
         self._server: web.Server | None = None
+        self._visits: dict[Visit, None] = {}  # in the order in which they were opened
         host.config.callbacks[apply] = self._follow_settings
 
     @property
@@ -83,15 +84,19 @@ class HttpPort:
                 raise ListenError(f"{self._setting} {self._missing}", place) from error
             await self._port.start()
 
+    def each_second(self) -> None:
+        now_s = time.monotonic()
+        for visit in list(self._visits):
+            visit.end_if_late(now_s)
+
     def close(self) -> None:
         self._port.close()
         self._close_connections()
 
     def _close_connections(self) -> None:
-        if self._server is not None:
-            # At once: the event loop may not have many more turns.
-            for connection in self._server.connections:
-                connection.force_close()
+        # At once: the event loop may not have many more turns.
+        for visit in list(self._visits):
+            visit.force_close()
 
     def _follow_settings(self) -> None:
         """CONFIG SET of the port or its addresses; raises ConfigError."""
@@ -111,28 +116,50 @@ class HttpPort:
         if self._server is None:
             from aiohttp import web
 
-            self._server = web.Server(
-                self._make_answer(), loop=self._host.loop, access_log=None, keepalive_timeout=KEPT_S
-            )
+            make = self._make_answer()
+
+            async def answer(request: web.BaseRequest) -> web.StreamResponse:
+                visit: Visit = request.protocol  # type: ignore[assignment]
+                with visit.answering(request):
+                    try:
+                        await visit.has_room()
+                        return await make(request)
+                    except ConnectionError:
+                        break_off(request)
+                    except Exception:
+                        log.exception("%s: %s %s failed", self._what, request.method, request.path)
+                        break_off(request)
+                    return web.Response(status=500)  # which nobody reads any more
+
+            self._server = web.Server(answer, loop=self._host.loop)
 
     def _make_connection(self) -> asyncio.Protocol:
+        from streamd.core.http_visit import Visit
+
         assert self._server is not None, "there is a port only after `_prepare`"  # noqa: S101
-        connections = self._server.connections
-        # Those accepted in this turn are not among them yet, so that there may be several too many.
-        for each in connections[: max(0, len(connections) - CONNECTIONS + 1)]:
-            each.force_close()
-        return self._server()
+        return Visit(self._server, self._host.loop, self._visit_changed)
+
+    def _visit_changed(self, visit: Visit, is_open: bool) -> None:
+        if not is_open:
+            self._visits.pop(visit, None)
+            return
+        self._visits[visit] = None
+        if len(self._visits) > CONNECTIONS:
+            crowding = find_crowding(
+                self._visits, lambda each: each.network, lambda each: (each.is_answering, each.opened_s)
+            )
+            del self._visits[crowding]
+            crowding.abort()
 
 
 async def write(request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
     """Write a piece of an answer, the headers before the first; then others have their turn.
 
-    Raises TimeoutError when it is not read within `SEND_S`, ConnectionError when nobody is there.
+    Raises ConnectionError when nobody is there, or nobody reads it.
     """
-    async with asyncio.timeout(SEND_S):
-        if not response.prepared:
-            await response.prepare(request)
-        await response.write(data)
+    if not response.prepared:
+        await response.prepare(request)
+    await response.write(data)
     await asyncio.sleep(0)
 
 

@@ -171,7 +171,7 @@ class PortListener:
                 raise ListenError(f"cannot listen on {host}:{port}: {reason}", self._place) from error
             port = sock.getsockname()[1]
             bound[host, port] = sock
-        if not bound and not self._open:
+        if self._wanted_addresses and not bound and not self._open:
             raise ListenError(f"cannot listen on port {port}", self._place)
         return bound
 

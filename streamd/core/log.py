@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from streamd.errors import ConfigError
+from streamd.printable import printable
 
 if TYPE_CHECKING:
     from streamd.settings.config import Config
@@ -55,7 +56,7 @@ class LineFormatter(logging.Formatter):
         date = f"{t.tm_mday:02} {MONTHS[t.tm_mon - 1]} {t.tm_year} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
         child: int | None = getattr(record, "child", None)
         who = f"{record.process}:{self.role}" if child is None else f"{child}:C"
-        return f"{who} {date}.{int(record.msecs):03} {mark(record.levelno)} {record.message}"
+        return f"{who} {date}.{int(record.msecs):03} {mark(record.levelno)} {printable(record.message)}"
 
 
 def mark(level: int) -> str:

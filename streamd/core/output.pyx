@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MAX, SIZE_MAX
 
 import logging
 
-from streamd.core.client cimport REPLY_BLOCK, STRANGER, Client
+from streamd.core.client cimport CLASS_REPLICA, REPLY_BLOCK, STRANGER, Client
 from streamd.core.clock cimport monotonic_us
 
 __all__ = ["OutputLimits"]
@@ -41,6 +41,11 @@ cdef class OutputLimits(ClientHost):
         for client in self.clients.values():
             if (<Client>client).output_class == output_class:
                 (<Client>client).limit_output()
+
+    @property
+    def replica_output_limit(self):
+        """The bytes of unsent output with which a replica is closed; 0: no limit."""
+        return self.output_hard[<int>CLASS_REPLICA]
 
     cdef int check_output(self, Client client) except -1:
         cdef int kind = client.output_class

@@ -25,6 +25,7 @@ cdef enum RouteFlag:
     NO_SCRIPT = 1 << 14          # scripts may not call it
     ALLOW_BUSY = 1 << 15         # runs while a script takes too long
     RUNS_SCRIPT = 1 << 16        # its flags depend on the script, and it may outlast a turn of the loop; EXEC may, too
+    SEES_DATA = 1 << 17          # reads or writes keys or libraries of functions; for a script, what it calls decides
 
 
 @cython.final

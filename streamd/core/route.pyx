@@ -34,6 +34,8 @@ SUBSCRIBERS_MAY = frozenset({
     "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PING", "QUIT", "RESET",
 })  # fmt: skip
 """Commands that a RESP2 client with subscriptions may send."""
+SEE_LIBRARIES = frozenset({"FCALL", "FCALL_RO", "FUNCTION DUMP", "FUNCTION LIST"})
+"""Commands that see data without reading keys."""
 
 
 @cython.final
@@ -49,6 +51,8 @@ cdef class Route:
             self.flags |= AT_ONCE
         if command.name in SUBSCRIBERS_MAY:
             self.flags |= FOR_SUBSCRIBERS
+        if self.flags & (WRITE | READ_ONLY) and not self.flags & RUNS_SCRIPT or command.name in SEE_LIBRARIES:
+            self.flags |= SEES_DATA
         if command.has_keys:
             self.flags |= HAS_KEYS
         if command.subcommands:
@@ -87,6 +91,15 @@ cdef class Routes:
                 leaf.index = <int>len(self.by_full_name)
                 self.by_full_name[leaf.command.full_name] = leaf
         self.exec_route = self.by_full_name.get("exec")
+
+    def used(self):
+        """The routes that have counted something, in the order of the table."""
+        cdef Route route
+        cdef list found = []
+        for route in self.by_full_name.values():
+            if route.calls or route.rejected_calls or route.failed_calls:
+                found.append(route)
+        return found
 
     def reset_statistics(self):
         """CONFIG RESETSTAT."""

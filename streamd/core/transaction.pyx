@@ -17,6 +17,7 @@ from streamd.core.info import Field
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.route cimport Route
 from streamd.engine.database cimport Database
+from streamd.heap cimport count_object
 
 __all__ = ["Transaction", "Transactions"]
 
@@ -44,10 +45,15 @@ cdef class Transaction:
         self.requests.append((route, args))
         self.flags |= flags
         self.common &= flags
+        cdef long long before = self.size + self.objects_size
         for arg in args:
             self.size += PyBytes_GET_SIZE(<bytes>arg)
         self.objects_size += REQUEST_BYTES + ARG_BYTES * <long long>len(args)
+        count_object(self.size + self.objects_size - before)
         return 0
+
+    def __dealloc__(self):
+        count_object(-(self.size + self.objects_size))
 
 
 cdef bint holds(Database db, bytes key) except -1:

@@ -12,7 +12,6 @@ cdef class Turn(OutputLimits):
     cdef readonly Effects effects
     cdef bint is_scheduled
     cdef bint is_asked                    # a capability wants to be called before the replies of this turn
-    cdef public bint limits_clients       # capabilities want to be called after the replies of each turn
     cdef tuple before                     # of Capability: those that may ask, in order
     cdef tuple after                      # of Capability
     cdef list resumed                     # clients served after a wait, which may have more requests

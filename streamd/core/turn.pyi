@@ -11,7 +11,6 @@ __all__ = ["Turn"]
 class Turn(OutputLimits):
     loop: asyncio.AbstractEventLoop
     effects: Effects
-    limits_clients: bool
     turns: int
     turns_us: int
     def before_sleep(self) -> None: ...

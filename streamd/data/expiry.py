@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -11,6 +12,8 @@ from streamd.engine.database import has_due
 from streamd.observe.latency import LatencyMonitor
 
 __all__ = ["Expiry"]
+
+EXPIRED_KEYS, OWN_EXPIRIES = attrgetter("expired_keys"), attrgetter("own_expiries")
 
 STEP = 100
 """Number of expired keys removed between two readings of the clock."""
@@ -26,13 +29,14 @@ class Expiry(Capability):
         "stats": (
             Field("expired_subkeys", 0),
             Field("expired_subkeys_active", 0),
-            Field("expired_keys", lambda self: sum(db.expired_keys for db in self.host.databases)),
+            Field("expired_keys", lambda self: sum(map(EXPIRED_KEYS, self.host.databases))),
             Field("expired_keys_active", lambda self: self.expired_keys),
             Field("expired_stale_perc", "0.00"),
             Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
             Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
             Field(
-                "slave_expires_tracked_keys", lambda self: sum(len(db.own_expiries or ()) for db in self.host.databases)
+                "slave_expires_tracked_keys",
+                lambda self: sum(map(len, filter(None, map(OWN_EXPIRIES, self.host.databases)))),
             ),
         ),
     }
@@ -58,9 +62,11 @@ class Expiry(Capability):
         On a replica, only those whose expiry was set here: the primary removes the others.
         """
         databases = self.host.databases
-        if not self.is_on or self.host.is_loading or self.host.dispatcher.pause or not has_due(databases, now_ms):
+        dispatcher = self.host.dispatcher
+        is_held = self.host.is_loading or dispatcher.pause or dispatcher.keeps_keys
+        if not self.is_on or is_held or not has_due(databases, now_ms):
             return
-        if self.host.dispatcher.is_replica:
+        if dispatcher.is_replica:
             self.expired_keys += sum(db.expire_own() for db in databases)
             return
         started = time.monotonic()

@@ -28,7 +28,7 @@ from streamd.core.spec import (
 )
 from streamd.data.freeing import Freeing
 from streamd.engine.database import Database
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.engine.slot import ACCESS_MODES, Slot
 from streamd.errors import (
     NO_SUCH_DATABASE,
@@ -123,7 +123,7 @@ def dbsize(ctx: Context, args: list[bytes]) -> None:
 )  # fmt: skip
 def keys_(ctx: Context, args: list[bytes]) -> None:
     found = ctx.db.keys()
-    ctx.reply.bulk_array(found if args[1] == b"*" else [name for name in found if match(args[1], name)])
+    ctx.reply.bulk_array(found if args[1] == b"*" else list(filter(Glob(args[1]).match, found)))
 
 
 _CURSOR = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
@@ -197,7 +197,7 @@ def scan(ctx: Context, args: list[bytes]) -> None:
     names = [slot.key for slot in slots]
     wanted = options.pattern
     if wanted is not None and wanted != b"*":
-        names = [name for name in names if match(wanted, name)]
+        names = list(filter(Glob(wanted).match, names))
     ctx.reply.array(2)
     ctx.reply.bulk(b"%d" % cursor)
     ctx.reply.bulk_array(names)

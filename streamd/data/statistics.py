@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -10,14 +11,16 @@ from streamd.core.info import Field, Lines
 
 __all__ = ["KeyStatistics"]
 
+HITS, MISSES = attrgetter("hits"), attrgetter("misses")
+
 
 class KeyStatistics(Capability):
     """The counters of a server's databases."""
 
     info = {
         "stats": (
-            Field("keyspace_hits", lambda self: sum(db.hits for db in self.databases)),
-            Field("keyspace_misses", lambda self: sum(db.misses for db in self.databases)),
+            Field("keyspace_hits", lambda self: sum(map(HITS, self.databases))),
+            Field("keyspace_misses", lambda self: sum(map(MISSES, self.databases))),
         ),
         "keyspace": (Lines("databases", lambda self: self.database_lines()),),
         "keysizes": (Lines("sizes", lambda self: self.size_lines()),),

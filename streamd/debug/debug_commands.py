@@ -14,7 +14,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from streamd.core.args import integer as read_integer
@@ -197,6 +198,13 @@ def pause_cron(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.ok()
 
 
+@subcommand(b"SET-DISABLE-DENY-SCRIPTS", 3)
+def set_disable_deny_scripts(ctx: ServerContext, args: list[bytes]) -> None:
+    """Let scripts call commands that are denied to them, but for those that need a connection."""
+    ctx.get(Host).dispatcher.trusts_scripts = _switch(args[2])
+    ctx.reply.ok()
+
+
 def _switch(word: bytes) -> bool:
     """On or off, by the number that a word starts with; text is off."""
     match = re.match(rb"\s*[+-]?0*[1-9]", word)
@@ -225,7 +233,7 @@ def _accepted(ctx: ServerContext, args: list[bytes]) -> None:
 
 
 for _name in (
-    b"SET-DISABLE-DENY-SCRIPTS", b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING",
+    b"SET-SKIP-CHECKSUM-VALIDATION", b"REPLY-COPY-AVOIDANCE", b"DICT-RESIZING",
 ):  # fmt: skip
     subcommand(_name, 3)(_accepted)
 
@@ -254,9 +262,19 @@ def stringmatch_test(ctx: ServerContext, args: list[bytes]) -> None:
 # --- About data ----------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _keeping_expired(ctx: ServerContext) -> Iterator[None]:
+    """Show keys that have expired as if they had not."""
+    db, ctx.db.keeps_expired = ctx.db, True
+    try:
+        yield
+    finally:
+        db.keeps_expired = False
+
+
 def _slot(ctx: ServerContext, key: bytes) -> Any:
     """The slot of a key; raises NoSuchKeyError."""
-    slot = ctx.db.slot(key) if ctx.db.peek(key) is not None else None
+    slot = ctx.db.slot(key)
     if slot is None:
         raise NoSuchKeyError
     return slot
@@ -265,7 +283,8 @@ def _slot(ctx: ServerContext, key: bytes) -> Any:
 @subcommand(b"OBJECT", 3)
 def object_(ctx: ServerContext, args: list[bytes]) -> None:
     """Address and encoding of a value. The serialized length is an estimate: the memory of a stream, the bytes of a string."""
-    slot = _slot(ctx, args[2])
+    with _keeping_expired(ctx):
+        slot = _slot(ctx, args[2])
     value = slot.value
     length = len(value) + 1 if isinstance(value, bytes) else value.memory_usage()
     seconds = slot.accessed_ms // 1000
@@ -320,8 +339,9 @@ def digest(ctx: ServerContext, args: list[bytes]) -> None:
 @subcommand(b"DIGEST-VALUE", 2, 1 << 20)
 def digest_value(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.array(len(args) - 2)
-    for key in args[2:]:
-        ctx.reply.simple(digest_of_value(ctx.db, key).hex())
+    with _keeping_expired(ctx):
+        for key in args[2:]:
+            ctx.reply.simple(digest_of_value(ctx.db, key).hex())
 
 
 @subcommand(b"POPULATE", 3, 5)

@@ -125,10 +125,14 @@ class EmbeddedServer:
     # --- Clients ---------------------------------------------------------------------------------------------------
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new redis-py client, created with `options`. It is closed, at the latest, when the server stops."""
+        """A new redis-py client, created with `options`. It is closed, at the latest, when the server stops.
+
+        It waits for a reply as long as the command does, unless `socket_timeout` says otherwise; redis-py's own default gives up
+        after 5 s, whatever BLOCK says.
+        """
         import redis
 
-        client = redis.Redis.from_url(self.url, **options)
+        client = redis.Redis.from_url(self.url, **{"socket_timeout": None, **options})
         self._clients = [each for each in self._clients if each() is not None]
         self._clients.append(weakref.ref(client))
         return client
@@ -137,7 +141,7 @@ class EmbeddedServer:
         """The same for asyncio. It is closed at the end of `async with`; elsewhere close it with `aclose`."""
         import redis.asyncio
 
-        client = redis.asyncio.Redis.from_url(self.url, **options)
+        client = redis.asyncio.Redis.from_url(self.url, **{"socket_timeout": None, **options})
         self._async_clients.append(weakref.ref(client))
         return client
 

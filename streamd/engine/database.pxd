@@ -49,7 +49,8 @@ cdef class Database(Accesses):
     cpdef int set_string(self, bytes key, bytes value, bint keep_expiry=*) except -1  # and reports `set`
     cpdef int change_string(self, bytes key, bytes value, bytes event, int hint=*) except -1   # the same key, changed
     cpdef bint delete(self, bytes key, bint tells=*) except -1   # True when there was something
-    cpdef bint evict(self, bytes key) except -1     # as delete, to make room; the listener is notified
+    cdef int evict(self, Slot slot) except -1       # delete it, to make room; then
+    cdef int report_evicted(self, bytes key) except -1  # notify the listener
     cpdef int frequency(self, bytes key) except -2  # how often it is accessed, 0 to 255; -1: no such key
     cpdef int set_access(self, bytes key, long long accessed_ms, int uses) except -1
     cpdef long long key_memory(self, bytes key) except -2   # bytes of a key and its value; -1: no such key

@@ -449,19 +449,20 @@ cdef class Database:
             self.event(EVENT_GENERIC, b"del", key)
         return True
 
-    cpdef bint evict(self, bytes key) except -1:
-        """Remove a key to make room; False when it is missing."""
-        cdef Slot slot = self.lookup(key)
-        if slot is None:
-            return False
+    cdef int evict(self, Slot slot) except -1:
+        """Remove a key to make room; `report_evicted` must follow."""
         self.take_out(slot)
         self.evicted_keys += 1
-        self.signal_ready(key)
         self.dispose(slot.value)
+        return 0
+
+    cdef int report_evicted(self, bytes key) except -1:
+        """The second step: report that a key was removed, which may take memory."""
+        self.signal_ready(key)
         self.listener.key_removed(self, key)
         self.touched(key)
         self.event(EVENT_EVICTED, b"evicted", key)
-        return True
+        return 0
 
     def slot(self, bytes key not None):
         """The Slot of a key, or None; nothing is counted and the access time stays."""

@@ -1,3 +1,11 @@
-__all__ = ["match"]
+from typing import Self
 
-def match(pattern: bytes, text: bytes, nocase: bool = False) -> bool: ...
+from typing_extensions import disjoint_base
+
+__all__ = ["Glob"]
+
+@disjoint_base
+class Glob:
+    text: bytes
+    def __new__(cls, pattern: bytes, nocase: bool = False) -> Self: ...
+    def match(self, text: bytes) -> bool: ...

@@ -17,14 +17,22 @@ What looks like a mistake below but is Redis's behaviour (8.6, as observed on a 
 Every element but the star consumes one byte, so once a later star has been reached, what an earlier one consumed never
 needs to change: one position to return to is enough, and there is no recursion. A match takes at most len(pattern) *
 len(text) steps, whatever the pattern.
+
+A set behind a star is tried with every byte of the text, and a pattern with every key. What is long to read is
+therefore read only once: a set into a table, a run of stars to its end. Their records take no more memory than the
+pattern.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
 
-__all__ = ["match"]
+__all__ = ["Glob"]
 
 cdef enum:
     MAX_STARS = 1000
+    LONG = 64               # bytes of a part that gets a record: more than the record needs
 
 
 cdef inline int lower(int c) noexcept nogil:
@@ -62,60 +70,172 @@ cdef bint set_holds(const char **pattern, const char *end, int c, bint nocase) n
     return found != negated
 
 
-cdef bint glob_match(const char *pattern, Py_ssize_t pattern_len, const char *text, Py_ssize_t text_len,
-                     bint nocase) noexcept nogil:
-    """Whether the whole of `text` matches `pattern`; `nocase`: ignoring ASCII case."""
-    cdef const char *p = pattern
-    cdef const char *pattern_end = pattern + pattern_len
-    cdef const char *t = text
-    cdef const char *text_end = text + text_len
-    cdef const char *after_star = NULL      # the pattern after the last star seen,
-    cdef const char *star_text = NULL       # and the text position to try there
-    cdef int stars = 0
-    cdef int c
-    cdef bint same
-    while t < text_end:
-        same = False
-        if p < pattern_end:
-            if p[0] == c'*':
-                while p < pattern_end and p[0] == c'*':
+cdef inline void put_in(LongPart *table, int c) noexcept nogil:
+    table.bits[<unsigned char>c >> 6] |= <uint64_t>1 << (c & 63)
+
+
+cdef void read_set(const char *start, const char *end, bint nocase, LongPart *table) noexcept nogil:
+    """Fill in the table of the set from `start`, its `[`, to `end`."""
+    # A range costs no more to read than a single byte: begun[i] is how many begin at the signed byte i - 128 (in lower
+    # case with `nocase`), less those that ended at the one before.
+    cdef Py_ssize_t begun[257]
+    cdef bint covered[256]
+    cdef const char *p = start + 1
+    cdef bint negated = p < end and p[0] == c'^'
+    cdef int c, low, high
+    cdef Py_ssize_t depth = 0
+    memset(begun, 0, sizeof(begun))
+    memset(table.bits, 0, sizeof(table.bits))
+    if negated:
+        p += 1
+    while p < end and p[0] != c']':
+        if p[0] == c'\\' and end - p >= 2:
+            put_in(table, p[1])
+            p += 2
+            continue
+        low = high = <signed char>p[0]
+        if end - p >= 3 and p[1] == c'-':
+            low = min(<signed char>p[0], <signed char>p[2])
+            high = max(<signed char>p[0], <signed char>p[2])
+            p += 2
+        p += 1
+        if nocase:
+            low = lower(low)
+            high = lower(high)
+        if low <= high:
+            begun[low + 128] += 1
+            begun[high + 129] -= 1
+    for c in range(256):
+        depth += begun[c]
+        covered[c] = depth > 0
+    for c in range(-128, 128):
+        if covered[(lower(c) if nocase else c) + 128]:
+            put_in(table, c)
+    if negated:
+        for c in range(4):
+            table.bits[c] = ~table.bits[c]
+
+
+cdef class Glob:
+    """A pattern to match many texts with; `nocase`: ignoring ASCII case."""
+
+    def __cinit__(self, bytes pattern not None, bint nocase=False):
+        self.text = pattern
+        self.nocase = nocase
+        if PyBytes_GET_SIZE(pattern) >= LONG:
+            self.read_long_parts()
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef int read_long_parts(self) except -1:
+        cdef const char *p = PyBytes_AS_STRING(self.text)
+        cdef const char *end = p + PyBytes_GET_SIZE(self.text)
+        cdef const char *start
+        cdef LongPart *grown
+        while p < end:
+            start = p
+            if p[0] == c'[':
+                set_holds(&p, end, 0, False)
+            elif p[0] == c'*':
+                while p < end and p[0] == c'*':
                     p += 1
-                if p == pattern_end:
-                    return True
-                stars += 1
-                if stars > MAX_STARS:
-                    return False
-                after_star = p
-                star_text = t
-                continue
-            c = <signed char>t[0]
-            if p[0] == c'?':
-                same = True
-                p += 1
-            elif p[0] == c'[':
-                same = set_holds(&p, pattern_end, c, nocase)
             else:
-                if p[0] == c'\\' and pattern_end - p >= 2:
+                p += 2 if p[0] == c'\\' and end - p >= 2 else 1
+            if p - start < LONG:
+                continue
+            if self.count & (self.count - 1) == 0:
+                grown = <LongPart *>realloc(self.parts, <size_t>max(1, 2 * self.count) * sizeof(LongPart))
+                if grown is NULL:
+                    raise MemoryError("no memory for a pattern")
+                self.parts = grown
+            self.parts[self.count].start = start
+            self.parts[self.count].end = p
+            if start[0] == c'[':
+                read_set(start, p, self.nocase, &self.parts[self.count])
+            self.count += 1
+        return 0
+
+    cdef LongPart *find_long(self, const char *start) noexcept nogil:
+        """The record of the part that begins at `start`, or NULL."""
+        cdef Py_ssize_t low = 0, high = self.count, middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.parts[middle].start < start:
+                low = middle + 1
+            else:
+                high = middle
+        return &self.parts[low] if low < self.count and self.parts[low].start == start else NULL
+
+    cdef const char *behind_stars(self, const char *start, const char *end) noexcept nogil:
+        """What follows a run of stars, or `start` where there is none."""
+        cdef LongPart *part
+        if self.count and start < end and start[0] == c'*':
+            part = self.find_long(start)
+            if part is not NULL:
+                return part.end
+        while start < end and start[0] == c'*':
+            start += 1
+        return start
+
+    cdef bint set_has(self, const char **pattern, const char *end, int c) noexcept nogil:
+        """As `set_holds`."""
+        cdef LongPart *part = self.find_long(pattern[0]) if self.count else NULL
+        if part is NULL:
+            return set_holds(pattern, end, c, self.nocase)
+        pattern[0] = part.end
+        return part.bits[<unsigned char>c >> 6] >> (c & 63) & 1
+
+    cdef bint matches(self, const char *text, Py_ssize_t text_len) noexcept:
+        """Whether the whole of `text` matches."""
+        cdef bint nocase = self.nocase
+        cdef const char *p = PyBytes_AS_STRING(self.text)
+        cdef const char *pattern_end = p + PyBytes_GET_SIZE(self.text)
+        cdef const char *t = text
+        cdef const char *text_end = text + text_len
+        cdef const char *after_star = NULL      # the pattern after the last star seen,
+        cdef const char *star_text = NULL       # and the text position to try there
+        cdef int stars = 0
+        cdef int c
+        cdef bint same
+        while t < text_end:
+            same = False
+            if p < pattern_end:
+                if p[0] == c'*':
+                    p = self.behind_stars(p, pattern_end)
+                    if p == pattern_end:
+                        return True
+                    stars += 1
+                    if stars > MAX_STARS:
+                        return False
+                    after_star = p
+                    star_text = t
+                    continue
+                c = <signed char>t[0]
+                if p[0] == c'?':
+                    same = True
                     p += 1
-                same = <signed char>p[0] == c or (nocase and lower(<signed char>p[0]) == lower(c))
-                p += 1
-        if same:
-            t += 1
-        elif after_star is NULL:
-            return False
-        else:
-            # The last star consumes one more byte.
-            star_text += 1
-            t = star_text
-            p = after_star
-    # The text is used up. If pattern bytes are left, letting a star consume more would only leave less text for them.
-    if text_len:
-        while p < pattern_end and p[0] == c'*':
-            p += 1
-    return p == pattern_end
+                elif p[0] == c'[':
+                    same = self.set_has(&p, pattern_end, c)
+                else:
+                    if p[0] == c'\\' and pattern_end - p >= 2:
+                        p += 1
+                    same = <signed char>p[0] == c or (nocase and lower(<signed char>p[0]) == lower(c))
+                    p += 1
+            if same:
+                t += 1
+            elif after_star is NULL:
+                return False
+            else:
+                # The last star consumes one more byte.
+                star_text += 1
+                t = star_text
+                p = after_star
+        # The text is used up. If pattern bytes are left, letting a star consume more would leave less for them.
+        if text_len:
+            p = self.behind_stars(p, pattern_end)
+        return p == pattern_end
 
-
-def match(bytes pattern not None, bytes text not None, bint nocase=False):
-    """Whether the whole of `text` matches `pattern`; `nocase`: ignoring ASCII case."""
-    return glob_match(PyBytes_AS_STRING(pattern), PyBytes_GET_SIZE(pattern), PyBytes_AS_STRING(text),
-                      PyBytes_GET_SIZE(text), nocase)
+    def match(self, bytes text not None):
+        """Whether the whole of `text` matches."""
+        return self.matches(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))

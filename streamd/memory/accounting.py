@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from streamd.core.capability import Capability
@@ -30,6 +32,10 @@ __all__ = [
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """The unit of getrusage's maximum resident size, in bytes."""
+
+
+RESIDENT_AGE_S = 0.1
+"""How old the resident memory that INFO reports may be; Redis measures it as often."""
 
 
 # --- The process -----------------------------------------------------------------------------------------------------
@@ -48,6 +54,7 @@ def _maxrss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
 
 
+@cache
 def system_memory() -> int:
     """Bytes of memory of this machine; 0 when unknown."""
     try:
@@ -55,9 +62,6 @@ def system_memory() -> int:
     except (ValueError, OSError):
         return 0
 
-
-REPLICA = 1
-"""Client.output_class of replicas."""
 
 # --- The server ------------------------------------------------------------------------------------------------------
 
@@ -272,8 +276,8 @@ class Memory(Capability):
     info = {
         "memory": (
             Fields(lambda self: self.measure(), MEMORY_FIELDS),
-            Field("total_system_memory", lambda self: system_memory()),
-            Field("total_system_memory_human", lambda self: human_size(system_memory())),
+            Field("total_system_memory", system_memory()),
+            Field("total_system_memory_human", human_size(system_memory())),
             Field("mem_allocator", "libc"),
             Field("mem_overhead_db_hashtable_rehashing", 0),
         ),
@@ -282,34 +286,37 @@ class Memory(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._eviction = host.get(Eviction)
+        self._looked, self._resident = 0.0, 0
         self.measure_scripts: Callable[[], ScriptMemory] = ScriptMemory
 
     def measure(self) -> MemoryReport:
         """Look at the server. O(clients + databases)."""
         host, eviction = self._host, self._eviction
-        used = eviction.used()
-        clients = replicas = 0
-        for client in host.clients.values():
-            if client.output_class == REPLICA:
-                replicas += client.memory_usage()
-            else:
-                clients += client.memory_usage()
+        clients, replicas, subscribers = host.dispatcher.clients_memory()
+        databases = tuple(
+            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in host.databases if len(db)
+        )
         return MemoryReport(
-            used=used,
+            used=eviction.used(),
             peak=eviction.peak,
             peak_time=eviction.peak_ms / 1000,
             startup=eviction.startup,
-            resident=resident_memory(),
+            resident=self.resident(),
             heap=allocated(),
-            clients=clients,
+            clients=clients + subscribers,
             replicas=replicas,
-            databases=tuple(
-                DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in host.databases if len(db)
-            ),
-            keys=sum(len(db) for db in host.databases),
+            databases=databases,
+            keys=sum(map(len, host.databases)),
             uncounted=eviction.uncounted_bytes,
             code=self.measure_scripts(),
         )
+
+    def resident(self) -> int:
+        """What the process holds, measured at most RESIDENT_AGE_S ago: reading it takes microseconds."""
+        now = time.monotonic()
+        if now - self._looked > RESIDENT_AGE_S:
+            self._looked, self._resident = now, resident_memory()
+        return self._resident
 
     def statistics(self) -> list[tuple[str, Value]]:
         """Names and numbers, or maps of numbers, in Redis's order."""

@@ -12,7 +12,6 @@ CLIENT_BYTES: int
 class Eviction(Capability):
     limit: int
     is_off: bool
-    uncounted_bytes: int
     peak: int
     peak_ms: int
     startup: int
@@ -21,6 +20,8 @@ class Eviction(Capability):
     def __init__(self, host: Host) -> None: ...
     def used(self) -> int: ...
     def has_room(self) -> bool: ...
+    @property
+    def uncounted_bytes(self) -> int: ...
     @property
     def evicted_keys(self) -> int: ...
     @property

@@ -22,9 +22,13 @@ requests that need memory are refused.
 Another thread frees large streams. Before the next key is evicted, pending frees are awaited: otherwise one large
 stream would cause many other keys to be evicted.
 
+Reporting that keys have gone may take more memory than they did: each of many clients that track a key is sent its
+name. What the reports take does not count until the next request, when most of it has been sent.
+
 What must hold: an evicted key is propagated as DEL, a unit of its own, before the command that needed the room.
 """
 
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.math cimport pow
 from libc.stdint cimport INT64_MAX
 from posix.unistd cimport usleep
@@ -41,6 +45,7 @@ from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
 from streamd.core.info import Field, human_size
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
+from streamd.protocol.reply cimport idle_block_bytes
 
 __all__ = ["CLIENT_BYTES", "Eviction"]
 
@@ -90,7 +95,8 @@ cdef class Eviction(Capability):
     cdef object timer                          # the handle for work between turns; None: nothing to do
     cdef public bint is_off                    # nothing is evicted or refused: the primary decides
     cdef readonly bint is_full                 # there was no room before the last request, and nothing to evict
-    cdef public long long uncounted_bytes      # not counted against the limit: buffers of replicas, of the log
+    cdef long long request_bytes               # of the request that room is made for
+    cdef long long report_bytes                # that reports of evicted keys have taken while room is made
     cdef public long long peak                 # the highest memory use seen
     cdef readonly long long peak_ms            # when that was, as Unix time
     cdef readonly long long startup            # ... and used before there were any data or clients
@@ -169,7 +175,7 @@ cdef class Eviction(Capability):
         cdef Database db
         cdef long long total = heap_bytes() + len(self.dispatcher.clients) * <long long>CLIENT_BYTES
         cdef Capability user
-        total += self.dispatcher.names_size
+        total += self.dispatcher.names_size - idle_block_bytes()
         for user in self.memory_users:
             total += user.memory()
         for db in self.databases:
@@ -179,9 +185,25 @@ cdef class Eviction(Capability):
             self.peak_ms = wall_ms()
         return total
 
+    @property
+    def uncounted_bytes(self):
+        """Bytes that are used, but not counted against the limit."""
+        return self.uncounted()
+
+    cdef long long uncounted(self) except -1:
+        cdef Capability user
+        cdef long long total = 0
+        for user in self.memory_users:
+            total += user.unlimited_memory()
+        return total
+
     cpdef bint has_room(self) except -1:
         """Whether the data is within the limit."""
-        return self.limit == 0 or self.used() - self.uncounted_bytes <= self.limit
+        cdef long long excess
+        if self.limit == 0:
+            return True
+        excess = self.used() + self.request_bytes - self.report_bytes - self.limit
+        return excess <= 0 or excess <= self.uncounted()
 
     cdef int note_excess(self, bint is_exceeded) except -1:
         """Measure how long the limit is exceeded."""
@@ -227,7 +249,13 @@ cdef class Eviction(Capability):
     # --- Make room -------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        self.is_full = not self.make_room()
+        cdef bytes arg
+        for arg in args:
+            self.request_bytes += PyBytes_GET_SIZE(arg)
+        try:
+            self.is_full = not self.make_room()
+        finally:
+            self.request_bytes = 0
         if self.is_full and self.dispatcher.needs_memory(client, route):
             return "OOM command not allowed when used memory > 'maxmemory'."
         return None
@@ -236,6 +264,7 @@ cdef class Eviction(Capability):
         """Evict as much as needed and as time allows; False when there is no room and nothing more can be evicted."""
         cdef long long until_us
         cdef int evicted = 0
+        self.report_bytes = 0
         cdef bint is_done
         if self.is_off or self.dispatcher.state & (PAUSED | BUSY) or self.has_room():
             self.note_excess(False)
@@ -297,28 +326,32 @@ cdef class Eviction(Capability):
     def go_on(self):
         """Continue an eviction that ran out of time."""
         self.timer = None
-        if self.dispatcher.state & PAUSED:
-            return
-        if self.limit and not self.has_room() and self.order != BY_NOTHING and self.make_room() and not self.has_room():
-            self.go_on_later()
+        if self.order != BY_NOTHING:
+            self.make_room()
 
     # --- Which key is evicted -----------------------------------------------------------------------------------------
 
     cdef bint evict_one(self) except -1:
         """Evict the key with the lowest value; False when none may be evicted."""
         cdef Database db
-        cdef object key
+        cdef Slot slot
+        cdef long long used
         found = self.find_victim()
         if found is None:
             return False
-        db, key = found
+        db, slot = found
         db.now_ms = wall_ms()
-        db.evict(key)
+        db.evict(slot)
+        used = self.used()
+        db.report_evicted(slot.key)
         self.dispatcher.effects.finish_unit()
+        used = self.used() - used
+        if used > 0:
+            self.report_bytes += used
         return True
 
     cdef object find_victim(self):
-        """(database, key) to evict next, or None."""
+        """(database, slot) to evict next, or None."""
         if self.order == BY_TIME or self.order == BY_USES:
             return self.take_from_pool()
         if self.order == BY_CHANCE:
@@ -336,7 +369,7 @@ cdef class Eviction(Capability):
             db = self.databases[self.next_db]
             self.next_db = (self.next_db + 1) % <int>len(self.databases)
             if self.eligible(db):
-                return db, db.random_slot(self.is_volatile).key
+                return db, db.random_slot(self.is_volatile)
         return None
 
     cdef object find_first_to_expire(self):
@@ -345,7 +378,7 @@ cdef class Eviction(Capability):
         for db in self.databases:
             if db.deadline_count and (first is None or db.deadlines[0].at_ms < first.deadlines[0].at_ms):
                 first = db
-        return None if first is None else (first, (<Slot>first.deadlines[0].slot).key)
+        return None if first is None else (first, <Slot>first.deadlines[0].slot)
 
     cdef long long score(self, Database db, Slot slot) except -1:
         """The score of a key: the higher, the sooner it is evicted."""
@@ -365,7 +398,7 @@ cdef class Eviction(Capability):
                 slot = db.lookup(key)
                 if slot is not None and (slot.deadline_at >= 0 or not self.is_volatile) \
                         and (self.score(db, slot) >= score or not self.pool):
-                    return db, key
+                    return db, slot
         return None
 
     cdef bint draw(self) except -1:

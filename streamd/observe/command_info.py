@@ -25,7 +25,7 @@ from streamd.core.spec import (
     pattern,
     string,
 )
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.errors import CommandError, OptionSyntaxError
 from streamd.protocol.reply import ReplyWriter
 
@@ -255,10 +255,15 @@ def _in_category(value: bytes) -> Callable[[Command], bool]:
     return lambda each: category in ACL_CATEGORIES and category in each.acl_categories
 
 
+def _in_pattern(value: bytes) -> Callable[[Command], bool]:
+    glob = Glob(value, nocase=True)
+    return lambda each: glob.match(each.full_name.encode())
+
+
 _FILTERS: dict[bytes, Callable[[bytes], Callable[[Command], bool]]] = {
     b"MODULE": lambda value: lambda each: False,
     b"ACLCAT": _in_category,
-    b"PATTERN": lambda value: lambda each: match(value, each.full_name.encode(), True),
+    b"PATTERN": _in_pattern,
 }
 
 

@@ -12,6 +12,9 @@ from streamd.settings.kinds import Percentiles
 
 __all__ = ["CommandStatistics"]
 
+UNSAFE = str.maketrans("#:", "__")
+"""What would not be understood in the name of a field."""
+
 
 class CommandStatistics(Capability):
     """What is counted for each command, and each error."""
@@ -28,27 +31,28 @@ class CommandStatistics(Capability):
         self._slowlog = host.get(SlowLog)
 
     def command_lines(self) -> Iterator[str]:
-        for name, route in self._dispatcher.routes.by_full_name.items():
-            if route.calls or route.rejected_calls or route.failed_calls:
-                slow = self._slowlog.by_command.get(name)
-                logged = (
-                    ""
-                    if slow is None
-                    else (
-                        f",slowlog_count={slow.count},slowlog_time_ms_sum={slow.sum_us / 1000:.2f}"
-                        f",slowlog_time_ms_max={slow.max_us / 1000:.2f}"
-                    )
+        for route in self._dispatcher.routes.used():
+            name = route.command.full_name
+            slow = self._slowlog.by_command.get(name)
+            logged = (
+                ""
+                if slow is None
+                else (
+                    f",slowlog_count={slow.count},slowlog_time_ms_sum={slow.sum_us / 1000:.2f}"
+                    f",slowlog_time_ms_max={slow.max_us / 1000:.2f}"
                 )
-                yield (
-                    f"cmdstat_{name}:calls={route.calls},usec={route.usec},"
-                    f"usec_per_call={ratio(route.usec, route.calls):.2f},"
-                    f"rejected_calls={route.rejected_calls},failed_calls={route.failed_calls}{logged}"
-                )
+            )
+            yield (
+                f"cmdstat_{name}:calls={route.calls},usec={route.usec},"
+                f"usec_per_call={ratio(route.usec, route.calls):.2f},"
+                f"rejected_calls={route.rejected_calls},failed_calls={route.failed_calls}{logged}"
+            )
 
     def error_lines(self) -> Iterator[str]:
         """Errors answered, by their code."""
         for code, count in sorted(self._dispatcher.errorstats.items()):
-            yield f"errorstat_{code}:count={count}"
+            shown = code.translate(UNSAFE).encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+            yield f"errorstat_{shown}:count={count}"
 
     def latency_lines(self) -> Iterator[str]:
         """Percentiles of what each command took, in us."""
@@ -56,10 +60,10 @@ class CommandStatistics(Capability):
             return
         wanted = self._config.latency_tracking_info_percentiles
         names = Percentiles().format(wanted).split()
-        for name, route in self._dispatcher.routes.by_full_name.items():
+        for route in self._dispatcher.routes.used():
             histogram = route.histogram
             if histogram is not None:
                 values = (
                     f"p{text}={histogram.percentile_us(number):.3f}" for text, number in zip(names, wanted, strict=True)
                 )
-                yield f"latency_percentiles_usec_{name}:{','.join(values)}"
+                yield f"latency_percentiles_usec_{route.command.full_name}:{','.join(values)}"

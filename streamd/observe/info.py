@@ -1,21 +1,21 @@
 """INFO: the server's report about itself, as sections of fields.
 
-The fields belong to the capabilities (`Capability.info`, see core/info.py). `ORDER` has their names in the order of Redis
+The fields belong to the capabilities (`Capability.info`, see core/info.pyx). `ORDER` has their names in the order of Redis
 8.6, so that what reads a Redis reads this server; a field or a section that it does not name comes last. A field that
 counts what this server does not have is left out, unless tools are known to ask for it: then it has the value that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields, Lines
+from streamd.core.info import Fields, Item, Section
 
-__all__ = ["ORDER", "Info", "Section"]
+__all__ = ["ORDER", "Info", "make_section"]
 
 
 # --- The order -----------------------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ ORDER = {
         "redis_version", "streamd_version", "redis_git_sha1", "redis_git_dirty", "redis_build_id", "redis_mode", "os",
         "arch_bits", "monotonic_clock", "multiplexing_api", "python_version", "gcc_version", "process_id",
         "process_supervised", "run_id", "tcp_port", "server_time_usec", "uptime_in_seconds", "uptime_in_days", "hz",
-        "configured_hz", "lru_clock", "executable", "config_file", "io_threads_active", "listeners",
+        "configured_hz", "lru_clock", "executable", "config_file", "io_threads_active", "shutdown_in_milliseconds", "listeners",
     ),
     "Clients": (
         "connected_clients", "cluster_connections", "maxclients", "client_recent_max_input_buffer",
@@ -113,39 +113,11 @@ ON_REQUEST = {"commandstats", "latencystats"}
 
 # --- A section -----------------------------------------------------------------------------------------------------
 
-Item = Field[Any] | Lines[Any]
-Subject = Callable[[], Any]
-"""What finds that with which fields are called: a capability, or what it has for a group of fields."""
-
-
-class Section(NamedTuple):
-    """A section: its title, and what its lines are read from.
-
-    subjects  each is called once; None: what is read from it is left out
-    items     (index of the subject, what to read from it), in the order of INFO
-    """
-
-    title: str
-    subjects: list[Subject]
-    items: list[tuple[int, Item]]
-
-    @property
-    def name(self) -> str:
-        return self.title.lower()
-
-    def lines(self) -> Iterator[str]:
-        yield f"# {self.title}"
-        subjects = [find() for find in self.subjects]
-        for at, item in self.items:
-            subject = subjects[at]
-            if subject is not None:
-                yield from item.lines(subject)
-
 
 def make_section(title: str, order: tuple[str, ...], capabilities: Iterable[Capability]) -> Section:
     """Put together what capabilities contribute to a section."""
-    subjects: list[Subject] = []
-    items: list[tuple[int, Item]] = []
+    subjects: list[Callable[[], Any]] = []
+    items: list[tuple[int, Item[Any]]] = []
     for capability in capabilities:
         parts = capability.info.get(title.lower(), ())
         own = tuple(part for part in parts if not isinstance(part, Fields))
@@ -180,13 +152,12 @@ class Info(Capability):
         self.sections = [make_section(title, order, capabilities) for title, order in ORDER.items()]
         self.sections += [make_section(name.capitalize(), (), capabilities) for name in added]
 
-    def render(self, names: Iterable[str] = ()) -> str:
+    def render(self, names: Iterable[str] = ()) -> bytes:
         """The text of INFO with these sections; without any, the default ones. Unknown names are ignored."""
         wanted = {name.lower() for name in names} or {"default"}
         has_all = not wanted.isdisjoint({"all", "everything"})
-        shown = (
-            section
+        return b"\r\n".join(
+            section.text()
             for section in self.sections
             if has_all or section.name in wanted or (section.name not in ON_REQUEST and "default" in wanted)
         )
-        return "\r\n".join("".join(f"{line}\r\n" for line in section.lines()) for section in shown)

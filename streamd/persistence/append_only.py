@@ -61,6 +61,10 @@ class AppendOnly:
         self.was_failing = False
         self.replication_offset: Callable[[], int] = lambda: self.aof.buffer.offset
         """master_repl_offset; while there is no backlog, it advances by one for each command in the file."""
+        self.loaded_position = b""
+        """What the loaded files say of the place that the data has in the stream; see `Tail.position`."""
+        self.given_up: Callable[[], object] = lambda: None
+        """Called when all data is about to be replaced."""
         directory.writers.append(self._written_directories)
 
     def _written_directories(self) -> Iterator[str]:
@@ -100,9 +104,14 @@ class AppendOnly:
 
     def open(self) -> None:
         """Start writing, after existing files have been loaded. Raises OSError, StreamdError."""
-        self.aof.buffer.offset = self._host.dispatcher.effects.data_offset = self.aof.loaded_offset or 0
+        offset = int(self.loaded_position.split()[0]) if self.loaded_position else self.aof.loaded_offset or 0
+        self.aof.buffer.offset = self._host.dispatcher.effects.data_offset = offset
         self.aof.open(self._writer.write_base)
         self._changed()
+
+    def take_position(self, text: bytes) -> None:
+        """The files that are loaded say where in the stream the data up to here ends."""
+        self.loaded_position = text
 
     def restart(self) -> None:
         """Restart the append-only file from a base of the loaded data; its old files become history."""
@@ -223,7 +232,10 @@ class AppendOnly:
             log.info("Background AOF rewrite terminated with success")
         elif not child.was_killed:
             log.warning("Background AOF rewrite terminated with error: %s", child.error)
-        self.aof.finish_rewrite(not child.error, was_asked=child.was_killed)
+        try:
+            self.aof.finish_rewrite(not child.error, was_asked=child.was_killed)
+        except CannotPersistError as error:
+            self.give_up(error)
         self._directory.settle()
         self._changed()
 
@@ -260,6 +272,7 @@ class AppendOnly:
             self._switch_off()
             self._backup.fail("a primary's snapshot is loaded")
             self._changed()
+        self.given_up()
 
     def _switch_off(self) -> None:
         pid = None

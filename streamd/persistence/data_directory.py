@@ -7,7 +7,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
+from streamd.disk import Disk
 from streamd.errors import ConfigError
 from streamd.persistence.directory_lock import DirectoryInUseError, DirectoryLocks
 from streamd.settings.config import Config
@@ -73,6 +75,45 @@ class DataDirectory:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(LOCK_POLL_S)
+
+    # --- Files that were read in part ---------------------------------------------------------------------------------
+
+    def keep(self, path: str, name: str = "") -> None:
+        """Keep a file that is about to be replaced by less than it holds, under another name. Raises OSError.
+
+        name  which one; by default one with the file's time, under which it is kept once however often it is read. A file in a
+              directory that this server does not write to stays as it is.
+        """
+        if not name and os.path.realpath(os.path.dirname(path)) not in self._own:
+            return
+        import shutil
+
+        disk = Disk()
+        modified = os.stat(path).st_mtime_ns
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(modified // 10**9))
+        kept = name or f"{path}.whole-{stamp}.{modified % 10**9:09}"
+        if name or not os.path.exists(kept):
+            temporary = f"{kept}.new"
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            try:
+                os.link(path, temporary)
+            except OSError:  # a file system without links
+                shutil.copy2(path, temporary)
+                disk.sync_file(temporary)
+            os.replace(temporary, kept)
+            disk.sync_directory(os.path.dirname(kept) or ".")
+        log.warning(
+            "%s has more than could be loaded, and will be replaced by what was. The whole file is kept as %s:"
+            " remove it when nothing in it is needed.",
+            path,
+            kept,
+        )
+
+    @property
+    def _own(self) -> set[str]:
+        """The directories that this server may write to."""
+        return {os.path.realpath(each) for each in (self.here, self.path(self._config.appenddirname))}
 
     # --- Settings ----------------------------------------------------------------------------------------------------
 

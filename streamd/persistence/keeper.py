@@ -98,6 +98,7 @@ class Persistence(Capability):
         """Update everything that keeps copies of settings."""
         self.append_only.apply_settings()
         self._host.dispatcher.context.has_xnack = FORMS[self._config.rdb_form].has_xnack
+        self.refresh()
 
     def change_save_points(self) -> None:
         """CONFIG SET save. Raises ConfigError when another server writes to the data directory."""

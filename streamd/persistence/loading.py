@@ -121,6 +121,7 @@ class Loader:
     loading       not None from startup until all files are loaded, and while a primary's snapshot is
     aux           auxiliary fields of the snapshot that was loaded at startup
     keys_loaded   of the last snapshot; `keys_expired`: omitted because they had expired
+    dropped_keys  these ones, with their databases, of the snapshot that was loaded at startup
     """
 
     def __init__(
@@ -148,9 +149,12 @@ class Loader:
         self.replace_libraries: Callable[[list[bytes]], object] = _ignore
         """Has the libraries of functions with this code, and no others. Raises CommandError."""
         self.loading: Loading | None = Loading()
+        self._left_out = 0
+        """What the file that is read has and the data does not get: values of other types, data of modules, libraries."""
         self.aux: Mapping[str, str] = {}
         self.keys_loaded = 0
         self.keys_expired = 0
+        self.dropped_keys: list[tuple[int, bytes]] = []
 
     async def load(self) -> None:
         """Read existing files, and start writing the append-only file. Raises LoadError.
@@ -242,6 +246,7 @@ class Loader:
         options = AofLoadOptions(
             load_truncated=self._config.aof_load_truncated,
             corrupt_tail_max_size=self._config.aof_load_corrupt_tail_max_size,
+            note_position=self._log.take_position,
         )
         return self._replay(self._log.aof.load, options)
 
@@ -278,7 +283,8 @@ class Loader:
 
     async def _load_snapshot(self, path: str) -> None:
         self._begin_loading(os.stat(path).st_size)
-        reader = load_file(path, self._host.databases, self.load_options())
+        options = self.load_options()._replace(dropped=lambda *place: self.dropped_keys.append(place))
+        reader = load_file(path, self._host.databases, options)
         await self._step(self._read(reader))
         self.aux = reader.aux
         assert self.loading is not None  # noqa: S101
@@ -303,11 +309,12 @@ class Loader:
         self._log.flush()
         self._empty()
         try:
-            if self._log.is_on:
-                deque(self._replay_append_only(), maxlen=0)
+            deque(self._replay_append_only(), maxlen=0)
+            if self._log.aof.files.manifest.is_empty:
+                raise StreamdError("There is no append-only file")
         except (OSError, StreamdError) as error:
             log.warning("%s", error)
-            raise CommandError("ERR Error trying to load the AOF files, check server logs") from error
+            raise CommandError("ERR Error trying to load the AOF files, check server logs.") from error
         finally:
             self._saving.note_loaded()
 
@@ -316,8 +323,12 @@ class Loader:
         for db in self._host.databases:
             db.flush()
 
-    def _read(self, reader: RdbReader) -> Iterator[int]:
-        """The steps of loading a snapshot, with its log lines."""
+    def _read(self, reader: RdbReader, *, kept: str = "") -> Iterator[int]:
+        """The steps of loading a snapshot, with its log lines; a file of which something is left out is kept beside.
+
+        kept  under which name
+        """
+        self._left_out = 0
         try:
             yield from reader.steps()
             self._load_libraries(reader)
@@ -325,6 +336,8 @@ class Loader:
             log_damage(error)
             raise
         self._note_loaded(reader)
+        if self._left_out:
+            self._directory.keep(reader.name, kept)
 
     def _load_libraries(self, reader: RdbReader) -> None:
         """Load the libraries of functions of a snapshot. Raises CorruptFileError."""
@@ -334,7 +347,11 @@ class Loader:
             reason = str(error).removeprefix("ERR ")
             if not self._config.rdb_skip_unsupported:
                 raise CorruptFileError(reader.name, 0, "libraries of functions that can be loaded", reason) from error
-            log.warning("The libraries of functions are left out: %s", reason)
+            self._leave_out(f"The libraries of functions are left out: {reason}")
+
+    def _leave_out(self, text: str) -> None:
+        log.warning("%s", text)
+        self._left_out += 1
 
     # --- Snapshots of a primary --------------------------------------------------------------------------------------
 
@@ -350,6 +367,8 @@ class Loader:
         is_stopping = False
         try:
             yield
+            if self._config.appendonly:
+                log.info("MASTER <-> REPLICA sync: Starting AOF after a successful sync")
         except asyncio.CancelledError:
             is_stopping = True  # REPLICAOF is not possible meanwhile
             raise
@@ -379,7 +398,8 @@ class Loader:
             self.flush()
             log.info("MASTER <-> REPLICA sync: Loading DB in memory")
             try:
-                await self._step(self._read(reader))
+                # One, replaced by that of the next synchronization: the primary has the data.
+                await self._step(self._read(reader, kept=f"{self._directory.snapshot_path}.whole-from-primary"))
             except Exception:
                 self._empty()  # a part of the data is worse than none
                 raise
@@ -442,5 +462,5 @@ class Loader:
             idmp_duration=config.stream_idmp_duration,
             idmp_maxsize=config.stream_idmp_maxsize,
             registry=self._host.dispatcher.context.idempotency if registry is None else registry,
-            log=lambda text: log.warning("%s", text),
+            log=self._leave_out,
         )

@@ -70,4 +70,5 @@ cdef class ReplyWriter:
 
 cdef bytes format_double(double value)      # the shortest digits that read back as the same number
 
+cdef long long idle_block_bytes() noexcept
 cpdef int give_back_idle_blocks() except -1

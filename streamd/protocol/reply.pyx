@@ -89,6 +89,11 @@ cpdef int give_back_idle_blocks() except -1:
     return <int>(give_back_idle(&small_blocks) + give_back_idle(&large_blocks))
 
 
+cdef long long idle_block_bytes() noexcept:
+    """Bytes of the blocks that are kept for later writers."""
+    return <long long>(small_blocks.count * small_blocks.size + large_blocks.count * large_blocks.size)
+
+
 # --- Numbers -------------------------------------------------------------------------------------------------------
 
 

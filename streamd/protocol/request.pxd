@@ -29,6 +29,7 @@ cdef class RequestParser:
     cdef Py_ssize_t filled
     cdef Py_ssize_t missing                 # arguments still missing
     cdef Py_ssize_t args_size               # bytes of the arguments that are present
+    cdef Py_ssize_t counted                 # bytes of an unfinished request that count as used memory
     cdef Py_ssize_t bulk_len                # announced length of the argument being read; -1: its header is next
     cdef PyObject *partial                  # a long, partly received argument: a bytes object; owned, or NULL
     cdef Py_ssize_t partial_size            # bytes of it received so far
@@ -40,6 +41,7 @@ cdef class RequestParser:
 
     cdef int keep(self) except -1
     cdef int append(self, const char *p, Py_ssize_t n) except -1
+    cdef void count(self, Py_ssize_t size) noexcept
     cdef void drop_input(self) noexcept
     cdef void reset(self) noexcept
     cdef int fail(self, str text) except -1

@@ -36,7 +36,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memmove
 
-from streamd.heap cimport free, malloc, realloc
+from streamd.heap cimport count_object, free, malloc, realloc
 from streamd.numbers cimport read_int64
 
 from streamd.errors import ProtocolError, one_line
@@ -201,6 +201,7 @@ cdef class RequestParser:
     def __dealloc__(self):
         free(self.buffer)
         Py_XDECREF(self.partial)
+        count_object(-self.counted)
 
     def __repr__(self):
         return f"<RequestParser, {self.buffered} bytes buffered, {self.missing} arguments missing>"
@@ -253,6 +254,7 @@ cdef class RequestParser:
         cdef Py_ssize_t unread = self.size - self.pos
         cdef Py_ssize_t room = max(2 * unread, <Py_ssize_t>MIN_BUFFER)
         cdef char *block
+        self.count(self.args_size + (0 if self.partial is NULL else bytes_size(self.partial)))
         if unread == 0:
             self.drop_input()
             return 0
@@ -270,6 +272,11 @@ cdef class RequestParser:
         self.pos = 0
         self.size = unread
         return 0
+
+    cdef void count(self, Py_ssize_t size) noexcept:
+        """Count the bytes of an unfinished request as used memory."""
+        count_object(size - self.counted)
+        self.counted = size
 
     cdef void drop_input(self) noexcept:
         """Drop the input, read or not."""
@@ -293,6 +300,7 @@ cdef class RequestParser:
         self.missing = 0
         self.args_size = 0
         self.bulk_len = -1
+        self.count(0)
 
     cdef int fail(self, str text) except -1:
         """Drop everything and raise ProtocolError."""
@@ -392,6 +400,8 @@ cdef class RequestParser:
         self.args = None
         self.filled = 0
         self.args_size = 0
+        if self.counted:
+            self.count(0)
         if self.pos == self.size:
             self.drop_input()
         if is_http(bytes_data(PyList_GET_ITEM(args, 0))):

@@ -5,15 +5,15 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
+from streamd.engine.glob cimport Glob
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 
 
 @cython.final
-cdef class Pattern:
+cdef class Pattern(Glob):
     # A pattern with subscribers.
-    cdef bytes text
     cdef bytes head2              # the part of a pushed message before the channel, in RESP2
     cdef bytes head3              # ... and in RESP3
     cdef list clients             # of Client, in no order
@@ -60,6 +60,7 @@ cdef class Hub(Capability):
     cdef readonly Patterns patterns
     cdef readonly Namespace shard_channels
     cdef readonly Py_ssize_t client_count     # clients with at least one subscription of any kind
+    cdef public object hello_observer         # called with client and message when a Sentinel's hello is published
     cdef ReplyWriter message                  # the encoded message during a publication; otherwise empty
 
     cpdef long long publish(self, bytes channel, bytes payload, bint is_sharded=*) except -1

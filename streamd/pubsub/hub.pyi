@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self, final
 
 from typing_extensions import disjoint_base
@@ -32,6 +32,7 @@ class Hub(Capability):
     channels: Namespace
     patterns: Patterns
     shard_channels: Namespace
+    hello_observer: Callable[[Client, bytes], object] | None
     client_count: int
     def __new__(cls, host: Host | None = None) -> Self: ...
     def publish(self, channel: bytes, payload: bytes, is_sharded: bool = False) -> int: ...

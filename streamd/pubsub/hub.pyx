@@ -28,7 +28,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from streamd.engine.glob cimport glob_match
+from streamd.engine.glob cimport Glob
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.capability cimport Capability
 from streamd.core.info import Field
@@ -195,9 +195,8 @@ cdef class Namespace:
 
 
 @cython.final
-cdef class Pattern:
+cdef class Pattern(Glob):
     def __cinit__(self, bytes text):
-        self.text = text
         self.head2 = b"*4\r\n$8\r\npmessage\r\n$%d\r\n%b\r\n" % (len(text), text)
         self.head3 = b">" + self.head2[1:]
         self.clients = []
@@ -258,7 +257,7 @@ cdef class Patterns(Namespace):
         while slot < end:
             if slot.need <= length and (load_word(words + slot.offset) & slot.mask) == slot.word:
                 pattern = <Pattern>slot.pattern
-                if glob_match(PyBytes_AS_STRING(pattern.text), PyBytes_GET_SIZE(pattern.text), text, length, False):
+                if pattern.matches(text, length):
                     receivers += push_to_all(pattern, tail, tail_length)
             slot += 1
         return receivers

@@ -5,6 +5,8 @@ Compiled, unlike the commands in subscribe.py: the cost of a message to one subs
 propagated to replicas, whose subscribers receive it too, and not written to the append-only file. Behaviour: Redis 8.6.
 """
 
+from cpython.bytes cimport PyBytes_GET_SIZE
+
 from streamd.core.context cimport Context
 
 from streamd.pubsub.hub cimport Hub
@@ -14,6 +16,11 @@ __all__ = ["publish", "spublish"]
 
 FLAGS = "pubsub loading stale fast may_replicate"
 
+cdef enum:
+    HELLO_LENGTH = 18
+
+cdef bytes HELLO_CHANNEL = b"__sentinel__:hello"     # where Sentinels say who is the primary
+
 
 @command(
     "PUBLISH", arity=3, group="pubsub", flags=FLAGS, channels=ChannelsAt(1, 1), since="2.0.0",
@@ -22,6 +29,8 @@ FLAGS = "pubsub loading stale fast may_replicate"
 )
 def publish(Context ctx not None, list args not None):
     cdef Hub hub = ctx.parts[Hub]
+    if PyBytes_GET_SIZE(args[1]) == HELLO_LENGTH and args[1] == HELLO_CHANNEL and hub.hello_observer is not None:
+        hub.hello_observer(ctx.client, args[2])
     ctx.reply.integer(hub.publish(<bytes>args[1], <bytes>args[2], False))
     if ctx.is_propagating:
         ctx.propagate_to_replicas(args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.spec import ChannelsAt, KeysAt, command, container, multiple, optional, pattern, string
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.errors import CommandError
 from streamd.pubsub.hub import Hub, Namespace
 
@@ -87,8 +87,7 @@ container("PUBSUB", group="pubsub", since="2.8.0", summary="Groups the commands 
 
 def _write_names(ctx: ServerContext, namespace: Namespace, patterns: list[bytes]) -> None:
     """The names in use, or those that match a pattern."""
-    names = [name for name in namespace if not patterns or match(patterns[0], name)]
-    ctx.reply.bulk_array(names)
+    ctx.reply.bulk_array(list(filter(Glob(patterns[0]).match, namespace) if patterns else namespace))
 
 
 def _refuse_more(args: list[bytes], most: int) -> None:

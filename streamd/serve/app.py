@@ -46,7 +46,9 @@ from streamd.replication.failover import Failover
 from streamd.replication.following import Following
 from streamd.replication.primary import Primary
 from streamd.replication.refusals import ReplicaRefusals
+from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
+from streamd.replication.views import Views
 from streamd.replication.waiting import Waiting
 from streamd.scripting.functions import Functions
 from streamd.scripting.scripts import Scripts
@@ -70,7 +72,7 @@ log.addHandler(logging.NullHandler())  # silent inside another program, unless t
 
 CAPABILITIES: list[Callable[[Any], Capability]] = [
     Process, About, SlowLog, LatencyMonitor, HotKeys, CommandStatistics, Info, Acl, Hub, KeyEvents, Tracking, Monitors,
-    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Durability, Primary,
+    Eviction, Memory, StreamLimits, Persistence, PersistenceFields, Payloads, Replication, Waiting, Views, Replacement, Durability, Primary,
     ReplicaRefusals, Following, Failover, Scripts, Functions, Shutdown, Connections,
     Listeners, Pause, Expiry, Freeing, KeyStatistics, MigrationTargets, AbsentFields, Traffic, Collector,
     Metrics, Console,

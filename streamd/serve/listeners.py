@@ -34,7 +34,7 @@ class Listeners(Capability):
 
     info = {
         "server": (
-            Field("tcp_port", lambda self: self.port or self.tls_port),
+            Field("tcp_port", lambda self: self._config.port or self._config.tls_port),
             Lines("listeners", lambda self: self.lines()),
         ),
     }
@@ -66,12 +66,12 @@ class Listeners(Capability):
     def lines(self) -> Iterator[str]:
         """The line of each listener in INFO."""
         addresses = "".join(f"bind={address}," for address in self._config.bind)
-        if self.port:
-            yield f"listener0:name=tcp,{addresses}port={self.port}"
+        if self._config.port:
+            yield f"listener0:name=tcp,{addresses}port={self._config.port}"
         if self._config.unixsocket:
             yield f"listener1:name=unix,bind={self._config.unixsocket}"
-        if self.tls_port:
-            yield f"listener2:name=tls,{addresses}port={self.tls_port}"
+        if self._config.tls_port:
+            yield f"listener2:name=tls,{addresses}port={self._config.tls_port}"
 
     async def open(self, *, any_port: bool) -> None:
         """Listen; raises ListenError when an address is not available, TlsError when a certificate is invalid."""

@@ -21,6 +21,7 @@ from streamd.core.redaction import redacted
 from streamd.debug import crash
 from streamd.errors import ConfigError
 from streamd.observe.info import Info
+from streamd.replication.replication import Replication
 from streamd.settings.kinds import quote
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ __all__ = ["Process"]
 log = logging.getLogger("streamd")
 
 OOM_SCORE_FILE = "/proc/self/oom_score_adj"
-SERVER, CHILD = 0, 2
-"""Indices in `oom-score-adj-values`; a replica's is between them."""
+PRIMARY, REPLICA, CHILD = 0, 1, 2
+"""Indices in `oom-score-adj-values`."""
 CLIENTS_SHOWN = 100
 """Number of clients in a report: the most recently active, with their last commands."""
 ARGUMENTS_SHOWN, BYTES_SHOWN = 32, 128
@@ -62,6 +63,11 @@ class Process(Capability):
         with suppress(ConfigError):  # the log says why, and the server starts
             self._follow_oom_score()
 
+    def start(self) -> None:
+        if not self._host.is_embedded:
+            self._set_own_oom_score()
+            self._host.get(Replication).role_observers.append(self._set_own_oom_score)
+
     def _follow_crash_log(self) -> None:
         crash.set_enabled(self._config.crash_log_enabled)
 
@@ -89,8 +95,12 @@ class Process(Capability):
                 "The oom-score-adj-values configuration may not work for non-privileged processes! Please consult the"
                 " documentation."
             )
-        if not self._set_oom_score(SERVER):
+        if not self._set_own_oom_score():
             raise ConfigError("oom-score-adj", "Failed to set current oom_score_adj. Check server logs.")
+
+    def _set_own_oom_score(self) -> bool:
+        """Apply the score of a primary, or of a replica."""
+        return self._set_oom_score(REPLICA if self._host.dispatcher.is_replica else PRIMARY)
 
     def _set_oom_score(self, place: int) -> bool:
         """Make the kernel kill this process earlier or later than others; False if that failed."""
@@ -138,7 +148,7 @@ class Process(Capability):
             os.write(fd, f"\n------ {title} ------\n{text}\n".encode("utf-8", "backslashreplace"))
 
     def _info(self) -> Iterator[str]:
-        yield from self._host.get(Info).render(["everything"]).splitlines()
+        yield from self._host.get(Info).render(["everything"]).decode(errors="surrogateescape").splitlines()
 
     def _running(self) -> Iterator[str]:
         """The command that was running, without passwords."""

@@ -138,7 +138,7 @@ def config_help(ctx: ServerContext, args: list[bytes]) -> None:
     tips=("nondeterministic_output", "request_policy:all_shards", "response_policy:special"),
 )  # fmt: skip
 def info(ctx: ServerContext, args: list[bytes]) -> None:
-    ctx.reply.verbatim("txt", encoded(ctx.get(Info).render(decoded(args[1:]))))
+    ctx.reply.verbatim("txt", ctx.get(Info).render(decoded(args[1:])))
 
 
 @command(

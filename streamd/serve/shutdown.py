@@ -7,12 +7,13 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
+from streamd.core.info import Lines
 from streamd.core.log import interject
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replica import Replica
@@ -33,6 +34,8 @@ class Shutdown(Capability):
     exit_code the exit code of the process
     """
 
+    info = {"server": (Lines("shutdown_in_milliseconds", lambda self: self._lines()),)}
+
     def __init__(self, host: Host) -> None:
         self._host = host
         self._config = host.config
@@ -49,6 +52,10 @@ class Shutdown(Capability):
         self.stop: Callable[[], None]
         """Callback that stops the server; set by the server."""
 
+    def _lines(self) -> Iterator[str]:
+        if self.is_waiting:
+            yield f"shutdown_in_milliseconds:{max(0, int(1000 * (self._wait_until - time.monotonic())))}"
+
     # --- By a signal --------------------------------------------------------------------------------------------------
 
     def take_signal(self, number: int) -> None:
@@ -59,6 +66,8 @@ class Shutdown(Capability):
             os._exit(1)
         interject(f"Received {signal.Signals(number).name} scheduling shutdown...")
         self.signal = number
+        if self.is_done:
+            return  # the loop may be closed by now
         self._host.loop.call_soon_threadsafe(self._host.loop.call_later, SIGNAL_GRACE_S, self._follow_signal)
 
     def cron(self, now_ms: int) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from streamd import REDIS_VERSION
 from streamd.disk import replace_file
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.errors import ConfigError, StreamdError, UnknownSettingError
 from streamd.protocol.inline import split_line
 from streamd.settings.kinds import Boolean, BufferLimits, Refused, quote
@@ -81,7 +81,8 @@ def fatal_text(error: ConfigError) -> str:
     lines = ["", f"*** FATAL CONFIG FILE ERROR (Redis {REDIS_VERSION}) ***"]
     if error.line is not None:
         number, text = error.line
-        lines += [f"Reading the configuration file, at line {number}", f">>> '{text}'"]
+        where = f"configuration file, at line {number}" if number else "command line"
+        lines += [f"Reading the {where}", f">>> '{text}'"]
     return "\n".join([*lines, error.reason, ""])
 
 
@@ -130,9 +131,7 @@ class Config:
             content = read_file(config.config_file)
         if wants_stdin:
             content += stdin.read()
-        if directives:
-            content += b"\n" + directives
-        Reader(config).read(content)
+        Reader(config).read(content, directives)
         config._check_together()
         return config
 
@@ -202,9 +201,9 @@ class Config:
                 if setting := by_name.get(pattern.lower()):
                     found.setdefault(pattern.lower(), (pattern, setting))
                 continue
-            wanted = pattern.encode(*CODEC)
+            wanted = Glob(pattern.encode(*CODEC), nocase=True)
             for name, setting in by_name.items():
-                if not setting.is_hidden and match(wanted, name.encode(), True):
+                if not setting.is_hidden and wanted.match(name.encode()):
                     found.setdefault(name, (name, setting))
         return {shown: self.text(setting) for shown, setting in found.values()}
 
@@ -431,16 +430,24 @@ class Reader:
         self._given: set[str] = set()  # settings that a directive has named
         self._unresolved: list[str] = []
 
-    def read(self, content: bytes) -> None:
-        """Read everything; raises ConfigError, ConfigFileError or UnresolvedError."""
+    def read(self, content: bytes, directives: bytes = b"") -> None:
+        """Read a file, and directives of the command line; raises ConfigError, ConfigFileError or UnresolvedError."""
         self._read_lines(content, 0)
+        self._read_lines(directives, 0, is_file=False)
         if self._unresolved:
             lines = ["Unresolved Configuration(s) Detected:", *(f">>> '{line}'" for line in self._unresolved)]
+            lines += [
+                text
+                for line in self._unresolved
+                if _directive_of(line) not in DIRECTIVES
+                and "did you mean" in (text := unknown_text(line.split()[0]).replace("_", "-"))
+            ]
             lines.append("Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting")
             raise UnresolvedError("\n".join(lines))
 
-    def _read_lines(self, content: bytes, depth: int) -> None:
-        for number, raw in enumerate(content.split(b"\n"), 1):
+    def _read_lines(self, content: bytes, depth: int, *, is_file: bool = True) -> None:
+        for at, raw in enumerate(content.split(b"\n"), 1):
+            number = at if is_file else 0
             line = raw.strip(b" \t\r\n")
             if not line or line.startswith(b"#"):
                 continue

@@ -356,6 +356,10 @@ METRICS = (
         "metrics-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-metrics",
         doc="Addresses of that port. Whoever reaches it sees names of streams, groups and consumers, without a password.",
     ),
+    text(
+        "metrics-hosts", "",
+        doc="Names with a dot by which that port may be called, separated by blanks, `*` for any; addresses and names without a dot always may.",
+    ),
     text("metrics-streams", "*", doc="Pattern of the streams whose figures the metrics report one by one."),
     integer("metrics-max-streams", 1000, doc="How many of them at most."),
     integer("metrics-max-consumers", 1000, doc="How many consumers the metrics report one by one, all groups together."),
@@ -376,7 +380,7 @@ CONSOLE = (
     ),
     text(
         "http-hosts", "",
-        doc="Names by which browsers may call the console, separated by blanks; `localhost` and addresses they always may.",
+        doc="Names by which browsers may call the console, separated by blanks, `*` for any; `localhost` and addresses always may be used.",
     ),
     boolean(
         "http-allow-writes", False,
@@ -404,7 +408,8 @@ PERSISTENCE = (
     ),
     boolean(
         "rdb-skip-unsupported", False, apply="refresh",
-        doc="Skip, and log, keys of types that this server does not support, instead of refusing a snapshot.",
+        doc="Skip, and log, keys of types that this server does not support, instead of refusing a snapshot. The whole file is"
+        " kept beside, as NAME.whole-TIME.",
     ),
     boolean("rdb-del-sync-files", False, doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),

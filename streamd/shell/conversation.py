@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamd.printable import printable
 from streamd.protocol.inline import split_line
-from streamd.shell.caller import Caller, NoConnectionError, Push, ReplyError
+from streamd.shell.caller import Caller, NoConnectionError, Push, ReplyError, Verbatim
 from streamd.shell.hints import Commands
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ SECRET = (
     "CONFIG SET PRIMARYAUTH",
 )
 """Lines that start like this may hold a password, and are not kept in the history."""
+TEXTS = {
+    "INFO", "LOLWUT", "CLIENT INFO", "CLIENT LIST", "CLUSTER INFO", "CLUSTER NODES", "DEBUG CLIENT-EVICTION", "DEBUG HTSTATS",
+    "DEBUG HTSTATS-KEY", "LATENCY DOCTOR", "LATENCY GRAPH", "MEMORY DOCTOR", "MEMORY MALLOC-STATS",
+}  # fmt: skip
+"""Replies of these are texts for people. RESP3 marks them as such, RESP2 cannot."""
 
 
 class Conversation:
@@ -76,6 +82,9 @@ class Conversation:
             self._show(reply)
             reply = caller.read()
         self.has_failed = isinstance(reply, ReplyError)
+        subcommand = f"{name} {words[1].decode('latin-1').upper()}" if len(words) > 1 else name
+        if isinstance(reply, bytes) and not TEXTS.isdisjoint((name, subcommand)):
+            reply = Verbatim(reply)
         self._show(reply)
         if name in LISTENING and not self.has_failed:
             self._listen(caller)
@@ -133,7 +142,7 @@ class Conversation:
                 self.ask(words)
             except NoConnectionError as error:
                 self.close()
-                print(error, file=sys.stderr)
+                print(printable(str(error)), file=sys.stderr)
             except KeyboardInterrupt:
                 self.close()
 
@@ -144,7 +153,7 @@ class Conversation:
         try:
             return Commands.ask(self.caller)
         except (NoConnectionError, ReplyError) as error:
-            print(error, file=sys.stderr)
+            print(printable(str(error)), file=sys.stderr)
             return Commands({})
 
     def _help(self, words: list[str]) -> None:

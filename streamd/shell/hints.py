@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamd.printable import in_one_line
 from streamd.shell.caller import Caller, ReplyError
 from streamd.shell.replies import as_text, pairs
 
@@ -70,7 +71,9 @@ class Commands:
 
 def add(found: dict[str, Command], name: str, fields: dict[str, Any]) -> None:
     syntax = [shape(pairs(each)) for each in fields.get("arguments", [])]
-    found[name] = Command(name, as_text(fields.get("summary", "")), syntax)
+    found[in_one_line(name)] = Command(
+        in_one_line(name), in_one_line(as_text(fields.get("summary", ""))), [in_one_line(each) for each in syntax]
+    )
 
 
 def shape(argument: dict[str, Any]) -> str:

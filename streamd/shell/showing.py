@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from streamd.printable import in_one_line, printable
 from streamd.shell.caller import Push, ReplyError, SetReply, Status, Verbatim
 
 __all__ = ["as_json", "pretty", "raw"]
@@ -23,7 +24,7 @@ ESCAPES = {
 def pretty(reply: Any, prefix: str = "") -> str:
     """With types and numbers, elements one below another; `prefix` indents the lines after the first."""
     if isinstance(reply, ReplyError):
-        return f"(error) {reply}"
+        return f"(error) {in_one_line(str(reply))}"
     if isinstance(reply, dict):
         return numbered([f"{pretty(key)} => " for key in reply], list(reply.values()), prefix, "#", "(empty hash)")
     if isinstance(reply, list):
@@ -44,9 +45,9 @@ def scalar(reply: Any) -> str:
     if isinstance(reply, float):
         return f"(double) {reply:.17g}"
     if isinstance(reply, Status):
-        return reply
+        return in_one_line(reply)
     if isinstance(reply, Verbatim):
-        return text_of(reply)
+        return printable(text_of(reply))
     return quoted(reply)
 
 
@@ -62,7 +63,7 @@ def numbered(heads: list[str] | None, elements: list[Any], prefix: str, mark: st
         body = pretty(
             element, prefix + " " * (len(number) if not head or not isinstance(element, (list, dict)) else width + 2)
         )
-        if head and isinstance(element, (list, dict)) and len(element) > 1:
+        if head and isinstance(element, (list, dict)) and "\n" in body:
             body = "\n" + prefix + " " * (width + 2) + body
         lines.append(f"{number}{head}{body}")
     return f"\n{prefix}".join(lines)
@@ -78,6 +79,8 @@ def raw(reply: Any) -> bytes:
     """The bytes alone, one element per line."""
     if reply is None:
         return b""
+    if isinstance(reply, ReplyError):
+        return str(reply).encode("utf-8", "surrogateescape") + b"\n"
     if isinstance(reply, bool):
         return b"true" if reply else b"false"
     if isinstance(reply, (int, float)):
@@ -93,7 +96,10 @@ def raw(reply: Any) -> bytes:
 
 def as_json(reply: Any) -> str:
     """One line of JSON; bytes that are not UTF-8 appear as escapes of single bytes."""
-    return json.dumps(plain(reply), ensure_ascii=False)
+    return "".join(
+        each if each.isprintable() else json.dumps(each)[1:-1] if ord(each) != 127 else r"\u007f"
+        for each in json.dumps(plain(reply), ensure_ascii=False)
+    )
 
 
 def plain(reply: Any) -> Any:

@@ -17,9 +17,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM
 from cpython.ref cimport PyObject
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
-from streamd.engine.glob cimport glob_match
+from streamd.engine.glob cimport Glob
 
 __all__ = ["Catalogue", "Permissions", "Rules"]
 
@@ -145,8 +144,7 @@ cdef class Catalogue:
 # --- Patterns --------------------------------------------------------------------------------------------------------
 
 cdef struct Pattern:
-    const char *text             # belongs to the `owner` of the list
-    Py_ssize_t size
+    PyObject *glob               # Glob; belongs to the `owner` of the list
     int access                   # set of READ and WRITE; of channels, 0
 
 
@@ -160,15 +158,14 @@ cdef class Patterns:
     def __cinit__(self, patterns, bint allows_all):
         """patterns: pairs of a pattern and what it allows."""
         self.allows_all = allows_all
-        self.owner = [text for text, _ in patterns]
+        self.owner = [Glob(text) for text, _ in patterns]
         if not patterns:
             return
         self.items = <Pattern *>calloc(len(patterns), sizeof(Pattern))
         if self.items is NULL:
             raise MemoryError("no memory for the patterns of a user")
-        for text, access in patterns:
-            self.items[self.count].text = PyBytes_AS_STRING(text)
-            self.items[self.count].size = PyBytes_GET_SIZE(text)
+        for glob, (_, access) in zip(self.owner, patterns):
+            self.items[self.count].glob = <PyObject *>glob
             self.items[self.count].access = access
             self.count += 1
 
@@ -179,9 +176,8 @@ cdef class Patterns:
         """Whether one of the patterns matches a name and allows all of `access`."""
         cdef Py_ssize_t at
         for at in range(self.count):
-            if self.items[at].access & access == access and glob_match(
-                self.items[at].text, self.items[at].size,
-                PyBytes_AS_STRING(<bytes>name), PyBytes_GET_SIZE(<bytes>name), False,
+            if self.items[at].access & access == access and (<Glob>self.items[at].glob).matches(
+                PyBytes_AS_STRING(<bytes>name), PyBytes_GET_SIZE(<bytes>name)
             ):
                 return True
         return False
@@ -190,9 +186,7 @@ cdef class Patterns:
         """Whether a name is literally one of the patterns."""
         cdef Py_ssize_t at
         for at in range(self.count):
-            if self.items[at].size == PyBytes_GET_SIZE(<bytes>name) and memcmp(
-                self.items[at].text, PyBytes_AS_STRING(<bytes>name), <size_t>self.items[at].size
-            ) == 0:
+            if (<Glob>self.items[at].glob).text == <bytes>name:
                 return True
         return False
 

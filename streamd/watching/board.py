@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamd.entry_id import parse_id
+from streamd.printable import in_one_line
 from streamd.shell.showing import quoted
 from streamd.stream_state import age_s
 from streamd.watching.changes import change_of_group, change_of_stream
@@ -49,7 +50,7 @@ class Board:
             return max(0, look.number(name) - before.number(name)) / seconds if seconds > 0 else None
 
         return {
-            "server": str(self.reader.caller.place),
+            "server": str(self.reader.place),
             "version": look.info.get("streamd_version")
             or look.info.get("valkey_version")
             or look.info.get("redis_version", "?"),
@@ -79,7 +80,7 @@ class Board:
         def shown(name: str, show: Any) -> str:
             return "-" if told[name] is None else show(told[name])
 
-        return [
+        lines = [
             f"{told['server']}  {told['name']} {told['version']}, {told['role']}, up {duration(told['uptime_s'])}"
             f"  {number(told['streams'])}{'' if told['is_whole'] else '+'} streams, {number(told['groups'])} groups"
             f"  {size(told['used_memory'])}",
@@ -88,6 +89,7 @@ class Board:
             f"  {number(told['clients'])} clients, {number(told['blocked_clients'])} blocked"
             f"  round trip {short_time(told['round_trip_s'])}",
         ]
+        return [in_one_line(each) for each in lines]
 
     # --- The tables --------------------------------------------------------------------------------------------------
 

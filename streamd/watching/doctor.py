@@ -15,7 +15,7 @@ from streamd.watching.reading import Limits, Look, Reader
 from streamd.watching.server_checks import SERVER_CHECKS
 from streamd.watching.stream_checks import STREAM_CHECKS
 
-__all__ = ["KINDS", "Diagnosis", "diagnose"]
+__all__ = ["KINDS", "Diagnosis", "diagnose", "examine"]
 
 KINDS = (
     "group-lag-grows", "consumer-gone", "poison-entry", "stream-unbounded", "done-and-kept", "persistence", "no-password",
@@ -138,7 +138,19 @@ def diagnose(
 
     ignored  kinds of findings that are left out
     """
-    reader = Reader(place, limits)
+    return examine(Reader(place, limits), place, thresholds, interval_s=interval_s, ignored=ignored, wait=wait)
+
+
+def examine(
+    reader: Reader,
+    place: Place,
+    thresholds: Thresholds,
+    *,
+    interval_s: float,
+    ignored: Collection[str] = (),
+    wait: Callable[[float], None] = time.sleep,
+) -> Diagnosis:
+    """As `diagnose`, by a reader, which is closed."""
     try:
         looks = [reader.look()]
         for _ in range(LOOKS - 1):

@@ -14,17 +14,17 @@ PTTL and XINFO GROUPS; of each group XPENDING, XINFO CONSUMERS and, unless it ha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from streamd.entry_id import parse_id
 from streamd.shell.caller import Caller, Place, Reply, ReplyError
 from streamd.shell.replies import as_text, pairs
 from streamd.stream_state import ConsumerState, GroupState, StreamState
 
-__all__ = ["Limits", "Look", "PendingEntry", "Reader", "SlowCommand"]
+__all__ = ["Limits", "Look", "PendingEntry", "Reader", "Request", "SlowCommand"]
 
 PER_SCAN = 1000
 PER_PIPELINE = 200
@@ -110,12 +110,22 @@ class SlowCommand:
     client: str
 
 
+class Asker(Protocol):
+    """What a reader asks through: a `Caller`, or something like it."""
+
+    def call(self, *words: str | bytes | int) -> Reply: ...
+    def send_all(self, requests: Sequence[Request]) -> None: ...
+    def read(self) -> Reply: ...
+    def close(self) -> None: ...
+
+
 class Reader:
     """A connection that looks. Raises NoConnectionError, and ReplyError when the login is refused."""
 
-    def __init__(self, place: Place, limits: Limits) -> None:
+    def __init__(self, place: Place, limits: Limits, connect: Callable[[Place], Asker] = Caller) -> None:
+        self.place = place
         self.limits = limits
-        self.caller = Caller(place)
+        self.caller = connect(place)
         self.refused: dict[str, str] = {}
         self._keys: list[bytes] = []
         self._is_whole = True
@@ -274,11 +284,12 @@ def make_group(told: dict[str, Any], following: Reply | None, pending: Reply | N
     pending    the reply of XPENDING, its summary
     Each may be an error, or None when it was not asked for.
     """
+    lag = told.get("lag")  # below 0 where ENTRIESREAD was set higher than what was added
     return GroupState(
         name=told["name"],
         last_delivered=id_of(told["last-delivered-id"]) or (0, 0),
         entries_read=told.get("entries-read"),
-        lag=told.get("lag"),
+        lag=lag if lag is not None and lag >= 0 else None,
         next_id=id_of(following[0][0]) if isinstance(following, list) and following else None,
         pending=told["pending"],
         oldest_pending=id_of(pending[1]) if isinstance(pending, list) else None,

@@ -23,6 +23,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from streamd.errors import StreamdError
+from streamd.printable import in_one_line
 from streamd.watching.board import Board
 from streamd.watching.tables import TABLES, Column, Row, Table, shown_rows
 
@@ -161,7 +162,7 @@ class Top(App[None]):
 
     def _lose(self, error: StreamdError) -> None:
         """The connection is broken; the next look makes another."""
-        self._trouble = str(error)
+        self._trouble = in_one_line(str(error))
         if self._board is not None:
             self._board.reader.close()
             self._board = None
@@ -312,7 +313,7 @@ class Top(App[None]):
                 self._lose(error)
                 self.call_from_thread(self._show)
                 return
-        self.call_from_thread(self.push_screen, Entry(f"{view.stream}  {entry_id}", fields))
+        self.call_from_thread(self.push_screen, Entry(in_one_line(f"{view.stream}  {entry_id}"), fields))
 
 
 def fitting(widths: Sequence[int], are_names: Sequence[bool], room: int) -> list[int]:

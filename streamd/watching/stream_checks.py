@@ -109,8 +109,9 @@ def consumer_gone(case: Case) -> Iterator[Finding]:
                 + ("." if alive else ", and no other consumer of the group is alive."),
                 (
                     f"XAUTOCLAIM {names(stream, group)} {word(heir)} {gone_ms:.0f} 0-0 COUNT 100",
-                    f"XGROUP DELCONSUMER {names(stream, group)} {word(consumer.name)}",
-                    "# only once XPENDING shows nothing of it: what it still holds is dropped with it",
+                    "# again, from the ID that it answers, until that is 0-0; then only if this answers nothing:",
+                    f"XPENDING {names(stream, group)} - + 1 {word(consumer.name)}",
+                    f"# XGROUP DELCONSUMER {names(stream, group)} {word(consumer.name)}   drops what it still holds",
                 ),
                 consumer.pending,
                 {"pending": consumer.pending, "idle_s": idle_s},
@@ -152,6 +153,7 @@ def unbounded(case: Case) -> Iterator[Finding]:
     for stream in case.look.streams.values():
         change = change_of_stream(case.looks, stream.key)
         in_per_s = growth_per_s(case, stream)
+        is_seen = change is not None and change.added > 0
         is_watched = change is not None and change.added > SLACK and change.removed == 0
         if (
             stream.ttl_ms is not None
@@ -171,7 +173,7 @@ def unbounded(case: Case) -> Iterator[Finding]:
             "stream-unbounded",
             f"stream {word(stream.key)}",
             f"{number(stream.length)} entries, {size(stream.bytes or 0)}, none ever trimmed; {per_second(in_per_s)} more each"
-            f" second{end}."
+            f" second{' on average since its first entry' if not is_seen else ''}{end}."
             if stream.is_untouched
             else f"{number(stream.length)} entries, {size(stream.bytes or 0)}, not trimmed while {per_second(in_per_s)} arrive"
             f" each second{end}.",

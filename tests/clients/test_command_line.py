@@ -134,7 +134,7 @@ def test_an_error_of_the_configuration_ends_the_program() -> None:
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr == (
-        f"\n*** FATAL CONFIG FILE ERROR (Redis {REDIS_VERSION}) ***\nReading the configuration file, at line 3\n"
+        f"\n*** FATAL CONFIG FILE ERROR (Redis {REDIS_VERSION}) ***\nReading the command line\n"
         ">>> 'hz \"ten\"'\nargument couldn't be parsed into an integer\n"
     )
 
@@ -144,6 +144,7 @@ def test_an_error_of_the_configuration_ends_the_program() -> None:
     [
         (["none.conf"], r"Fatal error, can't open config file '/.*/none\.conf': No such file or directory"),
         (["--nosuch", "1"], r">>> 'nosuch 1'"),
+        (["--prot", "23001"], r"there is no setting prot; did you mean port\?"),
         (["--bind", "", "--port", "7000"], r"Configured to not listen anywhere, exiting\."),
         (["--port", "0"], r"Configured to not listen anywhere, exiting\."),
         (

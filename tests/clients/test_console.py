@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ import streamd.console
 import streamd.embedded
 from streamd.console.asked import ANSWERS, Asked
 from streamd.console.connection import Connection, GoneError
+from streamd.console.endpoint import Console
 from streamd.core.host import Host
 from streamd.embedded.hosts import ThreadHost
 
@@ -30,7 +33,8 @@ pytestmark = pytest.mark.long
 StartServer = Callable[..., Server]
 DEADLINE_S = 100
 FILES = ("/", "/app.js", "/console.css", "/uplot/uPlot.iife.min.js", "/uplot/LICENSE")
-READING = ("streams", "overview", "slowlog", "clients", "settings", "memory")
+READING = ("streams", "overview", "slowlog", "clients", "settings", "memory", "history", "keys", "findings")
+OF_A_KEY = ("stream", "group", "entries", "entry", "value", "pending", "tail", "search", "string")
 
 
 @pytest.fixture
@@ -75,10 +79,10 @@ def test_a_stranger_without_the_password_gets_nothing(console: Any) -> None:
     client.connection_pool.connection_kwargs["password"] = "secret"
     with client:
         client.xadd("orders", {"a": "hidden-from-strangers"})
-        for name in (*READING, "stream", "group", "entries", "entry", "value", "pending", "tail", "session"):
+        for name in (*READING, *OF_A_KEY, "session"):
             data = visitor.ask("GET", f"/api/{name}?key=orders&id=-&field=0&group=g")
             assert (visitor.status, b"hidden" in data, b"orders" in data) == (401, False, False)
-        for name in ("ack", "claim", "trim", "delete-consumer", "no-such-thing"):
+        for name in ("ack", "claim", "claim-all", "trim", "delete-consumer", "no-such-thing"):
             visitor.ask("POST", f"/api/{name}", {})
             assert visitor.status == 401
         assert "error" in visitor.log_in()
@@ -414,6 +418,16 @@ def test_a_large_value_is_cut_and_can_be_had_whole(console: Any) -> None:
         assert visitor.status == 404
 
 
+def test_an_entry_with_many_large_values_is_cut_short(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {f"f{number}": "x" * 60_000 for number in range(200)}, id="1-1")
+        visitor.log_in()
+        assert len(visitor.ask("GET", "/api/entry?key=orders&id=1-1")) < 3_000_000
+        found = json.loads(visitor.ask("GET", "/api/entry?key=orders&id=1-1"))
+        assert {field[1]["size"] for field in found["fields"]} == {60_000}
+
+
 def test_passwords_among_the_settings_are_hidden(console: Any) -> None:
     client, visitor = console(masterauth="tell-nobody")
     with client:
@@ -441,7 +455,7 @@ def test_what_is_asked_wrongly_is_refused_with_a_reason(console: Any) -> None:
         ):
             visitor.ask("POST", "/api/ack", body)
             assert visitor.status == 400, body
-        visitor.ask("POST", "/api/ack", b"[" * 200_000)
+        visitor.ask("POST", "/api/ack", b"[" * 60_000)
         assert visitor.status == 400
         visitor.ask("POST", "/api/ack", b'"' + b"x" * 2_000_000 + b'"')
         assert (visitor.status, visitor.headers["X-Frame-Options"]) == (413, "DENY")
@@ -551,6 +565,7 @@ def test_nothing_can_be_changed_unless_it_is_allowed(console: Any) -> None:
         for name, body in (
             ("ack", {"ids": ids}),
             ("claim", {"ids": ids, "consumer": "bob"}),
+            ("claim-all", {"from": "alice", "consumer": "bob"}),
             ("delete-consumer", {"consumer": "alice"}),
             ("trim", {"max_length": 0}),
         ):
@@ -747,3 +762,147 @@ def test_an_embedded_server_has_a_console_and_closes_it() -> None:
     connection.close()
     with pytest.raises(OSError, match="refused"):
         visitor.get("session")
+
+
+# --- The last hour, keys, search, findings -----------------------------------------------------------------------------------
+
+
+def test_the_last_hour_is_known_before_anybody_looks(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        with_group(client)
+        visitor.log_in()
+        eventually(
+            lambda: len(visitor.get("history", key="orders")["added"]) >= 1, DEADLINE_S, "a sample of the stream"
+        )
+        kept = visitor.get("history", key="orders")
+        assert (kept["added"][-1], kept["lags"]) == (10, [{"name": "billing", "values": [7.0] * len(kept["times"])}])
+        server = visitor.get("history")
+        assert len(server["times"]) == len(server["used_memory"]) >= 1
+        assert server["connected_clients"][-1] >= 1
+        assert visitor.get("history", key="nothing")["times"] == []
+
+
+def test_the_last_hour_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.observe.history.SAMPLES", 3)
+    monkeypatch.setattr("streamd.observe.history.STREAMS", 2)
+    thread = ThreadHost({"dir": str(tmp_path), "save": ""}, any_port=True)
+    try:
+        thread.wait()
+        with redis.Redis(port=thread.port) as client:
+            for number in range(5):
+                client.xadd(f"s{number}", {"a": 1})
+            history = thread.inside(lambda server: server.get(Console).history)
+
+            def sample() -> None:
+                asyncio.run_coroutine_threadsafe(history.sample(), thread.inside(lambda server: server.loop)).result()
+
+            for _ in range(5):
+                sample()
+            assert (len(history.times), len(history.streams)) == (3, 2)
+            assert {len(each.added) for each in history.streams.values()} == {3}
+            client.flushall()
+            sample()
+            assert history.streams == {}
+    finally:
+        thread.stop(save=False)
+
+
+def test_the_last_hour_is_for_those_who_may_ask_for_it(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("private", {"a": 1})
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~orders", "+@read", "-@dangerous")
+        visitor.log_in("eve", "word")
+        for parameters in ({}, {"key": "private"}):
+            assert visitor.get("history", **parameters)["error"].startswith("NOPERM")
+            assert visitor.status == 403
+
+
+def test_entries_are_found_by_what_is_in_their_fields(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        with client.pipeline(transaction=False) as pipe:
+            for number in range(25_000):
+                pipe.xadd("orders", {"customer": f"C{number}", "note": "same"}, id=f"1-{number + 1}")
+            pipe.execute()
+        visitor.log_in()
+
+        def ids(text: str, start: str = "") -> tuple[list[str], int, str | None]:
+            found = visitor.get("search", key="orders", text=text, start=start)
+            return [each["id"] for each in found["entries"]], found["looked"], found["next"]
+
+        first, looked, following = ids("c24999")
+        assert (first, looked >= 20_000, following is not None) == (["1-25000"], True, True)
+        assert ids("customer=C3", "(1-6") == (["1-4"], 5, None)
+        assert ids("note=C3", "(1-6") == ([], 5, None)
+        found, _, following = ids("SAME")
+        assert (len(found), following) == (100, "(1-24901")
+        visitor.get("search", key="orders", text="")
+        assert visitor.status == 400
+
+
+def test_keys_that_are_no_streams_are_listed(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        client.xadd("orders", {"a": 1})
+        client.set("config", '{"a": [1, 2]}', ex=1000)
+        client.set("", "empty name")
+        visitor.log_in()
+        found = visitor.get("keys")
+        assert [(each["key"], each["type"]) for each in found["keys"]] == [("", "string"), ("config", "string")]
+        assert found["keys"][0]["ttl_ms"] is None
+        assert 0 < found["keys"][1]["ttl_ms"] <= 1_000_000
+        assert found["is_whole"]
+        assert visitor.get("string", key="config") == {"value": '{"a": [1, 2]}', "size": 13}
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~other*", "+@all")
+        visitor.log_in("eve", "word")
+        assert visitor.get("keys")["keys"] == []
+
+
+def test_all_that_is_pending_of_a_consumer_is_claimed(console: Any) -> None:
+    client, visitor = console(http_allow_writes="yes")
+    with client:
+        with client.pipeline(transaction=False) as pipe:
+            for _ in range(1200):
+                pipe.xadd("orders", {"a": 1})
+            pipe.xgroup_create("orders", "billing", 0)
+            pipe.xreadgroup("billing", "", {"orders": ">"}, count=1150)
+            pipe.xreadgroup("billing", "bob", {"orders": ">"}, count=50)
+            pipe.execute()
+        visitor.log_in()
+        body = {"key": "orders", "group": "billing", "from": "", "consumer": "carol"}
+        assert visitor.post("claim-all", **body) == {"done": 1150, "next": None}
+        pending = {each["name"]: each["pending"] for each in client.xinfo_consumers("orders", "billing")}
+        assert pending == {"": 0, "bob": 50, "carol": 1150}
+        assert visitor.post("claim-all", **body, start="-") == {"done": 0, "next": None}
+        visitor.post("claim-all", **{**body, "consumer": ""})
+        assert visitor.status == 400
+
+
+def test_what_the_doctor_finds_is_told_as_the_user_of_the_session(console: Any) -> None:
+    client, visitor = console(slowlog_log_slower_than="-1")
+    with client:
+        visitor.log_in()
+        found = visitor.get("findings")
+        kinds = {each["kind"]: each for each in found["findings"]}
+        assert kinds["settings-conflict"]["fix"]
+        assert found["refused"] == {}
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+@read", "+info", "+time", "-config")
+        visitor.log_in("eve", "word")
+        found = visitor.get("findings")
+        assert found["refused"]
+        eventually(lambda: len(client.client_list()) == 2, DEADLINE_S, "the end of the connection that examined")
+
+
+def test_it_is_known_whether_snapshots_are_written(console: Any) -> None:
+    client, visitor = console()
+    with client:
+        visitor.log_in()
+        client.config_set("save", "")
+        assert visitor.get("overview")["save"] == ""
+        client.config_set("save", "100 1")
+        assert visitor.get("overview")["save"] == "100 1"
+        client.execute_command("ACL", "SETUSER", "eve", "on", ">word", "~*", "+info")
+        visitor.log_in("eve", "word")
+        assert visitor.get("overview")["save"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ VIEWS = (
     "streams",
     "stream?db=0&key=orders%3A0",
     "group?db=0&key=orders%3A0&group=billing",
+    "group?db=0&key=orders%3A0&group=billing&consumer=alice",
+    "keys?db=0",
     "overview",
     "clients",
     "slowlog",
@@ -69,6 +72,9 @@ UNNAMED = """(() => [...document.querySelectorAll("button, input, select, a[href
         || document.getElementById(each.getAttribute("aria-labelledby") ?? "")?.innerText || each.title;
     return !String(label ?? "").trim();
 }).map((each) => each.outerHTML.slice(0, 150)))()"""
+
+CUT_FIGURES = """[...document.querySelectorAll("[role=gridcell].figure, .below .figure")].filter((each) => each.scrollWidth > each.clientWidth + 1)
+    .map((each) => each.innerText)"""
 
 LOW_CONTRAST = """(() => {
     const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -144,10 +150,12 @@ def test_nothing_overlaps_and_everything_has_a_name_and_enough_contrast(
     here = site(http_allow_writes="yes", slowlog_log_slower_than="0")
     fill(here.client)
     here.client.xadd("a-rather-long-name-of-a-stream:with:parts:" * 3, {"a": 1})
+    here.client.set("config", "a string")
     page = here.open(width=width, is_dark=is_dark)
     for view in VIEWS:
         show(page, view)
         assert page.js(OVERLAPS) == [], view
+        assert page.js(CUT_FIGURES) == [], view
         assert page.js(UNNAMED) == [], view
         assert page.js(LOW_CONTRAST) == [], view
     back = page.js("getComputedStyle(document.body).backgroundColor")
@@ -544,5 +552,179 @@ def test_a_server_that_stops_is_told_of_and_comes_back(
     deadline = time.monotonic() + DEADLINE_S
     while "does not answer" not in page.text("body"):
         assert time.monotonic() < deadline
+    assert page.js("document.querySelector('main').classList.contains('stale')")
+    assert "What is shown is of " in page.text()
     new_streamd(http_port=str(port))
     page.wait("!document.querySelector('.failure') && document.querySelector('h1')")
+    assert not page.js("document.querySelector('main').classList.contains('stale')")
+
+
+def test_figures_keep_their_units_and_few_digits(site: Callable[..., Site]) -> None:
+    page = site().open()
+    page.wait("document.querySelector('h1')")
+    shown = page.js("""(async () => {
+        const {bytes, short, duration, rate} = await import("/dom.js");
+        return [bytes(6.930693134748753), bytes(0), bytes(1010 * 1024), bytes(1023.9 * 1024), bytes(1536), bytes(5 * 2 ** 40),
+            short(1010000), short(999950), short(12), short(-12345), short(9.95e12), duration(118.4 * 60), duration(59.97), duration(7104), rate(0.25)];
+    })()""")
+    assert shown == [
+        "6.93 B", "0 B", "1,010 KiB", "1 MiB", "1.5 KiB", "5 TiB", "1.01 M", "1 M", "12", "-12.3 k", "9.95 T", "118 min", "60.0 s", "118 min",
+        "0.3",
+    ]  # fmt: skip
+
+
+def test_what_is_typed_is_a_time_a_pattern_or_a_name(site: Callable[..., Site]) -> None:
+    page = site().open()
+    page.wait("document.querySelector('h1')")
+    found = page.js("""(async () => {
+        const {startOf} = await import("/entries.js"), {nameFilter} = await import("/streams.js"), {label} = await import("/names.js");
+        const now = new Date(2026, 0, 31, 14, 0, 0), at = (...parts) => new Date(2026, 0, ...parts).getTime();
+        const starts = ["5-1", "12:30", "15:00", "12:30:05", "-1h", "-90s", "-1.5d", "2026-01-30", "2026-01-30 12:00"].map((each) => startOf(each, now));
+        const wanted = ["5-1", at(31, 12, 30), at(30, 15), at(31, 12, 30, 5), at(31, 13), at(31, 13, 58, 30), at(30, 2), at(30), at(30, 12)].map(String);
+        return [starts.filter((each, index) => each !== wanted[index]), startOf("25:99", now), startOf("yesterday", now),
+            ["orders*", "ORD", "*s:1", "o?ders", "a.b*"].map((each) => ["orders", "orders:1", "border", "axb"].filter(nameFilter(each))),
+            ["", " ", "a ", "a b"].map(label)];
+    })()""")
+    assert found == [
+        [],
+        None,
+        None,
+        [["orders", "orders:1"], ["orders", "orders:1", "border"], ["orders:1"], ["orders"], []],
+        ['""', '" "', '"a "', "a b"],
+    ]
+
+
+def test_json_is_indented_and_nothing_in_it_changes(site: Callable[..., Site]) -> None:
+    page = site().open()
+    page.wait("document.querySelector('h1')")
+    given = '{"a":[1,12345678901234567890.10,{}],"a":"x, {y}: [\\"z\\"]","b":[],"c":{"d":null}}'
+    shown = page.js(f"(async () => (await import('/json.js')).indented({json.dumps(given)}))()")
+    assert shown.splitlines() == [
+        "{",
+        '  "a": [',
+        "    1,",
+        "    12345678901234567890.10,",
+        "    {}",
+        "  ],",
+        '  "a": "x, {y}: [\\"z\\"]",',
+        '  "b": [],',
+        '  "c": {',
+        '    "d": null',
+        "  }",
+        "}",
+    ]
+    for other in ("{not json}", "12", "plain"):
+        assert page.js(f"(async () => (await import('/json.js')).indented({json.dumps(other)}))()") == other
+
+
+def test_an_entry_is_read_copied_and_gone_with_its_page(site: Callable[..., Site]) -> None:
+    here = site()
+    here.client.xadd("orders", {"body": '{"a":1}', "": ""}, id="5-1")
+    page = here.open()
+    page.wait(f"{ROWS} === 1")
+    show(page, "stream?db=0&key=orders")
+    page.wait("document.querySelector('[aria-label=Entries] .body .row')")
+    page.click("[aria-label=Entries] .body .row")
+    page.wait("document.querySelector('dialog[open]')")
+    assert '{\n  "a": 1\n}' in page.text("dialog")
+    page.js(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}})"
+    )
+    page.click("[aria-label='Copy the value of body']")
+    page.wait("window.copied === '{\"a\":1}'")
+    page.click("[aria-label='Copy the ID']")
+    page.wait("window.copied === '5-1'")
+    page.js("history.back()")
+    page.wait("document.querySelector('main[data-view=streams]') && !document.querySelector('dialog')")
+    assert page.complaints == []
+
+
+def test_entries_are_searched_and_shown_from_a_time(site: Callable[..., Site]) -> None:
+    here = site()
+    fill(here.client, streams=1)
+    here.client.xadd("orders:0", {"customer": "nobody"}, id="9999999999999-0")
+    page = here.open("stream?db=0&key=orders%3A0")
+    rows = "[...document.querySelectorAll('[role=grid][aria-label=Entries] .body .row:not([hidden])')]"
+    page.wait(f"{rows}.length > 5")
+    page.js("document.querySelector('[aria-label=\"Search in the fields\"]').focus()")
+    page.type("customer=NOB")
+    page.press("Enter")
+    page.wait(f"{rows}.length === 1 && {rows}[0].innerText.includes('nobody')")
+    assert "1 in 31 entries" in page.text()
+    page.js("document.querySelector('[aria-label=\"Show entries up to this ID or time\"]').focus()")
+    page.type("-0.001s")
+    page.press("Enter")
+    page.wait(f"{rows}.length > 5 && !{rows}[0].innerText.includes('nobody')")
+    assert page.complaints == []
+
+
+def test_consumers_are_links_and_all_of_one_is_claimed(site: Callable[..., Site]) -> None:
+    here = site(http_allow_writes="yes")
+    for _ in range(150):
+        here.client.xadd("orders", {"a": 1})
+    here.client.xgroup_create("orders", "", 0)
+    here.client.xreadgroup("", "", {"orders": ">"}, count=120)
+    here.client.xreadgroup("", "bob", {"orders": ">"}, count=30)
+    page = here.open("group?db=0&key=orders&group=")
+    page.wait("document.querySelectorAll('[aria-label=Consumers] .body a').length === 2")
+    assert page.text("h1") == '""'
+    page.js(
+        "[...document.querySelectorAll('[aria-label=Consumers] a')].find((each) => each.innerText === '\"\"').click()"
+    )
+    pending = "document.querySelector('[role=grid][aria-label=\"Pending entries\"]')"
+    page.wait(f"location.hash.endsWith('&consumer=') && {pending}?.getAttribute('aria-rowcount') === '101'")
+    box = "document.querySelector('[aria-label=\"Choose all\"]')"
+    page.js(f"{box}.click()")
+    page.wait("[...document.querySelectorAll('button')].some((each) => each.innerText === 'Claim…' && !each.disabled)")
+    for button in ("Claim…", "Claim"):
+        page.wait(f"[...document.querySelectorAll('button')].some((each) => each.innerText === '{button}')")
+        page.js(f"[...document.querySelectorAll('button')].find((each) => each.innerText === '{button}').click()")
+    page.wait(f"{pending}.getAttribute('aria-rowcount') === '21' && !{box}.checked && !{box}.indeterminate")
+    page.wait(
+        "[...document.querySelectorAll('button')].some((each) => each.innerText === 'Claim all…' && !each.hidden)"
+    )
+    for button in ("Claim all…", "Claim"):
+        page.wait(f"[...document.querySelectorAll('button')].some((each) => each.innerText === '{button}')")
+        page.js(f"[...document.querySelectorAll('button')].find((each) => each.innerText === '{button}').click()")
+    eventually(lambda: here.client.xpending_range("orders", "", "-", "+", 200, "bob")[149:], DEADLINE_S, "the claim")
+    assert page.complaints == []
+
+
+def test_the_overview_begins_with_the_last_hour_and_shows_what_the_doctor_finds(site: Callable[..., Site]) -> None:
+    here = site(slowlog_log_slower_than="-1", save="")
+    page = here.open("clients")
+    page.wait(f"{ROWS} > 0")
+    page.wait("(async () => (await (await fetch('/api/history')).json()).times.length)()")
+    page.go("#/overview")
+    page.wait("document.querySelectorAll('.u-wrap canvas').length === 4")
+    assert page.js("""(async () => {
+        const {History} = await import("/chart.js");
+        const [look] = performance.getEntriesByType("resource").filter((each) => each.name.endsWith("/api/overview"));
+        return History.of("server").times[0] * 1000 < performance.timeOrigin + look.startTime;
+    })()""")
+    page.wait("document.querySelector('.finding.warning')")
+    assert "nothing: no save points" in page.text()
+    page.click(".finding summary")
+    page.wait("document.querySelector('.finding[open]')")
+    assert page.complaints == []
+
+
+def test_nothing_is_called_empty_that_may_not_be_seen(site: Callable[..., Site]) -> None:
+    here = site()
+    here.client.execute_command("ACL", "SETUSER", "default", "-client|list")
+    page = here.open("clients")
+    page.wait("document.querySelector('.failure')?.innerText.startsWith('NOPERM')")
+    assert "no clients" not in page.text()
+
+
+def test_other_keys_are_listed_and_read(site: Callable[..., Site]) -> None:
+    here = site()
+    here.client.xadd("orders", {"a": 1})
+    here.client.set("config", '{"a":1}')
+    page = here.open()
+    page.wait(f"{ROWS} === 1")
+    page.js("[...document.querySelectorAll('a')].find((each) => each.innerText === 'Other keys').click()")
+    page.wait("document.querySelector('[aria-label=\"Other keys\"] .body .row')")
+    page.click("[aria-label='Other keys'] .body .row")
+    page.wait("document.querySelector('dialog[open]')?.innerText.includes('  \"a\": 1')")
+    assert page.complaints == []

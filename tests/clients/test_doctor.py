@@ -249,3 +249,20 @@ def test_a_password_is_needed_and_a_user_without_rights_is_told(start: StartServ
     assert said.returncode == 0, said.stdout + said.stderr
     assert "Not looked at: CONFIG GET (NOPERM" in said.stdout
     assert "Not looked at: XPENDING (NOPERM" in said.stdout
+
+
+def test_a_server_is_named_by_url_host_and_port_or_port(streamd_server: Server) -> None:
+    port = str(streamd_server.port)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "streamd", *arguments]
+        return subprocess.run(program, capture_output=True, text=True, env=python_environment())
+
+    for command in (["doctor", "--interval", "0"], ["top", "--once", "--interval", "0.1"]):
+        for place in ([f"redis://localhost:{port}"], [f"localhost:{port}"], ["-p", port], ["--port", port]):
+            done = run(*command, *place)
+            assert done.returncode in (0, 1, 3), done.stderr
+            assert done.stderr == ""
+    said = run("doctor", "localhost:1", "-p", port)
+    assert said.returncode == 2
+    assert "either localhost:1 or --port" in said.stderr

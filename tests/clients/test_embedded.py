@@ -16,7 +16,14 @@ from support.servers import eventually, free_port
 
 import streamd.embedded
 from streamd.errors import ConfigError
+from streamd.pytest_plugin import OtherServer
 from streamd.serve.app import ListenError
+
+
+@pytest.fixture
+def other_server() -> OtherServer:
+    """As with --streamd-url."""
+    return OtherServer("redis://localhost:1", "master")
 
 
 def connect(port: int) -> redis.Redis:
@@ -28,6 +35,25 @@ def test_a_stream_in_five_lines() -> None:
     with streamd.embedded.start() as server, closing(redis.Redis(port=server.port, decode_responses=True)) as client:
         entry_id = client.xadd("readings", {"sensor": "a", "celsius": "19.8"})
         assert client.xrange("readings") == [(entry_id, {"sensor": "a", "celsius": "19.8"})]
+
+
+def test_its_clients_wait_as_long_as_their_command(other_server: OtherServer) -> None:
+    """redis-py's own default is 5 seconds, whatever BLOCK says."""
+    with streamd.embedded.start() as server:
+        for client in (server.client(), other_server.client()):
+            assert client.connection_pool.connection_kwargs["socket_timeout"] is None
+            client.close()
+        for waiting in (server.async_client(), other_server.async_client()):
+            assert waiting.connection_pool.connection_kwargs["socket_timeout"] is None
+        with server.client(socket_timeout=3) as client:
+            assert client.connection_pool.connection_kwargs["socket_timeout"] == 3
+
+
+@pytest.mark.long
+def test_a_client_waits_longer_than_the_default_of_redis_py() -> None:
+    with streamd.embedded.start() as server, server.client() as client:
+        client.xgroup_create("s", "g", mkstream=True)
+        assert not client.xreadgroup("g", "c", {"s": ">"}, block=6000)
 
 
 def test_two_servers_share_nothing() -> None:

@@ -279,7 +279,7 @@ def test_a_damaged_file_replaces_nothing(store: Store, tmp_path: Path) -> None:
         assert shown(store, b"readings") == expected
         # As damaged, but this shows only when all of it is read.
         if form in ("json", "csv"):
-            run(store, "export", "readings", "--to", str(folder), "--format", form)
+            run(store, "export", "readings", "--to", str(folder), "--format", form, "--replace")
             data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:-2]))
             assert "it belongs to another export" in run(store, "load", str(folder), "--replace", status=1)
             assert shown(store, b"readings") == expected
@@ -300,6 +300,68 @@ def test_entries_that_were_given_back_stay_so(store: Store, tmp_path: Path, redi
         if not ask(older, "COMMAND", "INFO", "XNACK")[0]:
             assert "given back by XNACK, which this server lacks" in run(older, "load", str(tmp_path), status=1)
             assert older.dbsize() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_without_a_name_keeps_what_is_its_own(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It is shown as what was given back is."""
+    server: Server = request.getfixturevalue(f"{kind}_server")
+    with redis.Redis(port=server.port, db=2, protocol=2) as store:
+        store.flushdb()
+        for at in range(1, 6):
+            store.xadd("s", {"n": at}, id=f"{at}-0")
+        store.xgroup_create("s", "g", "0")
+        store.xreadgroup("g", "", {"s": ">"}, count=3)
+        store.xreadgroup("g", "c", {"s": ">"}, count=1)
+        if has_nacks := bool(ask(store, "COMMAND", "INFO", "XNACK")[0]):
+            store.execute_command("XNACK", "s", "g", "FAIL", "IDS", 2, "2-0", "4-0")
+        expected = shown(store, b"s")
+        run(store, "export", "s", "--to", str(tmp_path))
+        run(store, "load", str(tmp_path), "--replace")
+        assert shown(store, b"s") == expected
+        owners = [
+            each[1] for each in json.loads((tmp_path / "s.parquet.groups.json").read_bytes())["groups"][0]["pending"]
+        ]
+        assert owners == (["", None, "", None] if has_nacks else ["", "", "", "c"])
+        store.flushdb()
+
+
+def test_an_export_of_the_version_before_is_loaded(store: Store, tmp_path: Path) -> None:
+    """There, what was given back had the consumer of the empty name."""
+    for at in range(1, 4):
+        store.xadd("s", {"n": at}, id=f"{at}-0")
+    store.xgroup_create("s", "g", "0")
+    store.xreadgroup("g", "", {"s": ">"})
+    store.execute_command("XNACK", "s", "g", "FAIL", "IDS", 1, "2-0")
+    expected = shown(store, b"s")
+    run(store, "export", "s", "--to", str(tmp_path))
+    noted = tmp_path / "s.parquet.groups.json"
+    state = json.loads(noted.read_bytes())
+    for each in state["groups"][0]["pending"]:
+        each[1] = each[1] or ""
+    noted.write_text(json.dumps({**state, "version": 1}))
+    run(store, "load", str(tmp_path), "--replace")
+    assert shown(store, b"s") == expected
+
+
+def test_an_export_replaces_files_only_when_it_is_told_to(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    run(store, "export", "readings", "--to", str(tmp_path))
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    store.xadd("readings", {"n": 1}, id="1900000000000-0")
+    for words in (["readings"], ["trimmed", "readings"], ["--pattern", "*"]):
+        said = run(store, "export", *words, "--to", str(tmp_path), status=1)
+        assert (
+            said
+            == f"Error: {tmp_path}/readings.parquet exists, and nothing was exported: --replace replaces it, or name another place\n"
+        )
+        assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    one = tmp_path / "readings.parquet"
+    assert "exists" in run(store, "export", "trimmed", "--to", str(one), status=1)
+    run(store, "export", "--pattern", "*", "--to", str(tmp_path), "--replace")
+    assert one.read_bytes() != before[one]
 
 
 def test_one_stream_to_a_file_and_into_another_key(store: Store, tmp_path: Path) -> None:
@@ -350,7 +412,7 @@ def test_an_export_that_ends_between_its_files_leaves_no_old_state(
     fill(store)
     run(store, "export", "readings", "--to", str(tmp_path))
     monkeypatch.setattr(disk, "replace_file", lambda *given, **named: sys.exit(9))
-    run(store, "export", "readings", "--to", str(tmp_path), status=9)
+    run(store, "export", "readings", "--to", str(tmp_path), "--replace", status=9)
     assert os.listdir(tmp_path) == ["readings.parquet"]
 
 

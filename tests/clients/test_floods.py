@@ -5,30 +5,19 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
+from support.memory import MB, resident
 from support.servers import Server, eventually
 from support.wire import encode_request
 
 StartServer = Callable[..., Server]
 
-MB = 1 << 20
 CONNECTIONS = 2000
 AT_ONCE = 100
 HALF = b"*2\r\n$3\r\nGET\r\n$100000\r\n" + b"x" * 20_000
 ALLOWED = 16 * MB
 """What a server may keep of a flood: blocks for the next connections, pages that its heap has not given back."""
 READERS = 20
-
-
-def resident(server: Server) -> int:
-    status = Path(f"/proc/{server.process.pid}/status")
-    if not status.exists():
-        pytest.skip("only Linux tells how much memory a process has")
-    match = re.search(r"VmRSS:\s+(\d+) kB", status.read_text())
-    assert match is not None
-    return int(match[1]) * 1024
 
 
 def stat(server: Server, section: str, name: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import selectors
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 import redis
 from support.servers import Server, python_environment
+from support.terminals import open_terminal
 
 pytestmark = pytest.mark.long
 
@@ -83,7 +83,7 @@ class Terminal:
     """A command on a terminal of its own."""
 
     def __init__(self, *words: str, program: Sequence[str] = ("-m", "streamd")) -> None:
-        self._ours, theirs = pty.openpty()
+        self._ours, theirs = open_terminal()
         self.shown = b""
 
         def take() -> None:

@@ -54,8 +54,8 @@ def test_the_delayed_queue_hands_jobs_out_when_they_are_due(client: redis.Redis,
     # With so much in between that a pause while they are added does not change their order.
     found = example.run(client, delays_s=(6.0, 2.0, 4.0, 0.0))
     assert found.order == [f"due after {delay}" for delay in (0.0, 2.0, 4.0, 6.0)]
-    # A slot of a tenth of a second may begin before the job is added.
-    assert all(late_s > -0.1 for late_s in found.late_s)
+    # Of two clocks, which are not set to each other.
+    assert all(late_s > -0.01 for late_s in found.late_s)
     assert sorted(client.keys()) == [b"{queue}:moved", b"{queue}:ready"]
     assert client.xlen("{queue}:ready") == 0
     assert client.xpending("{queue}:ready", "workers")["pending"] == 0

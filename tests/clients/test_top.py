@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from support import terminals
 from support.servers import Server, eventually, free_port, python_environment
 from support.tools import find_tool
 
@@ -22,6 +26,8 @@ pytestmark = pytest.mark.long
 
 StartServer = Callable[..., Server]
 DEADLINE_S = 100
+AS_IT_IS = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); import streamd.__main__ as main; main.main()"
+LEADER = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " + AS_IT_IS
 
 
 @pytest.fixture(params=["streamd", pytest.param("redis", marks=pytest.mark.real(since="7.0")), "valkey"])
@@ -54,6 +60,44 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, capture_output=True, text=True, env=python_environment() | env, timeout=DEADLINE_S, check=False
     )
+
+
+# --- Without a terminal --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_leader", [True, False], ids=["of its own", "of another program"])
+def test_the_screen_ends_with_its_terminal(streamd_server: Server, is_leader: bool) -> None:
+    """The system sends SIGHUP to the leader of the terminal's session only."""
+    ours, theirs = terminals.open_terminal()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LEADER if is_leader else AS_IT_IS, "top", url_of(streamd_server)],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=python_environment() | {"TERM": "xterm"},
+        start_new_session=is_leader,
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    try:
+        while b"ommands" not in seen:  # in the last line of the screen
+            assert select.select([ours], [], [], DEADLINE_S)[0], seen
+            seen += os.read(ours, 1 << 16)
+        os.close(ours)
+        assert process.wait(DEADLINE_S) == -signal.SIGHUP
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+def test_without_input_it_prints_once(streamd_server: Server) -> None:
+    ours, theirs = terminals.open_terminal()
+    command = [sys.executable, "-m", "streamd", "top", "--interval", "0.1", url_of(streamd_server)]
+    try:
+        ran = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=theirs, env=python_environment(), timeout=DEADLINE_S, check=False
+        )
+        assert ran.returncode == 0
+    finally:
+        os.close(theirs)
+        os.close(ours)
 
 
 # --- Once ---------------------------------------------------------------------------------------------------------------

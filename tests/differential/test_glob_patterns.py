@@ -10,7 +10,7 @@ import pytest
 from support.servers import Server
 from support.wire import Wire
 
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 
 pytestmark = pytest.mark.real
 
@@ -34,8 +34,24 @@ def test_keys_finds_the_same_keys(wire: Wire) -> None:
     for _ in range(40):
         patterns = [b"".join(chance.choices(PIECES, k=chance.randint(1, 9))) for _ in range(50)]
         for pattern, reply in zip(patterns, wire.pipeline([("KEYS", pattern) for pattern in patterns]), strict=True):
+            glob = Glob(pattern)
             if pattern != b"*":  # KEYS takes this for all keys, the empty one too, without asking
-                assert {key.value for key in reply.value} == {text for text in texts if match(pattern, text)}, pattern
+                assert {key.value for key in reply.value} == {text for text in texts if glob.match(text)}, pattern
+
+
+def test_keys_finds_the_same_keys_by_patterns_with_long_parts(wire: Wire) -> None:
+    chance = random.Random(22)
+    wire.call("FLUSHDB")
+    texts = {b"".join(chance.choices(ALPHABET, k=chance.randint(1, 4))) for _ in range(300)}
+    wire.pipeline([("SET", text, "1") for text in texts])
+    for _ in range(300):
+        pattern = b"".join(
+            chance.choice([b"[", b"[^", b"*[", b""]) + chance.choice(PIECES) * chance.choice([1, 2, 70, 700])
+            + chance.choice([b"", b"b-a", b"]", b"]a"]) for _ in range(chance.randint(1, 4))
+        )  # fmt: skip
+        glob = Glob(pattern)
+        reply = wire.call("KEYS", pattern)
+        assert {key.value for key in reply.value} == {text for text in texts if glob.match(text)}, pattern
 
 
 def test_command_list_finds_the_same_names_without_regard_to_case(wire: Wire) -> None:
@@ -51,6 +67,5 @@ def test_command_list_finds_the_same_names_without_regard_to_case(wire: Wire) ->
                                        b"[^" + other + b"]", b"[\\" + c + b"]"])  # fmt: skip
         pattern = b"".join(pieces)
         reply = wire.call("COMMAND", "LIST", "FILTERBY", "PATTERN", pattern)
-        assert {found.value for found in reply.value} == {
-            name for name in names if match(pattern, name, nocase=True)
-        }, pattern
+        glob = Glob(pattern, nocase=True)
+        assert {found.value for found in reply.value} == {name for name in names if glob.match(name)}, pattern

@@ -136,6 +136,79 @@ def test_the_append_only_file_started_and_rewritten(new_streamd: Start, new_redi
     assert lines[0] == lines[1]
 
 
+OF_PRIMARIES = (
+    "Ready to accept connections tcp", "Server initialized", "asks for synchronization", "Full resync requested by replica",
+    "Replication backlog created, my new replication IDs are", "Starting BGSAVE for SYNC with target: disk",
+    "Starting BGSAVE for SYNC with target: replicas sockets", "Background saving started by pid",
+    "Background saving terminated with success", "Background RDB transfer started by pid",
+    "Background RDB transfer terminated with success", "Diskless rdb transfer, done reading from pipe, 1 replicas still up.",
+    "succeeded (socket). Waiting for REPLCONF ACK from replica to enable streaming", "Synchronization with replica 127.0.0.1:",
+    "Partial resynchronization not accepted: Replication ID mismatch", "Partial resynchronization request from 127.0.0.1:",
+    "Connection with replica 127.0.0.1:", "Full sync will continue with dedicated rdb channel.",
+    "(rdb-channel)", "Starting to deliver RDB and replication stream to replica", "Connection with replica (rdbchannel)",
+    "Received SIGTERM scheduling shutdown", "User requested shutdown...", "is now ready to exit, bye bye...",
+    "Waiting for replicas before shutting down", "Saving the final RDB snapshot before exiting.", "DB saved on disk",
+)  # fmt: skip
+"""Found in the log of a primary, in one way of synchronizing or another."""
+OF_REPLICAS = (
+    "Before turning into a replica, using my own master parameters to synthesize a cached master",
+    "Connecting to MASTER 127.0.0.1:", "MASTER <-> REPLICA sync started", "Non blocking connect for SYNC fired the event.",
+    "Master replied to PING, replication can continue...", "Trying a partial resynchronization (request",
+    "Discarding previously cached master state.", "MASTER <-> REPLICA sync: receiving", "sync: Flushing old data",
+    "PSYNC is not possible, initialize RDB channel.", "Starting to receive RDB and replication stream in parallel.",
+    "MASTER <-> REPLICA sync: Loading DB in memory", "MASTER <-> REPLICA sync: Finished with success", "Done loading RDB",
+    "sync: Swapping active DB with loaded DB", "sync: Discarding old DB in background", "sync: Starting to stream replication",
+    "sync: Starting AOF after a successful sync", "Background AOF rewrite finished successfully",
+    "Connection with master lost.", "Caching the disconnected master state.", "Reconnecting to MASTER 127.0.0.1:",
+    "Successful partial resynchronization with master.", "sync: Master accepted a Partial Resynchronization.",
+    "Setting secondary replication ID to", "MASTER MODE enabled (user request from 'id=",
+)  # fmt: skip
+SYNCHRONIZATIONS = {
+    "file": {"repl_diskless_sync": "no", "repl_diskless_load": "disabled", "appendonly": "yes"},
+    "connection": {"repl_diskless_load": "swapdb", "repl_rdb_channel": "no"},
+    "channel": {"repl_diskless_load": "swapdb", "repl_rdb_channel": "yes"},
+}
+
+
+def phrases(start: Start, settings: dict[str, str]) -> list[list[tuple[str, str]]]:
+    """Which phrases a primary and a replica log, each with the sign of its level."""
+    primary, replica = (start(repl_diskless_sync_delay="0", **settings) for _ in range(2))
+    with primary.connect() as wire, replica.connect() as other:
+
+        def logs(server: Server, text: str, mark: int = 0) -> None:
+            eventually(lambda: text in server.log_since(mark), what=text)
+
+        wire.call("SET", "k", "v")
+        other.call("REPLICAOF", "127.0.0.1", str(primary.port))
+        logs(primary, "Synchronization with replica")
+        eventually(lambda: "state=online" in str(wire.call("INFO", "replication")))
+        eventually(lambda: "master_link_status:up" in str(other.call("INFO", "replication")))
+        logs(primary, "terminated with success")
+        mark = replica.log_mark()
+        wire.call("CLIENT", "KILL", "TYPE", "replica")
+        logs(replica, "Master accepted a Partial Resynchronization", mark)
+        if "appendonly" in settings:
+            logs(replica, "Background AOF rewrite finished successfully")
+        other.call("REPLICAOF", "NO", "ONE")
+        logs(replica, "MASTER MODE enabled")
+        wire.call("CONFIG", "SET", "save", "3600 1")
+    primary.process.terminate()
+    assert primary.process.wait(60) == 0
+    found = []
+    for server, wanted in ((primary, OF_PRIMARIES), (replica, OF_REPLICAS)):
+        lines = said(server)
+        found.append([(phrase, line[0]) for phrase in wanted for line in lines if phrase in line])
+    return [sorted(set(each)) for each in found]
+
+
+@pytest.mark.parametrize("way", SYNCHRONIZATIONS)
+def test_replication_is_logged_with_the_phrases_that_tools_wait_for(
+    new_streamd: Start, new_redis: Start, way: str
+) -> None:
+    settings = SYNCHRONIZATIONS[way]
+    assert phrases(new_streamd, settings) == phrases(new_redis, settings)
+
+
 OURS = re.compile(r": expected |what is cut off is kept")
 ADVICE = re.compile(r"\. +(You can: |[Mm]ake a backup).*")
 

@@ -207,6 +207,8 @@ LIMITED = """
     EVAL "return redis.call('set','k',1)" 0
     EVAL "return redis.pcall('set','k',1)" 0
     EVAL "redis.call('del','k') return redis.call('set','k',1)" 0
+    EVAL "redis.pcall('get') redis.pcall('incr','k') return {redis.pcall('set','k',1),redis.pcall('get','k')}" 0
+    EVAL "redis.pcall('publish','c','x') return redis.pcall('xgroup','create','none','g','0')" 0
     EVAL "#!lua\\nreturn 1" 0
     EVAL "#!lua\\nreturn redis.call('set','k',1)" 0
     EVAL "#!lua flags=no-writes\\nreturn redis.call('get','k')" 0
@@ -230,7 +232,8 @@ LIMITED = """
 """
 
 
-@pytest.mark.parametrize(
+SCRIPTS = [line for line in map(str.strip, LIMITED.splitlines()) if line.startswith("EVAL")]
+LIMITS = pytest.mark.parametrize(
     ("limit", "undo"),
     [
         ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
@@ -239,9 +242,17 @@ LIMITED = """
         ("REPLICAOF 127.0.0.1 1\nCONFIG SET replica-serve-stale-data no",
          "CONFIG SET replica-serve-stale-data yes\nREPLICAOF NO ONE"),
         ("REPLICAOF 127.0.0.1 1\nCONFIG SET replica-read-only no", "CONFIG SET replica-read-only yes\nREPLICAOF NO ONE"),
+        ("CONFIG SET min-replicas-to-write 1 maxmemory 1", "CONFIG SET min-replicas-to-write 0 maxmemory 0"),
+        ("REPLICAOF 127.0.0.1 1\nCONFIG SET min-replicas-to-write 1",
+         "REPLICAOF NO ONE\nCONFIG SET min-replicas-to-write 0"),
+        ("ACL SETUSER default -set", "ACL SETUSER default +@all"),
     ],
-    ids=["memory", "replicas", "a replica", "a stale replica", "a replica that may write"],
+    ids=["memory", "replicas", "a replica", "a stale replica", "a replica that may write", "memory and replicas",
+         "a replica without replicas", "permissions"],
 )  # fmt: skip
+
+
+@LIMITS
 def test_limits(streamd_server: Server, redis_server: Server, limit: str, undo: str) -> None:
     def story(server: Server) -> list[str]:
         with server.connect() as wire:
@@ -251,6 +262,24 @@ def test_limits(streamd_server: Server, redis_server: Server, limit: str, undo: 
                 return call_all(wire, LIMITED)
             finally:
                 call_all(wire, undo)
+
+    same_story(story, streamd_server, redis_server)
+
+
+@LIMITS
+def test_limits_that_come_inside_a_transaction(
+    streamd_server: Server, redis_server: Server, limit: str, undo: str
+) -> None:
+    """A script that declares its flags is refused at its start, any other at its first write, and not after that."""
+
+    def story(server: Server) -> list[str]:
+        said = []
+        with server.connect() as wire:
+            for script in SCRIPTS:
+                call_all(wire, "FLUSHALL\nSET k old")
+                said += call_all(wire, f"MULTI\nSET first 1\n{limit}\n{script}\nEXEC")
+                call_all(wire, undo)
+        return said
 
     same_story(story, streamd_server, redis_server)
 
@@ -269,13 +298,21 @@ def test_a_limit_that_comes_after_a_script_was_queued(streamd_server: Server, re
     same_story(story, streamd_server, redis_server)
 
 
+STOP = "stop-writes-on-bgsave-error"
+
+
 def test_a_failed_save_refuses_scripts(new_streamd: StartServer, new_redis: StartServer) -> None:
     def story(server: Server) -> list[str]:
         with server.connect() as wire:
             wire.call("SET", "k", "1")
             wire.call("BGSAVE")
             eventually(lambda: b"bgsave_status:err" in wire.call("INFO", "persistence").value)
-            return call_all(wire, LIMITED)
+            said = call_all(wire, LIMITED)
+            for script in SCRIPTS:
+                for limit in (f"CONFIG SET {STOP} yes", f"CONFIG SET {STOP} yes\nREPLICAOF 127.0.0.1 1"):
+                    call_all(wire, f"REPLICAOF NO ONE\nCONFIG SET {STOP} no")
+                    said += call_all(wire, f"MULTI\nSET first 1\n{limit}\n{script}\nEXEC")
+            return said
 
     server_settings = {"save": "3600 1", "dbfilename": "no.rdb", "enable_debug_command": "yes"}
     servers = [new_streamd(**server_settings), new_redis(**server_settings)]

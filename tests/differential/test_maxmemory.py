@@ -646,3 +646,98 @@ def test_no_more_names_are_taken_than_there_is_memory_for(
             # Gone, it leaves room.
             with server.connect() as holder:
                 eventually(lambda: hold(holder, kind, 1, 4000)[0].kind == "*", what="room")
+
+
+# --- What is counted ----------------------------------------------------------------------------------------------------
+
+
+BULK = 100 * KB
+
+
+@pytest.fixture(params=["streamd", "redis"])
+def server(request: pytest.FixtureRequest, new_streamd: StartServer, new_redis: StartServer) -> Server:
+    """Each of the two, alone: what they are asked here has no figure that must be equal, but the same answer."""
+    return new_streamd() if request.param == "streamd" else new_redis()
+
+
+@pytest.mark.parametrize(
+    "request_", [("SET", "k"), ("XADD", "s", "*", "f"), ("SUBSCRIBE",), ("APPEND", "k"), ("MSET", "k")]
+)
+def test_a_request_that_does_not_fit_is_refused(server: Server, request_: tuple[str, ...]) -> None:
+    with server.connect() as wire:
+        limit(wire, 2 * MB, "noeviction")
+        assert wire.call(*request_, b"x" * 2 * MB).value == OOM
+        assert not wire.call(*request_, b"x" * MB).is_error
+        wire.call("RESET")
+        assert wire.call("GET", b"x" * 2 * MB).value is None
+        assert wire.call("DEL", "k", "s").value in (0, 1)
+        assert wire.call("SET", "k", b"x" * MB) == Reply("+", b"OK")
+
+
+def test_requests_that_wait_for_exec_take_memory(server: Server) -> None:
+    with server.connect() as wire, server.connect() as other:
+        limit(wire, 2 * MB, "noeviction")
+        replies = other.pipeline([("MULTI",), *[("SET", "k", b"x" * 900 * KB)] * 3, ("EXEC",)])
+        assert [each.value[:3] for each in replies] == [b"OK", b"QUE", b"QUE", b"OOM", b"EXE"]
+        other.pipeline([("MULTI",), ("SET", "k", b"x" * 1500 * KB)])
+        assert wire.call("SET", "k", b"x" * 800 * KB).value == OOM
+        other.call("DISCARD")
+        assert wire.call("SET", "k", b"x" * 800 * KB) == Reply("+", b"OK")
+
+
+@pytest.mark.parametrize("part", [b"$900000\r\n" + b"y" * BULK, b"$90000\r\n" + b"y" * 90000 + b"\r\n$90000\r\n"])
+def test_requests_that_have_arrived_in_part_take_memory(server: Server, part: bytes) -> None:
+    with server.connect() as wire:
+        for i in range(50):
+            wire.call("SET", f"k{i}", b"x" * 10 * KB)
+        limit(wire, MB, "allkeys-lru")
+        clients = [server.connect() for _ in range(30)]
+        for client in clients:
+            client.socket.sendall(b"*9\r\n$3\r\nDEL\r\n" + part)
+        eventually(lambda: wire.line("DBSIZE").value < 25, what="eviction")
+        for client in clients:
+            client.close()
+        eventually(lambda: wire.line("SET after 1") == Reply("+", b"OK"), what="room for a key")
+        left = wire.line("DBSIZE").value
+        assert all(wire.line(f"SET n{i} {'x' * 1000}") == Reply("+", b"OK") for i in range(100))
+        assert wire.line("DBSIZE").value == left + 100
+
+
+def test_clients_that_do_not_read_go_before_keys_do(server: Server) -> None:
+    with server.connect() as wire:
+        for i in range(50):
+            wire.call("SET", f"k{i}", b"x" * 10 * KB)
+        settings = ("client-output-buffer-limit", "pubsub 0 0 0", "maxmemory-clients", "3mb")
+        assert wire.call("CONFIG", "SET", *settings) == Reply("+", b"OK")
+        limit(wire, 10 * MB, "allkeys-lru")
+        clients = [server.connect() for _ in range(20)]
+        for client in clients:
+            client.call("SUBSCRIBE", "c")
+        for _ in range(200):
+            wire.call("PUBLISH", "c", b"x" * BULK)
+            if int(info(wire, "evicted_clients")) >= 5:
+                break
+        assert int(info(wire, "evicted_clients")) >= 5
+        assert wire.line("DBSIZE").value == 50
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("name_size", [10, 1000])
+def test_telling_those_who_track_evicted_keys_evicts_no_more_keys(server: Server, name_size: int) -> None:
+    with server.connect() as wire:
+        keys = [f"k{i}".ljust(name_size, "x") for i in range(300)]
+        for key in keys:
+            wire.call("SET", key, b"v" * 100)
+        clients = [server.connect(protocol=3) for _ in range(10)]
+        for client in clients:
+            client.line("CLIENT TRACKING ON")
+            client.pipeline([("GET", key) for key in keys])
+        limit(wire, -20 * KB, "allkeys-lru")
+        wire.line("SET a 1")
+        for _ in range(30):
+            wire.line("PING")
+        assert 100 < wire.line("DBSIZE").value < 301
+        assert int(info(wire, "evicted_keys")) >= 1
+        for client in clients:
+            client.close()

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from support.aof import Store, bytes_of, commands, open_aof
 from support.real_files import all_oracles, check_aof
 from support.servers import python_environment
+from support.terminals import open_terminal
 
 from streamd.cli.subcommands import program
 from streamd.persistence.aof.check import is_manifest
@@ -178,9 +179,8 @@ def test_a_manifest_is_distinguished_from_a_log(files: Path, file: Callable[[byt
 
 
 def test_it_shows_a_bar_on_a_terminal(file: Callable[[bytes], Path]) -> None:
-    pty = pytest.importorskip("pty")
     path = file(bytes_of(HEAD * 30_000))
-    parent, child = pty.openpty()
+    parent, child = open_terminal()
     at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", at_once, "check-aof", str(path)],

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.rdb import NOW_MS, make_databases, make_file, make_string, save
+from support.terminals import open_terminal
 
 from streamd.cli.subcommands import program
 from streamd.disk import Disk, StrPath
@@ -207,9 +208,8 @@ def test_check_of_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_check_draws_a_bar_on_a_terminal(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
     (tmp_path / "x.rdb").write_bytes(save(make_databases()))
-    leader, follower = pty.openpty()
+    leader, follower = open_terminal()
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), TERM="xterm", COLUMNS="80")
     at_once = "from streamd.cli import main, progress; progress.SHOWN_AFTER_S = 0; main()"
     command = [sys.executable, "-c", at_once, "check-rdb", str(tmp_path / "x.rdb")]

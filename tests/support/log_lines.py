@@ -8,7 +8,7 @@ from .servers import Server
 
 __all__ = ["plain_lines", "said"]
 
-LINE = re.compile(r"\d+:(?P<role>[MC]) \d\d \w{3} \d{4} [\d:.]{12} (?P<mark>[.*#-]) (?P<text>.*)")
+LINE = re.compile(r"\d+:(?P<role>[MCS]) \d\d \w{3} \d{4} [\d:.]{12} (?P<mark>[.*#-]) (?P<text>.*)")
 FROM_SIGNAL = re.compile(r"\d+:signal-handler \(\d+\) (?P<text>.*)")
 REDIS_ONLY = re.compile(r"Fork CoW for|Received SIGUSR1 in child")
 """Logged by children of Redis; ours report to the server, and are killed."""

@@ -156,6 +156,15 @@ class Server:
         self._start()
         self.wait_until_ready()
 
+    def start_again(self, arguments: Sequence[str] = ()) -> None:
+        """Start a server that has ended, with these arguments behind those that it had at first."""
+        own, self._argv = self._argv, [*self._argv, *arguments]
+        try:
+            self._start()
+        finally:
+            self._argv = own
+        self.wait_until_ready()
+
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():

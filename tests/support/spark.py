@@ -62,10 +62,10 @@ def wait_for_batches(folder: Path, count: int, timeout_s: float = 200) -> None:
 
 @contextmanager
 def session_of_its_own(
-    folder: Path, options: dict[str, str], *, is_final: bool, sink: dict[str, str] | None = None
+    folder: Path, options: dict[str, str], *, is_final: bool, sink: dict[str, str] | None = None, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The query in another process; killed with all its children when the block ends."""
-    job = {"folder": str(folder), "options": options, "is_final": is_final, "sink": sink}
+    """The query in another process; killed with all its children when the block ends. `more`: see spark_query.py."""
+    job = {"folder": str(folder), "options": options, "is_final": is_final, "sink": sink, **more}
     env = python_environment()
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env["PYTHONPATH"]])
     command = [sys.executable, "-m", "support.spark_query", json.dumps(job)]

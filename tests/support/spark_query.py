@@ -2,7 +2,8 @@
 
     python -m support.spark_query '{"folder": ..., "options": {...}, "is_final": false, "sink": null}'
 
-It runs until it is killed; with `is_final`, it reads what exists and ends. `sink`: options of a stream to write to.
+It runs until it is killed; with `is_final`, it reads what exists and ends. `sink`: options of a stream to write to. Two more that
+need not be there: `master`, and `files`, a folder of Parquet files with the columns k and n to read instead of streams.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from streamd.spark.session import CI_SETTINGS, session
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    spark = session("streamd-killed", master="local[2]", config=CI_SETTINGS)
-    frame = spark.readStream.format("streamd").options(**job["options"]).load()
+    spark = session("streamd-killed", master=job.get("master", "local[2]"), config=CI_SETTINGS)
+    if files := job.get("files"):
+        frame = spark.readStream.schema("k string, n long").parquet(files)
+    else:
+        frame = spark.readStream.format("streamd").options(**job["options"]).load()
     if job["sink"] is None:
         writer = frame.select("stream", "id").writeStream.format("parquet").option("path", f"{job['folder']}/out")
     else:
-        writer = frame.select("id", "fields").withColumnRenamed("id", "key").writeStream.format("streamd")
-        writer = writer.options(**job["sink"])
+        rows = frame if files else frame.select("id", "fields").withColumnRenamed("id", "key")
+        writer = rows.writeStream.format("streamd").options(**job["sink"])
     writer = writer.option("checkpointLocation", f"{job['folder']}/checkpoint")
     query = (writer.trigger(availableNow=True) if job["is_final"] else writer).start()
     query.awaitTermination()

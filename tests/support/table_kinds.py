@@ -55,7 +55,12 @@ class TableKind:
     def run_once(self, path: Path, options: Options, **changes: Any) -> RunReport:
         report = archive_once(path, options, **{"publish": self.configs, **changes})
         assert report.is_success, report.to_json()
-        assert not report.streams[0].warnings
+        # What a deletion took from the server before it was archived is a gap, and reported as one.
+        assert not [
+            text
+            for text in report.streams[0].warnings
+            if "were trimmed or deleted before they were archived" not in text
+        ]
         return report
 
     def ids(self, path: Path) -> list[str]:

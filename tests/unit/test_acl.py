@@ -17,7 +17,7 @@ from support.hosts import Host
 
 from streamd.core.spec import ChannelsAt, Command, KeysAfter, KeysAt, KeySpec, keys_of, table
 from streamd.digests import sha256_hex
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.errors import AclError, RuleError, UnmatchedError
 from streamd.protocol.request import RequestParser, forget_words
 from streamd.serve.families import load_all
@@ -267,7 +267,7 @@ def twin_denial(command: Command, args: list[bytes], patterns: dict[bytes, int])
         words = set(use.flags.split())
         wanted = (1 if "access" in words else 0) | (2 if words & {"insert", "update", "delete"} else 0)
         key = args[use.position]
-        if not any(access & wanted == wanted and match(pattern, key) for pattern, access in patterns.items()):
+        if not any(access & wanted == wanted and Glob(pattern).match(key) for pattern, access in patterns.items()):
             return 2, use.position
     return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
@@ -11,12 +13,14 @@ from streamd.spark.archive.boundary import (
     StreamState,
     check_incarnation,
     choose_end,
+    find_gap,
+    find_gap_in_copy,
+    has_fewer_removed,
     holders,
     trim_limit,
 )
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.manifest import FileRecord, Manifest, RowGroup
-from streamd.spark.errors import DataLossError
 from streamd.spark.wire.ids import pack_id
 
 
@@ -82,38 +86,82 @@ def test_holders_are_notified_with_what_they_still_need() -> None:
     assert holders(groups, pack_id(80, 0)) == {"slow": "30-0"}
 
 
-def check(found: StreamState | None, last: Manifest | None, *, there: bool = True, gaps: bool = False) -> None:
-    check_incarnation(found, last, next_is_there=there, allow_gaps=gaps)
-
-
 def test_the_stream_that_was_archived_is_taken() -> None:
-    check(state(), last_manifest())
-    check(None, None)
-    check(state(), None)
+    check_incarnation(state(), last_manifest())
 
 
 @pytest.mark.parametrize(
-    "found", [None, state(last=pack_id(70, 0)), state(last=pack_id(94, 0)), state(added=39)], ids=str
+    "found",
+    [
+        None,
+        state(last=pack_id(70, 0)),
+        state(last=pack_id(94, 0)),
+        state(added=39),
+        state(last=pack_id(95, 0), added=41),  # more entries, and no higher ID
+        StreamState(
+            50, pack_id(200, 0), pack_id(100, 0), 50, 0
+        ),  # more entries above the last ID of then than were added
+    ],
+    ids=str,
 )
 def test_a_stream_recreated_is_refused(found: StreamState | None) -> None:
     with pytest.raises(IncarnationError):
-        check(found, last_manifest())
-    with pytest.raises(IncarnationError):
-        check(found, last_manifest(), gaps=True)
+        check_incarnation(found, last_manifest())
 
 
 def test_a_server_that_does_not_count_entries_is_taken() -> None:
-    check(state(added=None, deleted=None), last_manifest(added=None))
+    check_incarnation(state(added=None, deleted=None), last_manifest(added=None))
 
 
-def test_entries_trimmed_before_they_were_archived_are_notified() -> None:
-    with pytest.raises(DataLossError, match="90-0"):
-        check(state(), last_manifest(), there=False)
-    check(state(), last_manifest(), there=False, gaps=True)
+def test_a_stream_from_which_less_was_removed_is_looked_at_closely() -> None:
+    last = replace(last_manifest(), length=30)
+    assert has_fewer_removed(state(added=59), last)
+    assert not has_fewer_removed(state(added=60), last)
+    assert not has_fewer_removed(state(added=None), last)
+    assert not has_fewer_removed(state(added=50), last_manifest())
 
 
-def test_an_entry_deleted_on_purpose_is_no_loss() -> None:
-    check(state(deleted=pack_id(90, 0)), last_manifest(), there=False)
+def test_entries_trimmed_before_they_were_archived_are_a_gap() -> None:
+    gap = find_gap(state(), last_manifest(), next_is_there=False)
+    assert gap is not None
+    assert gap.is_certain
+    assert "90-0" in gap.text
+    assert find_gap(state(), last_manifest(), next_is_there=True) is None
+
+
+def test_an_entry_deleted_on_purpose_is_an_uncertain_gap() -> None:
+    gap = find_gap(state(deleted=pack_id(90, 0)), last_manifest(), next_is_there=False)
+    assert gap is not None
+    assert not gap.is_certain
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "deleted", "is_certain"),
+    [(10, 96, 0, None), (9, 97, 0, True), (9, 97, 95, True), (9, 96, 97, False), (0, None, 0, True), (50, 1, 0, None)],
+)
+def test_entries_that_were_added_are_counted_when_all_before_were_archived(
+    length: int, first: int | None, deleted: int, is_certain: bool | None
+) -> None:
+    last = last_manifest(high=pack_id(95, 0), next_id=None, added=40)
+    first_id = None if first is None else pack_id(first, 0)
+    gap = find_gap(StreamState(length, pack_id(200, 0), first_id, 50, pack_id(deleted, 0)), last, next_is_there=False)
+    assert (None if gap is None else gap.is_certain) == is_certain
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "gone", "is_gap"),
+    [(10, 5, 0, False), (11, 4, 0, True), (None, 0, 0, True), (10, 4, 1, False), (10, 4, 0, True)],
+)
+def test_what_goes_during_a_copy_is_a_gap_unless_it_was_copied(
+    first: int | None, length: int, gone: int, is_gap: bool
+) -> None:
+    before = StreamState(5, pack_id(20, 0), pack_id(10, 0), 50, 0)
+    after = StreamState(length, pack_id(20, 0), pack_id(10, 0), 50, 0)
+    first_id = None if first is None else pack_id(first, 0)
+    found = find_gap_in_copy(
+        before, after, low=pack_id(9, 0), first_above=pack_id(10, 0), first=first_id, gone=gone, next_is_there=True
+    )
+    assert (found is not None) == is_gap
 
 
 def test_what_redis_says_is_read() -> None:

@@ -15,10 +15,9 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 import pyarrow as pa
 
 from streamd.disk import Disk
-from streamd.spark.archive.delete import joined
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout, date_of, folder_name, quote_key, unquote_key
-from streamd.spark.archive.manifest import Checkpoint, FileRecord, Manifest, RowGroup, thinned
+from streamd.spark.archive.manifest import Checkpoint, FileRecord, Manifest, RowGroup, joined, thinned
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.parquet import near, without
 from streamd.spark.archive.verify import checkpoint_faults

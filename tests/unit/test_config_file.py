@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import streamd.serve.app  # noqa: F401  (capabilities declare directives)
+from streamd.core.foreign import FOREIGN_COMMANDS
 from streamd.errors import ConfigError
+from streamd.serve.families import renamed_table
 from streamd.settings.config import (
     Config,
     ConfigFileError,
@@ -187,6 +189,19 @@ def test_commands_are_renamed() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["REPLICAOF", "slaveof"])
+def test_commands_of_replication_can_be_removed(name: str) -> None:
+    config = load(f'rename-command {name} ""')
+    assert config.rename_command == [(name, "")]
+    assert renamed_table(config).find([name.encode(), b"no", b"one"]) is None
+
+
+def test_no_command_that_is_here_is_listed_as_absent() -> None:
+    known = {each.name.lower().replace(" ", "|") for each in renamed_table(Config()).walk()}
+    assert {"replicaof", "xadd", "xgroup|create"} <= known
+    assert known & FOREIGN_COMMANDS == set()
+
+
 def test_commands_of_redis_that_are_not_here_may_be_renamed() -> None:
     assert load('rename-command LPUSH ""\nrename-command lpop ""').rename_command == []
 
@@ -263,14 +278,15 @@ def test_options_follow_the_file_and_the_standard_input() -> None:
     assert config.config_file == os.path.abspath("a.conf")
 
 
-def test_lines_of_the_command_line_are_counted_after_those_of_the_file() -> None:
+def test_lines_are_those_of_the_file_and_the_command_line_has_none() -> None:
     Path("a.conf").write_text("hz 20\nport 7000\n")
     with pytest.raises(ConfigError) as caught:
         start("a.conf", "--timeout", "x")
-    assert caught.value.line == (4, 'timeout "x"')
+    assert caught.value.line == (0, 'timeout "x"')
+    assert "\nReading the command line\n>>> 'timeout" in fatal_text(caught.value)
     with pytest.raises(ConfigError) as caught:
         start("--port", "7000", "--timeout", "x")
-    assert caught.value.line == (3, 'timeout "x"')
+    assert caught.value.line == (0, 'timeout "x"')
 
 
 def test_save_on_the_command_line_adds_to_the_file() -> None:

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
+
+
+def match(pattern: bytes, text: bytes, nocase: bool = False) -> bool:
+    return Glob(pattern, nocase).match(text)
 
 
 def signed(c: int) -> int:
@@ -165,6 +169,21 @@ def test_patterns_match_as_by_the_twin(pattern: bytes, text: bytes, nocase: bool
     assert match(pattern, text, nocase) is slow_match(pattern, text, nocase)
 
 
+@settings(max_examples=600, deadline=None)
+@given(pieces=st.lists(_pattern, min_size=1, max_size=3), text=_text.map(b"".join), data=st.data())
+def test_long_sets_and_runs_of_stars_match_as_by_the_twin(
+    pieces: list[bytes], text: bytes, data: st.DataObject
+) -> None:
+    filler = data.draw(st.sampled_from([b"b", b"b-b", b"\\b", b"\\B", b"B-C", b"\x80-\xff", b"z-A"]))
+    nocase = data.draw(st.booleans())
+    stars = data.draw(st.sampled_from([b"", b"*" * 99]))
+    pattern = stars + b"".join(
+        piece + data.draw(st.sampled_from([b"[", b"[^", b"*[", b"*[^"])) + filler * 40 for piece in pieces
+    )
+    pattern += data.draw(st.sampled_from([b"", b"]", b"-]", b"\\", b"]a", b"]*c"]))
+    assert match(pattern, text, nocase) is slow_match(pattern, text, nocase)
+
+
 @settings(max_examples=200, deadline=None)
 @given(text=_text.map(b"".join), data=st.data())
 def test_a_text_matches_itself_with_parts_replaced_by_stars(text: bytes, data: st.DataObject) -> None:
@@ -194,10 +213,13 @@ def test_a_thousand_stars_are_the_limit() -> None:
         b"*?" * 900 + b"b",
         b"*[^b]" * 900 + b"b",
         b"[a" * 50_000,
+        b"*[" * 500_000,
+        b"*[" + b"b-c" * 300_000 + b"]a",
+        b"*[^" + b"\\a" * 500_000 + b"]*",
     ],
 )
 def test_a_hostile_pattern_takes_bounded_time(pattern: bytes) -> None:
-    # A matcher that goes back to every star would not end; this one takes len(pattern) * len(text) steps at most.
+    # A matcher that goes back to every star, or reads long sets again for every byte, would not end.
     assert not match(pattern, b"a" * 20_000)
 
 

@@ -29,7 +29,7 @@ def host() -> Iterator[Host]:
 
 
 def render(host: Host, *names: str) -> str:
-    return host.server.get(Info).render(names)
+    return host.server.get(Info).render(names).decode()
 
 
 def ask_all(peer: Peer, *requests: str) -> None:
@@ -106,7 +106,9 @@ def test_every_field_has_its_place(busy: Host) -> None:
         elif line:
             names.append(line.partition(":")[0])
     order = {title: list(names) for title, names in ORDER.items()}
-    assert order["Server"].pop() == "listeners"  # it has none
+    assert order["Server"].pop() == "listeners"
+    assert order["Server"].pop() == "shutdown_in_milliseconds"  # it is not about to stop
+    order["Server"].append("listener0")
     replication = order["Replication"]
     # Nor a replica, nor has it tried to reach its primary.
     for lines in ("min_slaves_good_slaves", "slaves", "master_link_down_reason", "master_sync_total_bytes"):
@@ -190,7 +192,7 @@ def test_fields_tell_what_the_server_knows(counted: Host) -> None:
     dispatcher = server.dispatcher
     found = fields(render(counted, "all"))
     expected = {
-        "redis_version": "8.6.3", "redis_mode": "standalone", "run_id": "a" * 40, "tcp_port": "0",
+        "redis_version": "8.6.3", "redis_mode": "standalone", "run_id": "a" * 40, "tcp_port": "6379",
         "connected_clients": "6", "maxclients": "10000", "blocked_clients": "2", "clients_in_timeout_table": "1",
         "total_blocking_keys": "2", "total_blocking_keys_on_nokey": "1", "pubsub_clients": "1", "tracking_clients": "1",
         "watching_clients": "1", "total_watched_keys": "2",
@@ -254,7 +256,7 @@ def test_statistics_begin_again(counted: Host) -> None:
 
 
 def test_listeners_are_those_there_are() -> None:
-    with Host(unixsocket="/run/streamd.sock") as host:
+    with Host(port=0, unixsocket="/run/streamd.sock") as host:
         found = fields(render(host, "server"))
     assert found["listener1"] == "name=unix,bind=/run/streamd.sock"
     assert "listener0" not in found

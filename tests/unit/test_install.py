@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,34 @@ def test_modules_compiled_in_a_way_of_their_own_are_there() -> None:
     assert [
         name for name in names if not (ROOT / "streamd" / name.replace(".", "/")).with_suffix(".pyx").exists()
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ([], "install --editable .[cli,client]"),
+        (["."], "install --editable ."),
+        ([".[spark]", "redis"], "install --editable .[spark] redis"),
+        (["-e", ".[test]"], "install -e .[test]"),
+        (["--editable", "."], "install --editable ."),
+        (["--quiet", ".[store]"], "install --quiet --editable .[store]"),
+        (["redis>=8 "], "install redis>=8 "),
+    ],
+)
+def test_it_is_installed_in_place(tmp_path: Path, arguments: list[str], given: str) -> None:
+    """Python that is started in the checkout finds the sources first: the compiled modules must be beside them."""
+    shutil.copy(ROOT / "install", tmp_path)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    pip = tmp_path / "venv" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    for program, text in ((programs / "python3", ""), (pip, 'echo "$*"')):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    command = [str(tmp_path / "install"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.splitlines()[-1] == given
 
 
 def test_readme_installs_with_the_program() -> None:

@@ -33,6 +33,7 @@ NAME = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\))?")
 
 ELSEWHERE = {
     "conftest.py",  # a user's
+    "venv/bin/python",  # which ./install makes
     *(
         "fakeredis.FakeRedis()",
         "fakeredis.FakeAsyncRedis()",

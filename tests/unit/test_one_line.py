@@ -1,4 +1,4 @@
-"""What subcommands show in one line (`cli/one_line.py`), and the bar beside it (`cli/progress.py`)."""
+"""What subcommands show in one line (`printable.py`), and the bar beside it (`cli/progress.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamd.cli import progress
-from streamd.cli.one_line import name_in_one_line
+from streamd.printable import in_one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,20 @@ from streamd.cli.one_line import name_in_one_line
     [("a b", "a b"), ("ü", "ü"), ("", ""), ("a\nb\x1b", r"a\nb\x1b"), ("a\udcff", r"a\xff"), ("[/b]", "[/b]")],
 )
 def test_a_name_fits_in_one_line_of_text(name: str, shown: str) -> None:
-    assert name_in_one_line(name) == shown
+    assert in_one_line(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\r\nc", "a\tb\r\nc"),
+        ("a\rb", r"a\rb"),
+        ("\x1b[31mred\x07\x9b", r"\x1b[31mred\x07\x9b"),
+        ("a\u202eb\ud800", r"a\u202eb\ud800"),
+    ],
+)
+def test_lines_stay_and_what_a_terminal_would_obey_does_not(text: str, shown: str) -> None:
+    assert printable(text) == shown
 
 
 def test_a_bar_shows_a_name_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

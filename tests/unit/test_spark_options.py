@@ -9,7 +9,7 @@ import pytest
 
 from streamd.spark.errors import OptionError
 from streamd.spark.sink.write_options import SinkOptions
-from streamd.spark.source.read_options import Bound, SourceOptions
+from streamd.spark.source.read_options import QUERY_OPTIONS, Bound, SourceOptions
 from streamd.spark.wire.ids import pack_id
 from streamd.spark.wire.options import Address, ConnectionOptions, option_rows
 
@@ -50,6 +50,13 @@ def test_a_url_of_sentinels() -> None:
     assert (made.sentinels, made.sentinel_master) == ((Address("a", 26379), Address("b", 5), Address("::1", 6)), "main")
     assert (made.username, made.password, made.tls, made.db) == ("us@er", "pa/ss", True, 3)
     assert ConnectionOptions.parse({"url": "redis+sentinel://a/main"}).db == 0
+    made = ConnectionOptions.parse({"url": "redis+sentinel://[::1]:6,a:1/main?db=2"})
+    assert (made.sentinels, made.sentinel_master, made.db) == ((Address("::1", 6), Address("a", 1)), "main", 2)
+    assert ConnectionOptions.parse({"url": "redis+sentinel://[::1]:6/main"}).sentinels == (Address("::1", 6),)
+    assert ConnectionOptions.parse({"sentinels": '["a:1", "[::1]:6"]', "sentinelMaster": "m"}).sentinels == (
+        Address("a", 1),
+        Address("::1", 6),
+    )
     assert "are given together" in refusal({"url": "redis+sentinel://a"}, ConnectionOptions)
     assert "is not an address" in refusal({"url": "redis+sentinel://u:hidden@a:b/main"}, ConnectionOptions)
     assert "hidden" not in refusal({"url": "redis+sentinel://u:hidden@a:b/main"}, ConnectionOptions)
@@ -139,3 +146,80 @@ def test_relative_times_are_resolved_when_they_are_used() -> None:
 
 def test_the_end_before_everything_makes_an_empty_range() -> None:
     assert Bound("time", "0").resolve(NOW_MS, is_end=True) < 0
+
+
+# --- Options that would do nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"idempotencyKey": "k", "delivery": "exactly-once"},
+            "option idempotencyKey: cannot be combined with delivery=exactly-once",
+        ),
+        ({"idempotencyDuration": "1h"}, "option idempotencyDuration: needs idempotencyKey"),
+        ({"idempotencyProducers": "2"}, "option idempotencyProducers: needs idempotencyKey"),
+        ({"verifyReplay": "false"}, "option verifyReplay: needs delivery=exactly-once"),
+        ({"verifyReplay": "false", "idempotencyKey": "k"}, "option verifyReplay: needs delivery=exactly-once"),
+        ({"runId": "today"}, "option runId: needs delivery=exactly-once"),
+        (
+            {"markerTtl": "1h", "idColumn": "id", "delivery": "exactly-once"},
+            "option markerTtl: needs delivery=exactly-once without",
+        ),
+        ({"trimPolicy": "ACKED"}, "option trimPolicy: needs maxLen or minId"),
+        ({"failoverTimeout": "1m"}, "option failoverTimeout: needs sentinels"),
+        ({"url": "redis+sentinel://a/m", "host": "b"}, "option host: cannot be combined with Sentinels"),
+        ({"unixSocketPath": "/x", "port": "1"}, "option port: cannot be combined with unixSocketPath"),
+    ],
+    ids=str,
+)
+def test_options_of_a_sink_that_would_do_nothing_are_refused(options: dict[str, str], said: str) -> None:
+    assert refusal({"stream": "s", **options}, SinkOptions).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingId": "6-0", "endingId": "5-0"}, "option startingId: 6-0 is after endingId 5-0"),
+        ({"startingId": "6-0", "endingId": "earliest"}, "option startingId: 6-0 is after endingId earliest"),
+        (
+            {"startingTimestamp": "-1h", "endingTimestamp": "-2h"},
+            "option startingTimestamp: -1h is after endingTimestamp -2h",
+        ),
+        ({"startingId": "5-0", "endingTimestamp": "4"}, "option startingId: 5-0 is after endingTimestamp 4"),
+        (
+            {"startingId": '{"s": "7-0", "*": "1-0"}', "endingId": "6-0"},
+            "option startingId: 7-0 of stream s is after endingId 6-0",
+        ),
+        ({"maxTriggerDelay": "1s"}, "option maxTriggerDelay: needs minEntriesPerTrigger"),
+        ({"archiveLease": "1m"}, "option archiveLease: needs archive"),
+        ({"patternInterval": "1m"}, "option patternInterval: needs streamPattern"),
+    ],
+    ids=str,
+)
+def test_options_of_a_source_that_contradict_each_other_are_refused(options: dict[str, str], said: str) -> None:
+    assert refusal({"stream": "s", **options}, SourceOptions).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingId": "5-0", "endingId": "5-0"},
+        {"startingId": "(5-0", "endingId": "5-0"},
+        {"startingTimestamp": "5", "endingTimestamp": "5"},
+        {"startingId": "latest", "endingId": "5-0"},
+        {"startingId": "5-0", "endingId": "latest"},
+        {"startingId": '{"a": "7-0"}', "endingId": '{"b": "6-0"}'},
+    ],
+    ids=str,
+)
+def test_ranges_that_may_be_empty_are_not_refused(options: dict[str, str]) -> None:
+    SourceOptions.parse({"stream": "s", **options})
+
+
+@pytest.mark.parametrize("name", QUERY_OPTIONS)
+def test_options_of_queries_are_refused_in_a_batch(name: str) -> None:
+    values = {"group": "g", "maxTriggerDelay": "1s", "patternInterval": "1s"}
+    with pytest.raises(OptionError, match=f"option {name}: is for streaming queries"):
+        SourceOptions.parse_batch({"stream": "s", name: values.get(name, "10")})

@@ -1,16 +1,17 @@
 // The page: who is logged in, the bar at the top, and which view the address names.
 
 import {Refused, get, logIn, logOut, resume, session} from "./api.js";
-import {h, notify} from "./dom.js";
+import {clock, closeDialogs, h, notify} from "./dom.js";
 import {group} from "./group.js";
+import {keys} from "./keys.js";
 import {clients, memory, overview, settings, slowlog} from "./server.js";
 import {stream} from "./stream.js";
 import {streams} from "./streams.js";
 
-const VIEWS = {overview, streams, stream, group, clients, slowlog, settings, memory};
+const VIEWS = {overview, streams, stream, group, keys, clients, slowlog, settings, memory};
 const TABS = [["overview", "Overview"], ["streams", "Streams"], ["clients", "Clients"], ["slowlog", "Slow log"],
     ["memory", "Memory"], ["settings", "Settings"]];
-const BELOW = {stream: "streams", group: "streams"};
+const BELOW = {stream: "streams", group: "streams", keys: "streams"};
 const SLOWEST = 20;     // a look that takes long is taken seldom: in at most one part in so many of the time
 
 const main = document.getElementById("main");
@@ -53,6 +54,7 @@ class Place {
         try {
             await look();
             this.failures.delete(look);
+            this.seen = new Date();
             main.setAttribute("aria-busy", "false");
         } catch (error) {
             if (this.gone.signal.aborted) return;
@@ -61,13 +63,17 @@ class Place {
                 return;
             }
             if (!(error instanceof Refused)) console.error(error);
-            this.failures.set(look, error.message);
+            this.failures.set(look, error);
         }
         this.writeFailures();
     }
 
     writeFailures() {
-        const message = [...new Set(this.failures.values())].join(" · ");
+        const failures = [...this.failures.values()];
+        const isGone = failures.some((each) => each.status === 0);
+        main.classList.toggle("stale", isGone);
+        const message = [...new Set(failures.map((each) => each.message)), isGone && this.seen ? `What is shown is of ${clock(this.seen)}.` : ""]
+            .filter(Boolean).join(" · ");
         const note = document.getElementById("failure");
         if (!message) note?.remove();
         else if (note) note.textContent = message;
@@ -97,6 +103,8 @@ function show() {
     if (session.user === null) return;
     const [name, parameters] = parse();
     shown?.close();
+    closeDialogs();
+    main.classList.remove("stale");
     shown = new Place(name, parameters);
     const tab = BELOW[name] ?? name;
     for (const link of bar.querySelectorAll("nav a")) {
@@ -129,6 +137,8 @@ function writeBar() {
 
 function askWho(message) {
     shown?.close();
+    closeDialogs();
+    main.classList.remove("stale");
     shown = null;
     session.user = null;
     writeBar();

@@ -1,4 +1,4 @@
-// Figures over time, as long as the page is open, and their charts.
+// Figures over time, of the last hour and as long as the page is open, and their charts.
 
 import {bytes, h} from "./dom.js";
 
@@ -32,6 +32,12 @@ export class History {
             this.times.shift();
             for (const line of this.values.values()) line.shift();
         }
+    }
+
+    // Begin with what the server has kept: times, and a function that gives the values at each.
+    begin(times, valuesAt) {
+        if (this.times.length) return;
+        times.forEach((time, at) => this.add(time, valuesAt(at, time)));
     }
 
     // How fast a total grows, in units a second; null at first.

@@ -27,20 +27,30 @@ export const count = (value) => value === null || value === undefined ? UNKNOWN 
 
 export const amount = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
+// Three digits, or all of those before the point.
+const three = (value) => {
+    const size = Math.abs(value);
+    return whole.format(Number(value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0)));
+};
+
+// A value in the unit in which it has one to four digits before the point.
+function inUnit(value, step, units) {
+    let power = 0;
+    while (power < units.length - 1 && Math.abs(value) >= step - 0.5) { value /= step; power++; }
+    return `${three(value)} ${units[power]}`.trim();
+}
+
 export function short(value) {
     if (value === null || value === undefined) return UNKNOWN;
-    if (Math.abs(value) < 10000) return whole.format(Math.round(value * 10) / 10);
-    const units = ["", "k", "M", "G", "T"];
-    const power = Math.min(4, Math.floor(Math.log10(Math.abs(value)) / 3));
-    return `${(value / 1000 ** power).toPrecision(3)} ${units[power]}`;
+    return Math.abs(value) < 10000 ? whole.format(Math.round(value * 10) / 10) : inUnit(value, 1000, ["", "k", "M", "G", "T"]);
 }
 
 export function bytes(value) {
     if (value === null || value === undefined) return UNKNOWN;
-    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    const power = value < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(value) / 10));
-    return `${power ? (value / 1024 ** power).toPrecision(3) : value} ${units[power]}`;
+    return inUnit(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 }
+
+const tenths = (value) => value < 99.95 ? value.toFixed(1) : whole.format(Math.round(value));
 
 export function duration(seconds) {
     if (seconds === null || seconds === undefined) return UNKNOWN;
@@ -48,9 +58,9 @@ export function duration(seconds) {
     if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
     if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-        if (seconds >= 2 * size) return `${(seconds / size).toFixed(1)} ${unit}`;
+        if (seconds >= 2 * size) return `${tenths(seconds / size)} ${unit}`;
     }
-    return `${seconds.toFixed(1)} s`;
+    return `${tenths(seconds)} s`;
 }
 
 export function rate(value) {
@@ -77,6 +87,28 @@ export function facts(pairs, label) {
     return h("dl", {class: "facts", "aria-label": label}, ...pairs.map(([term, value, title]) =>
         h("div", title ? {title} : {}, h("dt", {}, term), h("dd", {}, value))));
 }
+
+export function closeDialogs() {
+    for (const each of document.querySelectorAll("dialog")) each.close();
+}
+
+// Put a text where others can take it from. Pages that were not loaded over HTTPS, or from this machine, have no clipboard of their own.
+export async function copy(written) {
+    try {
+        if (navigator.clipboard) await navigator.clipboard.writeText(written);
+        else {
+            const area = h("textarea", {value: written, class: "away"});
+            (document.querySelector("dialog[open]") ?? document.body).append(area);
+            area.select();
+            const isDone = document.execCommand("copy");
+            area.remove();
+            if (!isDone) throw new Error("The browser does not allow it.");
+        }
+        notify("Copied.");
+    } catch (error) { notify(`It was not copied: ${error.message}`, true); }
+}
+
+export const copyButton = (what, written) => h("button", {type: "button", class: "small", "aria-label": `Copy ${what}`, onclick: () => copy(written())}, "Copy");
 
 // A dialog that ends with true when its button is pressed.
 export function ask(title, body, action, {isDanger = false} = {}) {

@@ -17,6 +17,12 @@ export function text(name, {lines = false} = {}) {
         : `\\x${each.toString(16).padStart(2, "0")}`).join("");
 }
 
+// A name as it is shown: in quotes if there would be nothing to see, or not where it ends.
+export function label(name) {
+    const shown = text(name);
+    return shown === "" || /^\s|\s$/.test(shown) ? `"${shown}"` : shown;
+}
+
 // As part of an address.
 export function encode(name) {
     if (typeof name === "string") return encodeURIComponent(name);

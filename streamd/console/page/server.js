@@ -1,8 +1,8 @@
 // The server as a whole: figures, clients, the slow log, memory, settings.
 
 import {Chart, History} from "./chart.js";
-import {amount, bytes, clock, count, duration, facts, h, rate, short} from "./dom.js";
-import {text} from "./names.js";
+import {amount, bytes, clock, copyButton, count, duration, facts, h, rate, short} from "./dom.js";
+import {label, text} from "./names.js";
 import {streamPath} from "./streams.js";
 import {Table} from "./table.js";
 
@@ -10,8 +10,18 @@ const history = History.of("server");
 const number = (value) => value === undefined ? null : Number(value);
 const tall = () => Math.max(6, Math.floor((innerHeight - 230) / 34));
 
+// A finding of `streamd doctor`: what has it, its figure, and how to mend it.
+function findingLine(found) {
+    const fix = found.fix.join("\n");
+    return h("details", {class: `finding ${found.severity}`},
+        h("summary", {}, h("strong", {}, found.severity), " ", found.kind.replaceAll("-", " "), found.subject ? `: ${text(found.subject)}` : ""),
+        h("p", {}, text(found.figure)), h("p", {class: "hint"}, text(found.why)),
+        fix ? h("pre", {}, text(fix, {lines: true})) : null, fix ? copyButton("the commands", () => fix) : null);
+}
+
 export function overview(place, main) {
     const figures = h("div", {});
+    const findings = h("div", {class: "findings"}, h("p", {class: "hint"}, "Looking…"));
     const charts = [
         new Chart("Commands per second", history, ["commands"], rate),
         new Chart("Network, bytes per second", history, ["in", "out"], bytes),
@@ -19,9 +29,30 @@ export function overview(place, main) {
         new Chart("Clients", history, ["connected", "blocked"], count),
     ];
     place.keep(...charts);
-    main.append(h("h1", {}, "Overview"), figures, h("div", {class: "charts"}, ...charts.map((each) => each.element)));
+    main.append(h("h1", {}, "Overview"), figures, h("div", {class: "charts"}, ...charts.map((each) => each.element)),
+        h("section", {"aria-label": "Findings"}, h("h2", {}, "Findings of streamd doctor"), findings));
+    const begin = async () => {
+        if (history.times.length) return;
+        const kept = await place.get("history");
+        history.begin(kept.times, (at, time) => ({
+            commands: history.rate("commands", kept.total_commands_processed[at], time),
+            in: history.rate("in", kept.total_net_input_bytes[at], time), out: history.rate("out", kept.total_net_output_bytes[at], time),
+            used: kept.used_memory[at], connected: kept.connected_clients[at], blocked: kept.blocked_clients[at],
+        }));
+    };
+    place.every(60000, async () => {
+        const found = await place.get(`findings?db=${place.db}`).catch((error) => {
+            if (error.status === 0 || error.status === 401 || error.status === undefined) throw error;
+            return {findings: [], more: 0, refused: {[error.message]: ""}};
+        });
+        findings.replaceChildren(...found.findings.map(findingLine),
+            ...(found.findings.length || Object.keys(found.refused).length ? [] : [h("p", {class: "hint"}, "Nothing is wrong with what was looked at.")]),
+            ...(found.more ? [h("p", {class: "hint"}, `${count(found.more)} more are not shown: streamd doctor lists them.`)] : []),
+            ...(Object.keys(found.refused).length ? [h("p", {class: "hint"}, `Not looked at: ${Object.keys(found.refused).join(", ")}.`)] : []));
+    });
     place.every(2000, async () => {
-        const {info, keys} = await place.get("overview");
+        await begin();
+        const {info, keys, save} = await place.get("overview");
         const time = Date.now() / 1000;
         const cpu = history.rate("cpu", Number(info.used_cpu_sys) + Number(info.used_cpu_user), time);
         history.add(time, {
@@ -29,7 +60,8 @@ export function overview(place, main) {
             in: history.rate("in", number(info.total_net_input_bytes), time), out: history.rate("out", number(info.total_net_output_bytes), time),
             used: number(info.used_memory), connected: number(info.connected_clients), blocked: number(info.blocked_clients),
         });
-        const saved = info.aof_enabled === "1" ? "append-only file" : number(info.rdb_last_save_time) ? `snapshot, ${count(number(info.rdb_changes_since_last_save))} changes since` : "nothing";
+        const saved = info.aof_enabled === "1" ? "append-only file" : save === "" ? "nothing: no save points"
+            : number(info.rdb_last_save_time) ? `snapshot, ${count(number(info.rdb_changes_since_last_save))} changes since` : "nothing";
         const isWell = info.rdb_last_bgsave_status !== "err" && info.aof_last_write_status !== "err" && info.aof_last_bgrewrite_status !== "err";
         figures.replaceChildren(facts([
             ["Version", info.streamd_version ?? info.redis_version ?? "–", `Redis ${info.redis_version}`],
@@ -121,7 +153,7 @@ export function memory(place, main) {
         open: (row) => { location.hash = streamPath(place.db, row.key); },
         columns: [
             {id: "key", title: "Stream", isText: true, value: (row) => text(row.key), width: 150, weight: 10, grows: 3,
-                cell: (row) => h("a", {href: streamPath(place.db, row.key), tabindex: "-1", class: "name"}, text(row.key))},
+                cell: (row) => h("a", {href: streamPath(place.db, row.key), tabindex: "-1", class: "name"}, label(row.key))},
             {id: "bytes", title: "Memory", value: (row) => row.bytes, cell: (row) => bytes(row.bytes), width: 100, weight: 9},
             {id: "length", title: "Entries", value: (row) => row.length, cell: (row) => count(row.length), width: 110, weight: 8},
             {id: "each", title: "Per entry", value: (row) => row.length ? row.bytes / row.length : null,

@@ -4,7 +4,7 @@ import {post} from "./api.js";
 import {Chart, History} from "./chart.js";
 import {amount, ask, bytes, clock, count, duration, facts, h, notify, rate, short, timeOf} from "./dom.js";
 import {entryPages} from "./entries.js";
-import {decode, encode, text} from "./names.js";
+import {decode, encode, label, text} from "./names.js";
 import {Table} from "./table.js";
 
 const LINES = 6;
@@ -18,7 +18,7 @@ export function stream(place, main) {
         open: (row) => { location.hash = groupPath(row.name); },
         columns: [
             {id: "name", title: "Group", isText: true, width: 140, weight: 10, grows: 2, value: (row) => text(row.name),
-                cell: (row) => h("a", {href: groupPath(row.name), tabindex: "-1", class: "name"}, text(row.name))},
+                cell: (row) => h("a", {href: groupPath(row.name), tabindex: "-1", class: "name"}, label(row.name))},
             {id: "lag", title: "Lag", hint: "Entries that it has not read", value: (row) => row.lag, cell: (row) => count(row.lag), width: 90, weight: 9},
             {id: "lag_s", title: "Waits", hint: "How long the first of them has been waiting", value: (row) => row.lag_s, cell: (row) => duration(row.lag_s), width: 84, weight: 8},
             {id: "out", title: "Out/s", hint: "Entries read per second", value: (row) => row.rate, cell: (row) => rate(row.rate), width: 80, weight: 6},
@@ -37,19 +37,32 @@ export function stream(place, main) {
     let length = 0;
 
     main.append(
-        h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, text(key))),
-        h("div", {class: "title"}, h("h1", {}, text(key)), h("div", {class: "tools"}, trim)),
+        h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, label(key))),
+        h("div", {class: "title"}, h("h1", {}, label(key)), h("div", {class: "tools"}, trim)),
         figures, h("div", {class: "charts"}, rates.element, lags.element),
         h("section", {"aria-label": "Consumer groups"}, h("h2", {}, "Groups"), table.element, more),
         entryPages(place, db, key));
 
+    async function begin() {
+        if (history.times.length) return;
+        const kept = await place.get(`history?db=${db}&key=${raw}`).catch((error) => {
+            if (error.status === 403) return {times: [], lags: []};     // who may not ask sees what comes from now on
+            throw error;
+        });
+        history.begin(kept.times, (at, time) => ({
+            in: history.rate("added", kept.added[at], time),
+            ...Object.fromEntries(kept.lags.map(({name, values}) => [`lag ${label(name)}`, values[at - kept.times.length + values.length] ?? null])),
+        }));
+    }
+
     async function look() {
+        await begin();
         const found = await place.get(`stream?db=${db}&key=${raw}`);
         const time = found.now_ms / 1000;
         const values = {in: history.rate("added", found.added, time)};
         for (const group of found.groups) {
             group.rate = history.rate(`read ${encode(group.name)}`, group.read, time);
-            values[`lag ${text(group.name)}`] = group.lag;
+            values[`lag ${label(group.name)}`] = group.lag;
         }
         history.add(time, values);
         length = found.length;

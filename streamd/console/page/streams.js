@@ -2,10 +2,18 @@
 
 import {History} from "./chart.js";
 import {bytes, clock, count, duration, facts, h, rate, short, timeOf} from "./dom.js";
-import {encode, text} from "./names.js";
+import {encode, label} from "./names.js";
 import {Table} from "./table.js";
 
 export const streamPath = (db, key) => `#/stream?db=${db}&key=${encode(key)}`;
+
+// A part of the name, or a pattern with * and ? for the whole of it.
+export function nameFilter(written) {
+    const part = written.toLowerCase();
+    if (!/[*?]/.test(part)) return (name) => name.toLowerCase().includes(part);
+    const pattern = new RegExp(`^${part.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, ".*").replace(/\?/g, ".")}$`, "su");
+    return (name) => pattern.test(name.toLowerCase());
+}
 
 export function streams(place, main) {
     const history = History.of(`streams ${place.db}`);
@@ -31,26 +39,26 @@ export function streams(place, main) {
                 cell: (row) => row.last ? clock(timeOf(row.last)) : "–", width: 160, weight: 1},
         ],
     }));
-    const filter = h("input", {type: "search", placeholder: "Part of the name", "aria-label": "Show streams whose name contains", oninput: () => draw()});
+    const filter = h("input", {type: "search", placeholder: "Name, or orders*", "aria-label": "Show streams by name", oninput: () => draw()});
     const databases = h("select", {"aria-label": "Database", onchange: () => { location.hash = `#/streams?db=${databases.value}`; }},
         h("option", {value: place.db}, `db ${place.db}`));
     const totals = h("div", {});
     const more = h("p", {class: "hint", hidden: true});
     let rows = [];
 
-    main.append(h("div", {class: "title"}, h("h1", {}, "Streams"), h("div", {class: "tools"}, databases, filter)), totals, table.element, more);
+    main.append(h("div", {class: "title"}, h("h1", {}, "Streams"), h("div", {class: "tools"}, h("a", {href: `#/keys?db=${place.db}`}, "Other keys"), databases, filter)), totals, table.element, more);
 
     function draw() {
-        const part = filter.value.toLowerCase();
-        table.emptyText = rows.length ? "No name contains this." : "There are no streams here.";
-        table.set(part ? rows.filter((row) => row.name.toLowerCase().includes(part)) : rows);
+        table.emptyText = rows.length ? "No name is like this." : "There are no streams here.";
+        const isWanted = nameFilter(filter.value);
+        table.set(rows.filter((row) => isWanted(row.name)));
     }
 
     place.every(5000, async () => {
         const found = await place.get(`streams?db=${place.db}`);
         const time = found.now_ms / 1000;
         rows = found.streams.map((row) => {
-            const name = text(row.key);
+            const name = label(row.key);
             const id = encode(row.key);
             return {...row, name, id, rate: history.rate(id, row.added, time)};
         });

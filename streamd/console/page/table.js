@@ -16,6 +16,7 @@ export class Table {
         Object.assign(this, {label, columns, id, open, sort, descending, most, emptyText: empty, selects});
         this.prefix = `table-${++tables}`;
         this.rows = [];
+        this.isKnown = false;       // whether rows have come: until then nothing is said to be empty
         this.sorted = [];
         this.active = null;         // the ID of the row that keys act on
         this.chosen = new Set();    // IDs
@@ -77,8 +78,8 @@ export class Table {
                     : h("span", {title: column.hint}, column.title));
         });
         if (this.selects) {
-            const all = h("input", {type: "checkbox", "aria-label": "Choose all", onchange: () => this.chooseAll(all.checked)});
-            cells.unshift(h("div", {role: "columnheader", class: "choice"}, all));
+            this.all = h("input", {type: "checkbox", "aria-label": "Choose all", onchange: () => this.chooseAll(this.all.checked)});
+            cells.unshift(h("div", {role: "columnheader", class: "choice"}, this.all));
         }
         const had = this.head.contains(document.activeElement) ? [...this.head.querySelectorAll("button, input")].indexOf(document.activeElement) : -1;
         this.head.replaceChildren(...cells);
@@ -97,6 +98,7 @@ export class Table {
 
     set(rows) {
         this.rows = rows;
+        this.isKnown = true;
         this.order();
         this.draw();
     }
@@ -125,7 +127,7 @@ export class Table {
     draw() {
         const total = this.sorted.length;
         this.element.setAttribute("aria-rowcount", String(total + 1));
-        this.none.hidden = total > 0;
+        this.none.hidden = total > 0 || !this.isKnown;
         this.none.textContent = this.emptyText;
         this.element.classList.toggle("scrolls", total > this.most);
         this.space.style.height = `${total * this.height}px`;
@@ -138,6 +140,10 @@ export class Table {
             element.hidden = index >= last;
             if (index < last) this.write(element, index);
         });
+        if (this.all) {
+            this.all.checked = total > 0 && this.chosen.size === total;
+            this.all.indeterminate = this.chosen.size > 0 && this.chosen.size < total;
+        }
         const active = this.activeIndex();
         if (active >= first && active < last) this.element.setAttribute("aria-activedescendant", `${this.prefix}-${active}`);
         else this.element.removeAttribute("aria-activedescendant");
@@ -181,10 +187,15 @@ export class Table {
             }
         });
         if (this.below.length) {
-            const said = this.below.map((column) => [column.isSentence ? "" : column.title, column.cell(row)])
-                .map(([title, content]) => [title, typeof content === "object" ? content.textContent : content])
-                .filter(([, content]) => content && content !== "–").map(([title, content]) => `${title} ${content}`.trim());
-            element.lastChild.textContent = element.lastChild.title = said.join(" · ");
+            const said = this.below.map((column) => [column, column.cell(row)])
+                .map(([column, content]) => [column, typeof content === "object" ? content.textContent : content])
+                .filter(([, content]) => content && content !== "–")
+                .map(([column, content]) => [column, column.isSentence ? content : `${column.title} ${content}`]);
+            const whole = said.map(([, content]) => content).join(" · ");
+            if (element.lastChild.title === whole) return;
+            element.lastChild.title = whole;
+            // Those that do not fit go to a line that is not seen, so that no figure is cut.
+            element.lastChild.replaceChildren(...said.map(([column, content]) => h("span", {class: column.isText ? "text" : "figure"}, content)));
         }
     }
 

@@ -59,13 +59,16 @@ def find_string_for_write(ctx: Context, name: bytes) -> bytes | None:
     raise WrongTypeError
 
 
-def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int) -> None:
-    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is replayed."""
+def store_expiring(ctx: Context, name: bytes, value: bytes, at_ms: int, effect: list[bytes] | None = None) -> None:
+    """Store a string that expires at a Unix time in ms. What is propagated does not depend on when it is replayed.
+
+    effect  the request, when it is such a one itself
+    """
     ctx.db.set_string(name, value)
     ctx.db.set_expiry(name, at_ms)
     ctx.dirty += 1
     if ctx.is_propagating:
-        ctx.propagate([b"SET", name, value, b"PXAT", b"%d" % at_ms])
+        ctx.propagate(effect or [b"SET", name, value, b"PXAT", b"%d" % at_ms])
 
 
 def check_length(ctx: Context, length: int) -> None:
@@ -91,7 +94,7 @@ def set_with_options(ctx: Context, args: list[bytes]) -> None:
             present = find_string(ctx, name)
         is_stored = options.is_met(present)
     if is_stored and at_ms >= 0:
-        store_expiring(ctx, name, value, at_ms)
+        store_expiring(ctx, name, value, at_ms, args if options.unit == "PXAT" else None)
     elif is_stored:
         ctx.db.set_string(name, value, options.keeps_expiry)
         ctx.dirty += 1

@@ -6,12 +6,15 @@ made by scrape.py, in slices. Nothing is counted for it that is not counted anyw
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.http_port import HttpPort, break_off, write
+from streamd.core.http_guard import RefusedError, check_body, host_name, is_known_host
+from streamd.core.http_port import HttpPort, write
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Metrics"]
 
 PATH = "/metrics"
+TEXTS = 4
+"""Texts that are being sent, at most: whoever reads the oldest too slowly is given up."""
 
 
 class Metrics(Capability):
@@ -45,6 +50,9 @@ class Metrics(Capability):
         """Listen, if a port is configured; raises ListenError."""
         await self._http.open()
 
+    def each_second(self, now_ms: int) -> None:
+        self._http.each_second()
+
     def close(self) -> None:
         self._http.close()
 
@@ -54,21 +62,60 @@ class Metrics(Capability):
         from streamd.observe.metrics.exposition import Exposition
         from streamd.observe.metrics.scrape import Scraper
 
-        scraper = Scraper(self._host)
+        scraper, readers = Scraper(self._host), Readers()
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            if request.method not in ("GET", "HEAD"):
-                return web.Response(status=405, text="The metrics are read with GET.\n", headers={"Allow": "GET, HEAD"})
-            if request.path != PATH:
-                return web.Response(status=404, text=f"The metrics are at {PATH}.\n")
+            try:
+                check(request, self._host.config.metrics_hosts)
+            except RefusedError as error:
+                headers = {"Allow": "GET, HEAD"} if error.status == 405 else None
+                return web.Response(status=error.status, text=f"{error}\n", headers=headers)
             exposition = Exposition(request.headers.get("Accept", ""))
             pieces = await scraper.text(exposition) if request.method == "GET" else []
             response = web.StreamResponse(headers={"Content-Type": exposition.content_type})
-            try:
+            with readers.reading(pieces, request.transport):
                 for piece in pieces:
                     await write(request, response, piece)
-            except (TimeoutError, ConnectionError):
-                break_off(request)
             return response
 
         return answer
+
+
+def check(request: web.BaseRequest, names: str) -> None:
+    """Refuse what is not a scrape by a known name; raises RefusedError.
+
+    names  the setting `metrics-hosts`
+    """
+    # Nobody can register a name without a dot, so a page of somebody else does not come by one.
+    name = host_name(request.headers.get("Host", ""))
+    if ("." in name or not name) and not is_known_host(name, names):
+        raise RefusedError(421, "The metrics are not known by this name: add it to the setting metrics-hosts.")
+    if request.method not in ("GET", "HEAD"):
+        raise RefusedError(405, "The metrics are read with GET.")
+    if request.path != PATH:
+        raise RefusedError(404, f"The metrics are at {PATH}.")
+    check_body(request.headers)
+
+
+class Readers:
+    """Who reads which text, the oldest first."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[list[bytes], set[asyncio.Transport]]] = {}
+
+    @contextmanager
+    def reading(self, pieces: list[bytes], line: asyncio.Transport | None) -> Iterator[None]:
+        """While a text is sent; that of the oldest ends if there are too many."""
+        if line is None:
+            raise ConnectionResetError
+        _, lines = self._of.setdefault(id(pieces), (pieces, set()))
+        lines.add(line)
+        if len(self._of) > TEXTS:
+            for each in self._of.pop(next(iter(self._of)))[1]:
+                each.abort()
+        try:
+            yield
+        finally:
+            lines.discard(line)
+            if not lines:
+                self._of.pop(id(pieces), None)

@@ -24,6 +24,7 @@ from streamd.observe.metrics.families import Family
 __all__ = ["Exposition", "labels_text"]
 
 END = b"# EOF\n"
+OPENMETRICS = "application/openmetrics-text"
 KINDS: Mapping[str, Any] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
@@ -51,7 +52,8 @@ class Exposition:
     """
 
     def __init__(self, accept: str) -> None:
-        self._encode, self.content_type = choose_encoder(accept)
+        # Only these two: no name here needs to be escaped, and texts are shared by those who ask for the same.
+        self._encode, self.content_type = choose_encoder(OPENMETRICS if OPENMETRICS in accept else "")
         self.end = END if self._encode_all(GaugeMetricFamily("x", "x")).endswith(END) else b""
 
     def _encode_all(self, metric: Metric) -> bytes:

@@ -16,7 +16,7 @@ from streamd.core.host import Host
 from streamd.core.slices import Slices
 from streamd.engine.database import Database
 from streamd.engine.delivery import lag, next_unread
-from streamd.engine.glob import match
+from streamd.engine.glob import Glob
 from streamd.engine.group import Group
 from streamd.engine.stream import Stream
 from streamd.observe.info import Info
@@ -70,11 +70,20 @@ class Scraper:
         self._scanned = (0, 0)
         self._has_more = False
         self._busy = asyncio.Lock()
+        self._making: dict[str, asyncio.Task[list[bytes]]] = {}  # by content type
         self.cpu_s = 0.0
         self.scrapes = 0
 
     async def text(self, exposition: Exposition) -> list[bytes]:
-        """The text in pieces."""
+        """The text in pieces. Those who ask while it is made get the same one."""
+        kind = exposition.content_type
+        making = self._making.get(kind)
+        if making is None:
+            making = self._making[kind] = self._host.loop.create_task(self._make(exposition))
+            making.add_done_callback(lambda _: self._making.pop(kind))
+        return await asyncio.shield(making)
+
+    async def _make(self, exposition: Exposition) -> list[bytes]:
         async with self._busy:
             slices = Slices()
             pieces = [piece async for piece in self._pieces(exposition, slices)]
@@ -188,9 +197,9 @@ class Scraper:
     async def _find_streams(self, slices: Slices) -> None:
         """Look for the streams that the settings ask for. They stay known, in the order in which they were found."""
         config = self._host.config
-        pattern, most = config.metrics_streams.encode("utf-8", "surrogateescape"), config.metrics_max_streams
+        glob, most = Glob(config.metrics_streams.encode("utf-8", "surrogateescape")), config.metrics_max_streams
         for index, key in list(self._known):
-            if not match(pattern, key) or len(self._known) > most:
+            if not glob.match(key) or len(self._known) > most:
                 del self._known[index, key]
         self._has_more = False
         databases = [database for database in self._host.databases if len(database)]
@@ -201,7 +210,7 @@ class Scraper:
                 left -= KEYS_PER_STEP
                 for slot in slots:
                     place = database.index, slot.key
-                    if isinstance(slot.value, Stream) and place not in self._known and match(pattern, slot.key):
+                    if isinstance(slot.value, Stream) and place not in self._known and glob.match(slot.key):
                         if len(self._known) >= most:
                             self._has_more = True
                         else:

@@ -128,6 +128,12 @@ cdef class AofBuffer(EffectSink):
             raise BufferError("the bytes of the append-only file are being written")
         return 0
 
+    def annotate(self, bytes line not None):
+        """Append a line that is no command: what no command can express, see reader.STATE_PREFIX."""
+        if self.is_open:
+            self.check_unexported()
+            buffer_put(&self.held, line, len(line))
+
     # --- For the writer ----------------------------------------------------------------------------------------------
 
     def begin_file(self):

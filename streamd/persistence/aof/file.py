@@ -312,7 +312,10 @@ class AppendOnlyFile:
 
         ok         the child has written the base
         was_asked  the child was killed on purpose, which is not a failure
+        Raises CannotPersistError.
         """
+        if ok:
+            self.flush(force=True)  # the file that continues the base has to say where in the stream it begins
         temporary = self.files.temporary_base(self.rewriting.ended())
         if ok:
             try:

@@ -42,6 +42,7 @@ from streamd.persistence.aof.manifest import AofFile
 from streamd.persistence.aof.reader import AofFault, AofReader
 
 __all__ = [
+    "POSITION",
     "AofLoadError",
     "LoadOptions",
     "LoadRdb",
@@ -58,6 +59,8 @@ STEP = 1024
 """Commands run between two steps."""
 RDB_MAGIC = (b"REDIS", b"VALKE")
 MAX_LOGGED_FAILURES = 10
+POSITION = b"at "
+"""Begins the annotation that says where in the replication stream the data before it ends; see `Tail.position`."""
 
 
 class AofLoadError(StreamdError):
@@ -68,10 +71,12 @@ class LoadOptions(NamedTuple):
     """
     load_truncated         load a last file whose end is missing (aof-load-truncated)
     corrupt_tail_max_size  load one with fewer bad bytes than this at its end (aof-load-corrupt-tail-max-size)
+    note_position          called with what is said of the place that the data has in the stream (see `Tail.position`)
     """
 
     load_truncated: bool = True
     corrupt_tail_max_size: int = 0
+    note_position: Callable[[bytes], object] = lambda text: None
 
 
 def load_files(
@@ -161,7 +166,7 @@ def load_file(
         size = os.fstat(file.fileno()).st_size
         reader = AofReader(file, size, start)
         try:
-            yield from _replay(reader, path, apply, knows, databases)
+            yield from _replay(reader, path, apply, knows, databases, options.note_position)
         except AofFault as fault:
             if reader.valid < reader.whole:
                 log.warning("Revert incomplete MULTI/EXEC transaction in AOF file %s", os.path.basename(path))
@@ -171,7 +176,12 @@ def load_file(
 
 
 def _replay(
-    reader: AofReader, path: str, apply: Apply, knows: Apply | None, databases: Sequence[Database]
+    reader: AofReader,
+    path: str,
+    apply: Apply,
+    knows: Apply | None,
+    databases: Sequence[Database],
+    note_position: Callable[[bytes], object],
 ) -> Generator[int, None, None]:
     failures = 0
 
@@ -185,7 +195,10 @@ def _replay(
             )  # fmt: skip
 
     def restore(text: bytes, args: list[bytes]) -> None:
-        restore_state(databases, text, args)
+        if text.startswith(POSITION):
+            note_position(text[len(POSITION) :])
+        elif args:
+            restore_state(databases, text, args)
 
     try:
         while reader.replay(apply, STEP, restore if databases else None, failed, knows):

@@ -319,7 +319,8 @@ cdef class AofReader:
 
         apply    called with the arguments; a group is passed on when its EXEC has been read, without MULTI and EXEC.
                  CommandErrors are ignored, as in Redis, except UnknownCommandError
-        restore  called for annotations with streamd's state, with the text after the prefix and the last command
+        restore  called for annotations with streamd's state, with the text after the prefix and the last command,
+                 which is empty at the start of the file
         failed   called with the arguments and the CommandError when a command fails
         knows    called with the commands of a group when they are read; raises UnknownCommandError when there is no
                  such command. Otherwise damage in an EXEC would pass for a group whose end is missing
@@ -338,9 +339,9 @@ cdef class AofReader:
                 return False
             if not args:
                 end = self.find_line(0)
-                if restore is not None and self.last is not None and self.group is None:
+                if restore is not None and self.group is None:
                     text = PyBytes_FromStringAndSize(self.buffer + self.start + 9, end - 9)
-                    restore(text.rstrip(b"\r\n"), self.last)
+                    restore(text.rstrip(b"\r\n"), [] if self.last is None else self.last)
                 self.pass_over(end)
                 continue
             if self.multi_at >= 0:

@@ -19,7 +19,9 @@ from streamd.disk import Disk
 from streamd.errors import StreamdError
 from streamd.persistence.aof.aof_options import AofOptions
 from streamd.persistence.aof.buffer import AofBuffer
+from streamd.persistence.aof.load import POSITION
 from streamd.persistence.aof.manifest import NotSyncedError
+from streamd.persistence.aof.reader import STATE_PREFIX
 from streamd.persistence.aof.syncer import Syncer
 
 __all__ = ["CannotPersistError", "Tail"]
@@ -44,6 +46,8 @@ class Tail:
     grown           bytes written since the owner set it to 0
     last_write_ok   False: the last write failed; `last_write_errno` says why
     delayed_fsync   writes that gave up waiting for a sync in the background
+    position        makes what the file is to say of the data before: its place in the stream; empty: nothing
+    is_position_due  it is to be written, whatever else is; otherwise it is written behind the changes of a turn
     synced_offset   the replication offset up to which everything is on disk; 0 until there is a base that the file continues
     """
 
@@ -65,6 +69,8 @@ class Tail:
         self.last_write_ok = True
         self.last_write_errno = 0
         self.delayed_fsync = 0
+        self.position: Callable[[], bytes] = bytes
+        self.is_position_due = False
         self.synced_offset = 0
         self._waiting_offset: int | None = None  # what synced_offset becomes when the base is there; None: it is
         self._options = options
@@ -136,6 +142,7 @@ class Tail:
         self.written = self.synced = 0
         self._postponed_since = None
         self._buffer.begin_file()
+        self.is_position_due = True
 
     def close(self) -> None:
         """Stop writing to the file; it is closed in the background."""
@@ -171,6 +178,9 @@ class Tail:
         if self._fatal is not None:
             raise CannotPersistError(self._fatal)
         policy = self._options.appendfsync
+        if (self._buffer or self.is_position_due) and (position := self.position()):
+            self._buffer.annotate(STATE_PREFIX + POSITION + position + b"\r\n")
+        self.is_position_due = False
         if not self._buffer:
             if self.synced != self.written and (policy == "always" or (policy == "everysec" and self._is_sync_due())):
                 self._sync()

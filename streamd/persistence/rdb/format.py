@@ -145,7 +145,7 @@ class WriteOptions(NamedTuple):
     default_idmp: tuple[int, int] = (100, 100)
 
 
-def _ignore(message: str) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -161,6 +161,7 @@ class LoadOptions(NamedTuple):
     node_max_bytes ...   settings for the streams that are created
     registry             where streams with idempotent producers are registered; None: a new one
     log                  called for each key that is omitted, and of module data, which always is
+    dropped              called with database and key for each that is omitted because it has expired
     """
 
     checksum: bool = True
@@ -174,3 +175,4 @@ class LoadOptions(NamedTuple):
     idmp_maxsize: int = 100
     registry: IdempotencyRegistry | None = None
     log: Callable[[str], None] = _ignore
+    dropped: Callable[[int, bytes], object] = _ignore

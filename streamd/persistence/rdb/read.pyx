@@ -275,6 +275,7 @@ cdef class RdbReader:
         if expired and (self.options.drop_expired or self.db is None):
             self.keys_expired += 1
             if self.db is not None:
+                self.options.dropped(self.db.index, self.key)
                 return 0
         if value is None:
             return 0
