@@ -170,7 +170,7 @@ class Primary(Capability):
         if replica is None:
             return
         replica.drop_feed()
-        if replica.wants_data:
+        if replica.wants_data and not replica.is_rdb_channel:
             self._replication.data_taken()
         if transfer := self._transfers.pop(client.id, None):
             transfer.close()

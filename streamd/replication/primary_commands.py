@@ -37,9 +37,10 @@ CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
     args=(string("replicationid"), integer("offset")),
 )  # fmt: skip
 def psync(ctx: ServerContext, args: list[bytes]) -> None:
-    if len(args) > 3 and is_option(args[3], b"FAILOVER"):
+    is_handed_over = len(args) > 3 and is_option(args[3], b"FAILOVER")
+    if is_handed_over:
         take_over(ctx, args[1].decode("latin-1"))
-    replica = check_sync(ctx)
+    replica = check_sync(ctx, is_handed_over=is_handed_over)
     if replica is not None:
         ctx.get(Primary).attach(replica, args[1].decode("latin-1"), read_integer(args[2]))
 
@@ -65,8 +66,11 @@ def sync(ctx: ServerContext, args: list[bytes]) -> None:
         ctx.get(Primary).attach(replica, None, 0)
 
 
-def check_sync(ctx: ServerContext) -> Replica | None:
-    """The record of a connection that may get the stream; None: it gets it already. Raises CommandError."""
+def check_sync(ctx: ServerContext, *, is_handed_over: bool = False) -> Replica | None:
+    """The record of a connection that may get the stream; None: it gets it already. Raises CommandError.
+
+    is_handed_over  this server has become the primary just now because the replica asks for it: it will come back and greet
+    """
     replication = ctx.get(Replication)
     if ctx.client.id in replication.replicas:
         return None
@@ -77,6 +81,8 @@ def check_sync(ctx: ServerContext) -> Replica | None:
         raise CommandError("NOMASTERLINK Can't SYNC while not connected with my master")
     if replica.is_ahead:
         raise CommandError("NOMASTERLINK Can't SYNC before I have what you have")
+    if ctx.get(Views).is_outdated(replica) and not is_handed_over:
+        raise CommandError("NOMASTERLINK Can't SYNC before you have joined my view")
     if ctx.client.output_size:
         raise CommandError("ERR SYNC and PSYNC are invalid with pending output")
     if replica.rdb_filter is not None and "eof" not in replica.capabilities:

@@ -144,6 +144,10 @@ class Views(Capability):
         replica.view = standing.own
         return b"VIEW %s" % str(standing.own).encode()
 
+    def is_outdated(self, replica: Replica) -> bool:
+        """Whether a replica has greeted, and this server has begun another view since: it would never join that."""
+        return self.standing.own is not None and replica.knows_views and replica.view != self.standing.own
+
     def has_joined(self, replica: Replica) -> bool:
         """Whether the confirmations of a replica count. Those that know no views are believed."""
         return replica.is_online and (not replica.knows_views or replica.view == self.standing.own)

@@ -150,8 +150,6 @@ def test_streamd_and_redis_take_over_from_each_other(new_cluster: NewCluster, ki
     assert result.pairing == f"{kinds[0]} -> {kinds[1]}"
 
 
-# A plain primary that returns has lost its functions, which the writers that keep to it report: not part of the fast runs.
-@pytest.mark.slow
 def test_sentinels_turn_the_old_primary_into_a_replica(new_cluster: NewCluster) -> None:
     assert_right(play(new_cluster(STREAMD, mode=PLAIN), KILL, seed=7, is_patient=True))
 

@@ -93,6 +93,8 @@ class Connection(SentinelManagedConnection):
 
 REFUSALS = ("READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "The previous master is now a slave")
 """Beginnings of errors after which the request has certainly done nothing. Not NOREPLICAS: it may come after the fact."""
+EMPTY = ("Function not found", "NOGROUP")
+"""The same of a server without files that was killed: it comes back with nothing. In other modes nobody should get them."""
 
 
 class NotConfirmed(Exception):
@@ -199,7 +201,8 @@ class Worker(ABC):
             self.refused += 1
             return None
         except (ConnectionError, TimeoutError, ResponseError, NotConfirmed) as error:
-            if not _sent.value or isinstance(error, NoScriptError | ReadOnlyError) or str(error).startswith(REFUSALS):
+            refusals = REFUSALS if self.mode.has_files else (*REFUSALS, *EMPTY)
+            if not _sent.value or isinstance(error, NoScriptError | ReadOnlyError) or str(error).startswith(refusals):
                 self.refused += 1
             else:
                 self.history.append(replace(operation, invoked=invoked, returned=None))

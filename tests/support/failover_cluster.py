@@ -43,6 +43,11 @@ class Mode:
     durable: int = 0
     asks: bool = False
 
+    @property
+    def has_files(self) -> bool:
+        """Whether servers that are killed come back with what they had."""
+        return self.settings.get("appendonly") == "yes"
+
     def with_durable(self, durable: int) -> Mode:
         """The same with another number of replicas."""
         settings = dict(self.settings)
