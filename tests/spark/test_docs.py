@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import redis
 from pyspark.sql import SparkSession
+from support.reader import block
 from support.spark import QUERIES
+
+from streamd.spark.archive.run import archive
 
 README = Path(__file__).parents[2] / "README.md"
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+FIRST_MS = 1_767_225_600_000
 
 
 @QUERIES
@@ -48,3 +52,30 @@ def test_the_first_example_shows_what_is_in_the_stream(
     port = f'.option("port", {source_options["port"]})'
     exec(compile(block.replace('format("streamd")', f'format("streamd"){port}'), str(README), "exec"), {})
     assert "|1795255200000-0|2026-11-21 10:00:00|[{sensor, a}, {celsius, 19.8}]|" in capsys.readouterr().out
+
+
+def test_a_history_and_an_analysis_of_it(
+    spark: SparkSession,
+    store: redis.Redis,
+    source_options: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for at in range(6):
+        store.xadd(
+            "readings", {"sensor": f"room-{at % 2}", "celsius": f"{19 + at}.5"}, id=f"{FIRST_MS + at * 10_000}-0"
+        )
+    store.xadd("readings", {"sensor": "room-0", "celsius": "25.5"})
+    assert archive(str(tmp_path / "archive"), source_options | {"stream": "readings"}).rows == 6
+    names: dict[str, Any] = {"spark": spark}
+    more = "".join(f".option({name!r}, {value!r})" for name, value in source_options.items())
+    read = block("docs/archive.md", "history = spark.read")
+    exec(read.replace('format("streamd")', f'format("streamd"){more}').replace("/var/lib", str(tmp_path)), names)
+    assert names["history"].count() == 7
+    names["entries"] = names["history"]
+    names["readings"] = names["history"].selectExpr(
+        "time", "cast(fields[0].value as string) sensor", "cast(cast(fields[1].value as string) as double) celsius"
+    )
+    exec(block("docs/reports.md", "from streamd.spark.analytics"), names)
+    assert "10000" in capsys.readouterr().out, "the gaps"
+    assert {row["sensor"] for row in names["means"].collect()} == {"room-0", "room-1"}
