@@ -30,7 +30,7 @@ from streamd.core.spec import keys_of
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, LIMITED, REPLY_ON, SUBSCRIBED, TRACKING, Client
 from streamd.core.dispatch cimport TRACKING_FULL
-from streamd.core.info import Field
+from streamd.core.info import Field, Fields
 from streamd.core.route cimport Route
 
 __all__ = ["ClientTracking", "Tracking", "tracking_of"]
@@ -95,9 +95,10 @@ cdef class Tracking(Capability):
     info = {
         "clients": (Field("tracking_clients", lambda self: self.client_count),),
         "stats": (
-            Field("tracking_total_keys", lambda self: self.total_keys),
-            Field("tracking_total_items", lambda self: self.total_items),
-            Field("tracking_total_prefixes", lambda self: self.total_prefixes),
+            Fields(
+                "tracking_total_keys tracking_total_items tracking_total_prefixes",
+                lambda self: (self.total_keys, self.total_items, self.total_prefixes),
+            ),
         ),
     }
     refusal_rank = 100   # it refuses nothing: it acts before requests that nothing else refuses

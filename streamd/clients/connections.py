@@ -16,7 +16,7 @@ from streamd.clients.pause import Pause
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Fields
 from streamd.core.log import VERBOSE
 from streamd.users.acl import Acl
 
@@ -42,23 +42,20 @@ class Connections(Capability):
 
     info = {
         "clients": (
-            Field("connected_clients", lambda self: len(self.host.clients) - self.host.dispatcher.replica_count),
-            Field("maxclients", lambda self: self.host.config.maxclients),
-            Field("blocked_clients", lambda self: len(self.host.blocked) + len(self.host.get(Pause))),
-            Field(
-                "clients_in_timeout_table",
-                lambda self: sum(each.deadline != float("inf") for each in self.host.blocked),
+            Fields(
+                "connected_clients maxclients blocked_clients",
+                lambda self: (
+                    len(self.host.clients) - self.host.dispatcher.replica_count,
+                    self.host.config.maxclients,
+                    len(self.host.blocked) + len(self.host.get(Pause)),
+                ),
             ),
-            Field("total_blocking_keys", lambda self: sum(map(len, self.waiters()))),
-            Field(
-                "total_blocking_keys_on_nokey",
-                lambda self: sum(bool(queues.groups) for waiters in self.waiters() for queues in waiters.values()),
+            Fields(
+                "clients_in_timeout_table total_blocking_keys total_blocking_keys_on_nokey",
+                lambda self: self.waiting() if len(self.host.blocked) else (0, 0, 0),
             ),
         ),
-        "stats": (
-            Field("total_connections_received", lambda self: self.total),
-            Field("rejected_connections", lambda self: self.rejected),
-        ),
+        "stats": (Fields("total_connections_received rejected_connections", lambda self: (self.total, self.rejected)),),
     }
 
     def __init__(self, host: Host) -> None:
@@ -67,9 +64,14 @@ class Connections(Capability):
         self.rejected = 0
         self._acl = host.get(Acl)
 
-    def waiters(self) -> list[dict[bytes, Any]]:
-        """The queues of waiting clients by key, of each database that has some."""
-        return [db.waiters for db in self.host.databases if db.waiters] if len(self.host.blocked) else []
+    def waiting(self) -> tuple[int, int, int]:
+        """Numbers of clients that wait for a time, of keys that are waited for, and of those of them that may be gone."""
+        waiters: list[dict[bytes, Any]] = [db.waiters for db in self.host.databases if db.waiters]
+        return (
+            sum(each.deadline != float("inf") for each in self.host.blocked),
+            sum(map(len, waiters)),
+            sum(bool(queues.groups) for each in waiters for queues in each.values()),
+        )
 
     def apply_settings(self) -> None:
         config, dispatcher = self.host.config, self.host.dispatcher

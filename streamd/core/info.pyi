@@ -3,35 +3,32 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Field", "Fields", "Item", "Lines", "Section", "human_size", "ratio"]
+__all__ = ["Field", "Fields", "Lines", "Section", "cpu_times", "human_size", "ratio", "render"]
 
 _C = TypeVar("_C")
 
 @disjoint_base
-class Item(Generic[_C]):
-    name: str
+class Part(Generic[_C]):
+    names: tuple[str, ...]
+    read: Callable[[_C], object] | None
 
-@disjoint_base
-class Field(Item[_C]):
+class Field(Part[_C]):
     def __init__(self, name: str, value: Callable[[_C], object] | str | int) -> None: ...
 
-@disjoint_base
-class Lines(Item[_C]):
-    def __init__(self, name: str, read: Callable[[_C], Iterable[str]]) -> None: ...
+class Fields(Part[_C]):
+    def __init__(self, names: str, read: Callable[[_C], tuple[object, ...] | None]) -> None: ...
 
-@disjoint_base
-class Fields(Generic[_C]):
-    find: Callable[[_C], object]
-    fields: tuple[Item[Any], ...]
-    def __init__(self, find: Callable[[_C], object], fields: tuple[Item[Any], ...]) -> None: ...
+class Lines(Part[_C]):
+    def __init__(self, name: str, read: Callable[[_C], Iterable[str]]) -> None: ...
 
 @disjoint_base
 class Section:
     title: str
     name: str
-    def __init__(self, title: str, subjects: list[Callable[[], Any]], items: list[tuple[int, Item[Any]]]) -> None: ...
-    def text(self) -> bytes: ...
+    def __init__(self, title: str, order: Iterable[str], parts: Iterable[tuple[object, Part[Any]]]) -> None: ...
     def lines(self) -> list[str]: ...
 
+def render(sections: list[Section]) -> bytes: ...
+def cpu_times(who: int) -> tuple[str, str]: ...
 def human_size(size: float) -> str: ...
 def ratio(part: float, whole: float) -> float: ...

@@ -3,22 +3,23 @@
 
     info = {
         "clients": (
-            Field("connected_clients", lambda self: len(self.host.clients)),     a name and its getter
-            Field("cluster_connections", 0),                                     a fixed value
+            Field("connected_clients", lambda self: len(self.host.clients)),    a name and its getter
+            Field("cluster_connections", 0),                                    a fixed value
         ),
-        "hotkeys": (
-            Fields(lambda self: self.session, (Field(...), ...)),                fields of one object, looked up once;
-        ),                                                                       without that object they are left out
-        "commandstats": (Lines("commands", lambda self: self.command_lines()),), any number of lines
+        "stats": (
+            Fields("sync_full sync_partial_ok", lambda self: (self.full, self.ok)),     names, and one getter of
+        ),                                                                              all values; None: not shown
+        "commandstats": (Lines("commands", lambda self: self.command_lines()),),        any number of lines
     }
 
-observe/info.py combines the sections of all capabilities, in Redis's order. Exporters and job libraries request INFO
-all the time, so the lines of a section are written here, into one buffer: an integer without a Python string, and a
-line with a fixed value as it was formatted when it was declared.
+observe/info.py combines the sections of all capabilities, in Redis's order. A value is an integer (a bool is 0 or 1), a
+float, shown with two decimals, or a text. Exporters and job libraries request INFO all the time: a call of Python for
+each of some 250 lines, and a string for each number, were most of what it cost.
 """
 
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.mem cimport PyMem_Free
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 from streamd.numbers cimport INT64_ROOM, put_int64
@@ -26,7 +27,18 @@ from streamd.protocol.reply cimport ReplyWriter
 
 from types import GenericAlias
 
-__all__ = ["Field", "Fields", "Item", "Lines", "Section", "human_size", "ratio"]
+__all__ = ["Field", "Fields", "Lines", "Section", "cpu_times", "human_size", "ratio", "render"]
+
+cdef extern from "<sys/resource.h>":
+    struct timeval:
+        long tv_sec
+        long tv_usec
+
+    struct rusage:
+        timeval ru_utime
+        timeval ru_stime
+
+    int getrusage(int who, rusage *usage) nogil
 
 cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char form, int precision, int flags, int *kind) except NULL
@@ -34,125 +46,180 @@ cdef extern from "Python.h":
     object PyUnicode_FromFormat(const char *form, ...)
 
 
-cdef class Item:
-    """What INFO shows in one place of a section, of a subject: a capability, or what it has for a group of fields."""
+cdef class Part:
+    """What INFO shows in places of a section.
 
-    cdef readonly str name
+    names  of its lines, or one name for the place of all
+    read   called with the capability; None: `fixed` is shown
+    """
+
+    cdef readonly tuple names
+    cdef readonly object read
+    cdef object fixed
 
     def __class_getitem__(cls, parameters):
         return GenericAlias(cls, parameters)
 
-    cdef int write(self, subject, ReplyWriter out) except -1:
-        raise NotImplementedError
 
-
-cdef class Field(Item):
-    """A line of INFO: name and value. `value` is called with the subject; a fixed value is used as it is."""
-
-    cdef object value
-    cdef bytes head         # the line up to the value; with a fixed value, the line
-    cdef bint is_fixed
+cdef class Field(Part):
+    """A line: name and value. `value` is called with the capability; a fixed value is used as it is."""
 
     def __init__(self, str name, value):
-        self.name = name
-        self.value = value
-        self.is_fixed = not callable(value)
-        self.head = f"{name}:{value}\r\n".encode() if self.is_fixed else f"{name}:".encode()
-
-    cdef int write(self, subject, ReplyWriter out) except -1:
-        cdef int is_too_large
-        cdef long long number
-        cdef char *p
-        if self.is_fixed:
-            return out.raw(self.head)
-        value = self.value(subject)
-        if type(value) is not int:
-            out.raw(self.head)
-            return write_line(value if type(value) is str else str(value), out)
-        number = PyLong_AsLongLongAndOverflow(value, &is_too_large)
-        if is_too_large:
-            out.raw(self.head)
-            return write_line(str(value), out)
-        out.raw(self.head)
-        p = out.grow(INT64_ROOM + 2)
-        n = put_int64(p, number)
-        p[n] = c'\r'
-        p[n + 1] = c'\n'
-        out.length += n + 2
-        return 0
+        self.names = (name,)
+        if callable(value):
+            self.read = value
+        else:
+            self.fixed = value
 
 
-cdef class Lines(Item):
-    """Lines whose names and number are not known in advance. `read` is called with the subject.
+cdef class Fields(Part):
+    """Lines whose values are read together: their names, and what returns a tuple of so many values, or None."""
 
-    name  represents them in the order of the section
-    """
-
-    cdef object read
-
-    def __init__(self, str name, read):
-        self.name = name
+    def __init__(self, str names, read):
+        self.names = tuple(names.split())
         self.read = read
 
-    cdef int write(self, subject, ReplyWriter out) except -1:
-        for line in self.read(subject):
-            write_line(line, out)
-        return 0
+
+cdef class Lines(Part):
+    """Lines whose names and number are not known in advance. `read` returns them; `name` is their place."""
+
+    def __init__(self, str name, read):
+        self.names = (name,)
+        self.read = read
 
 
-cdef class Fields:
-    """Fields of an object that is looked up once for all of them.
+cdef enum:
+    WHOLE = -1      # what was read is the value,
+    LINES = -2      # ... or lines
+    FIXED = -3      # nothing is read
 
-    find    called with the capability; returns the object that the fields are called with, or None to leave them out
-    fields  the fields
-    """
-
-    cdef readonly object find
-    cdef readonly tuple fields
-
-    def __init__(self, find, tuple fields):
-        self.find = find
-        self.fields = fields
-
-    def __class_getitem__(cls, parameters):
-        return GenericAlias(cls, parameters)
+cdef struct Line:
+    const char *head        # up to the value; owned by `heads`
+    Py_ssize_t size
+    Py_ssize_t source       # which of the sources has the value
+    Py_ssize_t at           # ... and where
 
 
 cdef class Section:
-    """A section: its title, and what its lines are read from.
+    """A section: its title, what its lines are read from, and the lines.
 
-    subjects  each is called once, and returns what items are called with; None leaves them out
-    items     (index of the subject, item), in the order of INFO
+    title, name  the name is the title in lower case, as requests have it
     """
 
     cdef readonly str title
-    cdef readonly str name      # the title in lower case, as requests have it
-    cdef list subjects
-    cdef list items
+    cdef readonly str name
+    cdef list sources       # (read, capability, how many values are read together; 0: one)
+    cdef list heads
+    cdef Line *table
+    cdef Py_ssize_t count
 
-    def __init__(self, str title, list subjects, list items):
+    def __init__(self, str title, order, parts):
+        """`parts`: (capability, part). `order`: names in order; others come last."""
+        cdef Part part
+        cdef Py_ssize_t at
         self.title = title
         self.name = title.lower()
-        self.subjects = subjects
-        self.items = items
+        self.sources = []
+        places = {name: place for place, name in enumerate(order)}
+        found = []
+        for capability, part in parts:
+            for at, name in enumerate(part.names):
+                if type(part) is not Fields:
+                    at = FIXED if part.read is None else LINES if type(part) is Lines else WHOLE
+                text = "" if at == LINES else f"{name}:{part.fixed}\r\n" if at == FIXED else f"{name}:"
+                found.append((places.get(name, len(places)), text.encode(), len(self.sources), at))
+            if part.read is not None:
+                self.sources.append((part.read, capability, len(part.names) if type(part) is Fields else 0))
+        found.sort(key=lambda line: line[0])
+        self.lay_out([(f"# {title}\r\n".encode(), 0, FIXED), *(line[1:] for line in found)])
 
-    cpdef bytes text(self):
-        """The section as INFO shows it."""
-        # Subjects first: what they report of memory is without this text.
-        cdef Item item
+    cdef int lay_out(self, list found) except -1:
+        """Fill the table; fixed lines that follow each other are one."""
         cdef Py_ssize_t at
-        cdef list subjects = [find() for find in self.subjects]
-        cdef ReplyWriter out = ReplyWriter()
-        write_line(f"# {self.title}", out)
-        for at, item in self.items:
-            subject = subjects[at]
-            if subject is not None:
-                item.write(subject, out)
-        return out.take()
+        rows = [found[0]]
+        for row in found[1:]:
+            if row[2] == FIXED == rows[len(rows) - 1][2]:
+                row = (rows.pop()[0] + row[0], 0, FIXED)
+            rows.append(row)
+        self.heads = [row[0] for row in rows]
+        self.table = <Line *>PyMem_Malloc(len(rows) * sizeof(Line))
+        if self.table is NULL:
+            raise MemoryError
+        self.count = len(rows)
+        for at, (head, source, place) in enumerate(rows):
+            self.table[at] = Line(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place)
+        return 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.table)
+
+    cdef list values(self):
+        """What the sources say. Nothing is written before: memory is reported without the text."""
+        cdef list values = []
+        for read, capability, count in self.sources:
+            value = read(capability)
+            if count and value is not None and len(<tuple?>value) != count:
+                raise ValueError(f"INFO: {len(value)} values for {count} names of {capability!r}")
+            values.append(value)
+        return values
+
+    cdef int write(self, list values, ReplyWriter out) except -1:
+        cdef Line *line
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            line = &self.table[at]
+            if line.at == FIXED:
+                out.raw_c(line.head, <size_t>line.size)
+                continue
+            value = values[line.source]
+            if line.at == LINES:
+                for text in value:
+                    write_line(text, out)
+                continue
+            if line.at >= 0:
+                if value is None:
+                    continue
+                value = (<tuple>value)[line.at]
+            out.raw_c(line.head, <size_t>line.size)
+            write_value(value, out)
+        return 0
 
     def lines(self):
         """The lines, without their ends."""
-        return self.text().decode("utf-8", "surrogateescape").removesuffix("\r\n").split("\r\n")
+        return render([self]).decode("utf-8", "surrogateescape").removesuffix("\r\n").split("\r\n")
+
+
+def render(list sections not None):
+    """Sections as INFO shows them."""
+    cdef ReplyWriter out = ReplyWriter()
+    cdef Section section
+    cdef bint is_first = True
+    cdef list values = []
+    for section in sections:
+        values.append(section.values())
+    for section, read in zip(sections, values):
+        if not is_first:
+            out.raw_c("\r\n", 2)
+        is_first = False
+        section.write(<list>read, out)
+    return out.take()
+
+
+cdef int write_value(value, ReplyWriter out) except -1:
+    cdef int is_too_large = 0
+    cdef long long number
+    cdef char *p
+    cdef size_t n
+    if PyLong_Check(value):
+        number = PyLong_AsLongLongAndOverflow(value, &is_too_large)
+        if not is_too_large:
+            p = out.grow(INT64_ROOM + 2)
+            n = put_int64(p, number)
+            p[n] = c'\r'
+            p[n + 1] = c'\n'
+            out.length += n + 2
+            return 0
+    return write_line(value if type(value) is str else decimals(value) if type(value) is float else str(value), out)
 
 
 cdef int write_line(str text, ReplyWriter out) except -1:
@@ -160,9 +227,20 @@ cdef int write_line(str text, ReplyWriter out) except -1:
     cdef const char *p
     if PyUnicode_IS_ASCII(text):
         p = PyUnicode_AsUTF8AndSize(text, &size)
-        return out.raw_parts(p, <size_t>size, "\r\n", 2)
-    out.raw(text.encode("utf-8", "surrogateescape"))
+        if size:
+            return out.raw_parts(p, <size_t>size, "\r\n", 2)
+    else:
+        out.raw(text.encode("utf-8", "surrogateescape"))
     return out.raw_c("\r\n", 2)
+
+
+cdef str decimals(double value, char unit=0):
+    """A number with two decimals, and its unit."""
+    cdef char *digits = PyOS_double_to_string(value, c'f', 2, 0, NULL)
+    try:
+        return PyUnicode_FromFormat("%s%c" if unit else "%s", digits, <int>unit)
+    finally:
+        PyMem_Free(digits)
 
 
 def human_size(size):
@@ -170,18 +248,24 @@ def human_size(size):
     cdef const char *units = "BKMGTP"
     cdef double value
     cdef int power = 0
-    cdef char *digits
     if size < 1024:
         return f"{size}B"
     value = size
     while value >= 1024 and power < 5:
         value /= 1024
         power += 1
-    digits = PyOS_double_to_string(value, c'f', 2, 0, NULL)
-    try:
-        return PyUnicode_FromFormat("%s%c", digits, <int>units[power])
-    finally:
-        PyMem_Free(digits)
+    return decimals(value, units[power])
+
+
+def cpu_times(int who):
+    """CPU time of the system and of the user, in seconds with six decimals; `who` as in getrusage(2)."""
+    cdef rusage usage
+    getrusage(who, &usage)
+    return seconds(usage.ru_stime), seconds(usage.ru_utime)
+
+
+cdef str seconds(timeval time):
+    return PyUnicode_FromFormat("%ld.%06ld", <long>time.tv_sec, <long>time.tv_usec)
 
 
 def ratio(double part, double whole):

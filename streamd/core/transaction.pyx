@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 
 from streamd.core.capability cimport Capability
 from streamd.core.client cimport IN_MULTI, Client, ClientHost
-from streamd.core.info import Field
+from streamd.core.info import Fields
 from streamd.core.keyspace cimport Keyspace
 from streamd.core.route cimport Route
 from streamd.engine.database cimport Database
@@ -67,8 +67,10 @@ cdef class Transactions(Capability):
 
     info = {
         "clients": (
-            Field("watching_clients", lambda self: self.watching_clients),
-            Field("total_watched_keys", lambda self: self.total_watched_keys),
+            Fields(
+                "watching_clients total_watched_keys",
+                lambda self: (self.watching_clients, self.total_watched_keys),
+            ),
         ),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from operator import attrgetter
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -12,8 +11,6 @@ from streamd.engine.database import has_due
 from streamd.observe.latency import LatencyMonitor
 
 __all__ = ["Expiry"]
-
-EXPIRED_KEYS, OWN_EXPIRIES = attrgetter("expired_keys"), attrgetter("own_expiries")
 
 STEP = 100
 """Number of expired keys removed between two readings of the clock."""
@@ -29,15 +26,10 @@ class Expiry(Capability):
         "stats": (
             Field("expired_subkeys", 0),
             Field("expired_subkeys_active", 0),
-            Field("expired_keys", lambda self: sum(map(EXPIRED_KEYS, self.host.databases))),
             Field("expired_keys_active", lambda self: self.expired_keys),
             Field("expired_stale_perc", "0.00"),
             Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
             Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
-            Field(
-                "slave_expires_tracked_keys",
-                lambda self: sum(map(len, filter(None, map(OWN_EXPIRIES, self.host.databases)))),
-            ),
         ),
     }
 

@@ -7,7 +7,7 @@ import asyncio
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Fields
 
 __all__ = ["Freeing"]
 
@@ -21,8 +21,10 @@ class Freeing(Capability):
 
     info = {
         "memory": (
-            Field("lazyfree_pending_objects", lambda self: self._trash.pending_objects),
-            Field("lazyfreed_objects", lambda self: self._trash.freed_objects),
+            Fields(
+                "lazyfree_pending_objects lazyfreed_objects",
+                lambda self: (self._trash.pending_objects, self._trash.freed_objects),
+            ),
         ),
     }
 

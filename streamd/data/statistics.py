@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Lines
+from streamd.core.info import Fields, Lines
+from streamd.engine.database import total_counts
 
 __all__ = ["KeyStatistics"]
-
-HITS, MISSES = attrgetter("hits"), attrgetter("misses")
 
 
 class KeyStatistics(Capability):
@@ -19,8 +17,10 @@ class KeyStatistics(Capability):
 
     info = {
         "stats": (
-            Field("keyspace_hits", lambda self: sum(map(HITS, self.databases))),
-            Field("keyspace_misses", lambda self: sum(map(MISSES, self.databases))),
+            Fields(
+                "keyspace_hits keyspace_misses expired_keys evicted_keys slave_expires_tracked_keys",
+                lambda self: total_counts(self.databases),
+            ),
         ),
         "keyspace": (Lines("databases", lambda self: self.database_lines()),),
         "keysizes": (Lines("sizes", lambda self: self.size_lines()),),

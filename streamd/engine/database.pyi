@@ -4,7 +4,7 @@ from streamd.engine.lazyfree import LazyFree
 from streamd.engine.listener import KeyspaceListener
 from streamd.engine.slot import Slot
 
-__all__ = ["Database", "has_due"]
+__all__ = ["Database", "has_due", "total_counts"]
 
 @final
 class Database:
@@ -80,4 +80,5 @@ class Database:
     def deadline_bytes(self) -> int: ...
     def check_invariants(self) -> None: ...
 
+def total_counts(databases: list[Database]) -> tuple[int, int, int, int, int]: ...
 def has_due(databases: list[Database], now_ms: int) -> bool: ...

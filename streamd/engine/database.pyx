@@ -85,7 +85,7 @@ cdef extern from *:
     """
     PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
 
-__all__ = ["Database", "has_due"]
+__all__ = ["Database", "has_due", "total_counts"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -823,6 +823,20 @@ cdef class Database:
         assert sizes == [self.sizes[at] for at in range(SIZE_CLASSES)], "strings are counted by their length"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
+
+
+def total_counts(list databases not None):
+    """Sums over databases: lookups that hit, that missed; keys expired, evicted, with an expiry of a replica's own."""
+    cdef Database db
+    cdef long long hits = 0, misses = 0, expired = 0, evicted = 0, own = 0
+    for db in databases:
+        hits += db.hits
+        misses += db.misses
+        expired += db.expired_keys
+        evicted += db.evicted_keys
+        if db.own_expiries is not None:
+            own += len(db.own_expiries)
+    return hits, misses, expired, evicted, own
 
 
 def has_due(list databases not None, long long now_ms):

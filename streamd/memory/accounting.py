@@ -239,35 +239,42 @@ def _findings(report: MemoryReport, clients: int, maxmemory: int) -> Iterator[st
 
 # --- The capability --------------------------------------------------------------------------------------------------
 
-MEMORY_FIELDS: tuple[Field[MemoryReport], ...] = (
-    Field("used_memory", lambda report: report.used),
-    Field("used_memory_human", lambda report: human_size(report.used)),
-    Field("used_memory_rss", lambda report: report.resident),
-    Field("used_memory_rss_human", lambda report: human_size(report.resident)),
-    Field("used_memory_peak", lambda report: report.peak),
-    Field("used_memory_peak_human", lambda report: human_size(report.peak)),
-    Field("used_memory_peak_time", lambda report: int(report.peak_time)),
-    Field("used_memory_peak_perc", lambda report: f"{100 * ratio(report.used, report.peak):.2f}%"),
-    Field("used_memory_overhead", lambda report: report.overhead),
-    Field("used_memory_startup", lambda report: report.startup),
-    Field("used_memory_dataset", lambda report: report.dataset),
-    Field("used_memory_dataset_perc", lambda report: f"{report.dataset_percent:.2f}%"),
-    Field("allocator_allocated", lambda report: report.used),
-    Field("allocator_active", lambda report: report.used),
-    Field("allocator_resident", lambda report: report.resident),
-    Field("allocator_muzzy", 0),
-    Field("allocator_frag_ratio", "1.00"),
-    Field("allocator_frag_bytes", 0),
-    Field("allocator_rss_ratio", lambda report: f"{report.fragmentation:.2f}"),
-    Field("allocator_rss_bytes", lambda report: report.resident - report.used),
-    Field("rss_overhead_ratio", "1.00"),
-    Field("rss_overhead_bytes", 0),
-    Field("mem_fragmentation_ratio", lambda report: f"{report.fragmentation:.2f}"),
-    Field("mem_fragmentation_bytes", lambda report: report.resident - report.used),
-    Field("mem_clients_slaves", lambda report: report.replicas),
-    Field("mem_clients_normal", lambda report: report.clients),
+MEASURED = (
+    "used_memory used_memory_human used_memory_rss used_memory_rss_human used_memory_peak used_memory_peak_human"
+    " used_memory_peak_time used_memory_peak_perc used_memory_overhead used_memory_startup used_memory_dataset"
+    " used_memory_dataset_perc allocator_allocated allocator_active allocator_resident allocator_rss_ratio allocator_rss_bytes"
+    " mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves mem_clients_normal"
 )
-"""Their values are called with a MemoryReport."""
+
+
+def measured(self: Memory) -> tuple[object, ...]:
+    report = self.measure()
+    used, resident, peak, overhead = report.used, report.resident, report.peak, report.overhead
+    dataset = max(0, used - overhead)
+    fragmentation = report.fragmentation
+    return (
+        used,
+        human_size(used),
+        resident,
+        human_size(resident),
+        peak,
+        human_size(peak),
+        int(report.peak_time),
+        f"{100 * ratio(used, peak):.2f}%",
+        overhead,
+        report.startup,
+        dataset,
+        f"{percent(dataset, used - report.startup):.2f}%",
+        used,
+        used,
+        resident,
+        fragmentation,
+        resident - used,
+        fragmentation,
+        resident - used,
+        report.replicas,
+        report.clients,
+    )
 
 
 class Memory(Capability):
@@ -275,7 +282,12 @@ class Memory(Capability):
 
     info = {
         "memory": (
-            Fields(lambda self: self.measure(), MEMORY_FIELDS),
+            Fields(MEASURED, measured),
+            Field("allocator_muzzy", 0),
+            Field("allocator_frag_ratio", "1.00"),
+            Field("allocator_frag_bytes", 0),
+            Field("rss_overhead_ratio", "1.00"),
+            Field("rss_overhead_bytes", 0),
             Field("total_system_memory", system_memory()),
             Field("total_system_memory_human", human_size(system_memory())),
             Field("mem_allocator", "libc"),

@@ -42,7 +42,7 @@ from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.capability cimport Capability
 from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
-from streamd.core.info import Field, human_size
+from streamd.core.info import Fields, human_size
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
 from streamd.protocol.reply cimport idle_block_bytes
@@ -111,16 +111,19 @@ cdef class Eviction(Capability):
 
     info = {
         "memory": (
-            Field("maxmemory", lambda self: self.config.maxmemory),
-            Field("maxmemory_human", lambda self: human_size(self.config.maxmemory)),
-            Field("maxmemory_policy", lambda self: self.config.maxmemory_policy),
-            Field("mem_not_counted_for_evict", lambda self: self.uncounted_bytes),
+            Fields(
+                "maxmemory maxmemory_human maxmemory_policy mem_not_counted_for_evict",
+                lambda self: (
+                    limit := self.config.maxmemory, human_size(limit),
+                    self.config.maxmemory_policy, self.uncounted_bytes,
+                ),
+            ),
         ),
         "stats": (
-            Field("evicted_keys", lambda self: self.evicted_keys),
-            Field("evicted_clients", lambda self: self.evicted_clients),
-            Field("total_eviction_exceeded_time", lambda self: self.total_excess_ms),
-            Field("current_eviction_exceeded_time", lambda self: self.current_excess_ms),
+            Fields(
+                "evicted_clients total_eviction_exceeded_time current_eviction_exceeded_time",
+                lambda self: (self.evicted_clients, self.total_excess_ms, self.current_excess_ms),
+            ),
         ),
     }
 
@@ -214,11 +217,6 @@ cdef class Eviction(Capability):
             self.exceeded_us += monotonic_us() - self.exceeded_since_us
             self.exceeded_since_us = 0
         return 0
-
-    @property
-    def evicted_keys(self):
-        """Number of evicted keys."""
-        return sum([db.evicted_keys for db in self.databases])
 
     @property
     def current_excess_ms(self):

@@ -19,7 +19,7 @@ from streamd.core.args import integer as read_integer
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields
+from streamd.core.info import Fields
 from streamd.core.route import Route
 from streamd.core.spec import keys_of
 from streamd.errors import CommandError, NotIntegerError, OptionSyntaxError
@@ -190,11 +190,8 @@ class HotKeys(Capability):
     info = {
         "hotkeys": (
             Fields(
-                lambda self: self.session,
-                (
-                    Field("hotkeys-tracking-active", lambda session: int(session.is_active)),
-                    Field("hotkeys-cmd-cpu-time", 0),  # as Redis 8.6 has it, whatever commands take
-                ),
+                "hotkeys-tracking-active hotkeys-cmd-cpu-time",  # the latter as Redis 8.6 has it, whatever commands take
+                lambda self: (self.session.is_active, 0) if self.session is not None else None,
             ),
         ),
     }

@@ -7,15 +7,13 @@ counts what this server does not have is left out, unless tools are known to ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any
+from collections.abc import Iterable
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Fields, Item, Section
+from streamd.core.info import Section, render
 
-__all__ = ["ORDER", "Info", "make_section"]
+__all__ = ["ORDER", "Info"]
 
 
 # --- The order -----------------------------------------------------------------------------------------------------
@@ -111,30 +109,6 @@ ON_REQUEST = {"commandstats", "latencystats"}
 """Sections that are not shown unless they, or all, are asked for."""
 
 
-# --- A section -----------------------------------------------------------------------------------------------------
-
-
-def make_section(title: str, order: tuple[str, ...], capabilities: Iterable[Capability]) -> Section:
-    """Put together what capabilities contribute to a section."""
-    subjects: list[Callable[[], Any]] = []
-    items: list[tuple[int, Item[Any]]] = []
-    for capability in capabilities:
-        parts = capability.info.get(title.lower(), ())
-        own = tuple(part for part in parts if not isinstance(part, Fields))
-        for group in (Fields(itself, own), *(part for part in parts if isinstance(part, Fields))):
-            if group.fields:
-                items += [(len(subjects), item) for item in group.fields]
-                subjects.append(partial(group.find, capability))
-    places = {name: place for place, name in enumerate(order)}
-    items.sort(key=lambda item: places.get(item[1].name, len(places)))
-    return Section(title, subjects, items)
-
-
-def itself(capability: Capability) -> Capability:
-    """What a capability's own fields are called with."""
-    return capability
-
-
 # --- INFO ----------------------------------------------------------------------------------------------------------
 
 
@@ -149,15 +123,19 @@ class Info(Capability):
         capabilities = self._host.dispatcher.capabilities
         known = {title.lower() for title in ORDER}
         added = dict.fromkeys(name for each in capabilities for name in each.info if name not in known)
-        self.sections = [make_section(title, order, capabilities) for title, order in ORDER.items()]
-        self.sections += [make_section(name.capitalize(), (), capabilities) for name in added]
+        self.sections = [
+            Section(title, order, [(each, part) for each in capabilities for part in each.info.get(title.lower(), ())])
+            for title, order in (*ORDER.items(), *((name.capitalize(), ()) for name in added))
+        ]
 
     def render(self, names: Iterable[str] = ()) -> bytes:
         """The text of INFO with these sections; without any, the default ones. Unknown names are ignored."""
         wanted = {name.lower() for name in names} or {"default"}
         has_all = not wanted.isdisjoint({"all", "everything"})
-        return b"\r\n".join(
-            section.text()
-            for section in self.sections
-            if has_all or section.name in wanted or (section.name not in ON_REQUEST and "default" in wanted)
+        return render(
+            [
+                section
+                for section in self.sections
+                if has_all or section.name in wanted or (section.name not in ON_REQUEST and "default" in wanted)
+            ]
         )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from streamd.core.capability import Capability
 from streamd.core.client import Client
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Fields
 from streamd.core.redaction import redacted
 from streamd.core.route import Route
 from streamd.integers import INT64_MAX
@@ -73,9 +73,10 @@ class SlowLog(Capability):
 
     info = {
         "stats": (
-            Field("slowlog_commands_count", lambda self: self.totals.count),
-            Field("slowlog_commands_time_ms_sum", lambda self: f"{self.totals.sum_us / 1000:.2f}"),
-            Field("slowlog_commands_time_ms_max", lambda self: f"{self.totals.max_us / 1000:.2f}"),
+            Fields(
+                "slowlog_commands_count slowlog_commands_time_ms_sum slowlog_commands_time_ms_max",
+                lambda self: (self.totals.count, self.totals.sum_us / 1000, self.totals.max_us / 1000),
+            ),
         ),
     }
 

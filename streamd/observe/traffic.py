@@ -5,35 +5,45 @@ from __future__ import annotations
 import time
 
 from streamd.core.capability import Capability
-from streamd.core.dispatch import Dispatcher
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, ratio
 from streamd.observe.rates import Rate, RecentMost
 
 __all__ = ["Traffic"]
 
-COUNTERS: tuple[Field[Dispatcher], ...] = (
-    Field("total_commands_processed", lambda dispatcher: dispatcher.total_commands),
-    Field("total_net_input_bytes", lambda dispatcher: dispatcher.net_input_bytes),
-    Field("total_net_output_bytes", lambda dispatcher: dispatcher.net_output_bytes),
-    Field("unexpected_error_replies", lambda dispatcher: dispatcher.unexpected_errors),
-    Field("total_error_replies", lambda dispatcher: dispatcher.total_error_replies),
-    Field("total_reads_processed", lambda dispatcher: dispatcher.total_reads),
-    Field("total_writes_processed", lambda dispatcher: dispatcher.total_writes),
-    Field("client_query_buffer_limit_disconnections", lambda dispatcher: dispatcher.closed_for_input),
-    Field("client_output_buffer_limit_disconnections", lambda dispatcher: dispatcher.closed_for_output),
-    Field("eventloop_cycles", lambda dispatcher: dispatcher.turns),
-    Field("eventloop_duration_sum", lambda dispatcher: dispatcher.turns_us),
-    Field("eventloop_duration_cmd_sum", lambda dispatcher: dispatcher.commands_us),
-    Field("total_client_processing_events", lambda dispatcher: dispatcher.processing_events),
-    Field("commands_per_parse_batch_sum", lambda dispatcher: dispatcher.batched_commands),
-    Field("commands_per_parse_batch_cnt", lambda dispatcher: dispatcher.batches),
-    Field(
-        "commands_per_parse_batch_avg",
-        lambda dispatcher: f"{ratio(dispatcher.batched_commands, dispatcher.batches):.2f}",
-    ),
-)
-"""Their values are called with the dispatcher."""
+
+def counters(self: Traffic) -> tuple[object, ...]:
+    dispatcher = self.dispatcher
+    batched, batches = dispatcher.batched_commands, dispatcher.batches
+    return (
+        dispatcher.total_commands,
+        dispatcher.net_input_bytes,
+        dispatcher.net_output_bytes,
+        dispatcher.unexpected_errors,
+        dispatcher.total_error_replies,
+        dispatcher.total_reads,
+        dispatcher.total_writes,
+        dispatcher.closed_for_input,
+        dispatcher.closed_for_output,
+        dispatcher.turns,
+        dispatcher.turns_us,
+        dispatcher.commands_us,
+        dispatcher.processing_events,
+        batched,
+        batches,
+        ratio(batched, batches),
+    )
+
+
+def rates(self: Traffic) -> tuple[object, ...]:
+    turns = self.turn_rate.per_second()
+    return (
+        int(self.ops_per_second.per_second()),
+        self.input_rate.per_second() / 1024,
+        self.output_rate.per_second() / 1024,
+        int(turns),
+        int(ratio(self.turn_time_rate.per_second(), turns)),
+    )
 
 
 class Traffic(Capability):
@@ -45,19 +55,25 @@ class Traffic(Capability):
 
     info = {
         "clients": (
-            Field("client_recent_max_input_buffer", lambda self: self.recent_input.most),
-            Field("client_recent_max_output_buffer", lambda self: self.recent_output.most),
+            Fields(
+                "client_recent_max_input_buffer client_recent_max_output_buffer",
+                lambda self: (self.recent_input.most, self.recent_output.most),
+            ),
         ),
         "threads": (Field("io_thread_0", lambda self: self.thread_text()),),
         "stats": (
-            Fields(lambda self: self.dispatcher, COUNTERS),
-            Field("instantaneous_ops_per_sec", lambda self: int(self.ops_per_second.per_second())),
-            Field("instantaneous_input_kbps", lambda self: f"{self.input_rate.per_second() / 1024:.2f}"),
-            Field("instantaneous_output_kbps", lambda self: f"{self.output_rate.per_second() / 1024:.2f}"),
-            Field("instantaneous_eventloop_cycles_per_sec", lambda self: int(self.turn_rate.per_second())),
-            Field(
-                "instantaneous_eventloop_duration_usec",
-                lambda self: int(ratio(self.turn_time_rate.per_second(), self.turn_rate.per_second())),
+            Fields(
+                "total_commands_processed total_net_input_bytes total_net_output_bytes unexpected_error_replies"
+                " total_error_replies total_reads_processed total_writes_processed client_query_buffer_limit_disconnections"
+                " client_output_buffer_limit_disconnections eventloop_cycles eventloop_duration_sum eventloop_duration_cmd_sum"
+                " total_client_processing_events commands_per_parse_batch_sum commands_per_parse_batch_cnt"
+                " commands_per_parse_batch_avg",
+                counters,
+            ),
+            Fields(
+                "instantaneous_ops_per_sec instantaneous_input_kbps instantaneous_output_kbps"
+                " instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec",
+                rates,
             ),
             Field("io_threaded_reads_processed", 0),
             Field("io_threaded_writes_processed", 0),

@@ -31,7 +31,7 @@ from libc.string cimport memcpy
 from streamd.engine.glob cimport Glob
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.capability cimport Capability
-from streamd.core.info import Field
+from streamd.core.info import Field, Fields
 from streamd.core.route cimport FOR_SUBSCRIBERS, Route
 from streamd.core.client cimport CLASS_NORMAL, CLASS_PUBSUB, SUBSCRIBED, Client
 
@@ -300,9 +300,10 @@ cdef class Hub(Capability):
     info = {
         "clients": (Field("pubsub_clients", lambda self: self.client_count),),
         "stats": (
-            Field("pubsub_channels", lambda self: len(self.channels)),
-            Field("pubsub_patterns", lambda self: len(self.patterns)),
-            Field("pubsubshard_channels", lambda self: len(self.shard_channels)),
+            Fields(
+                "pubsub_channels pubsub_patterns pubsubshard_channels",
+                lambda self: (len(self.channels), len(self.patterns), len(self.shard_channels)),
+            ),
         ),
     }
     refusal_rank = 40

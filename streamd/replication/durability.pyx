@@ -36,7 +36,7 @@ from streamd.core.clock cimport monotonic_us
 from streamd.core.dispatch cimport FENCED, Dispatcher
 from streamd.core.route cimport SEES_DATA, WRITE, Route
 
-from streamd.core.info import Field, Fields
+from streamd.core.info import Fields
 from streamd.errors import ConfigError
 from streamd.persistence.keeper import Persistence, do_nothing
 from streamd.replication.replacement import Replacement
@@ -140,14 +140,8 @@ cdef class Durability(Capability):
     info = {
         "replication": (
             Fields(
-                lambda self: self if self.config.min_replicas_durable else None,
-                (
-                    Field("durable_offset", lambda self: self.durable),
-                    Field("durable_fenced", lambda self: int(self.is_fenced)),
-                    Field("durable_sentinels_heard", lambda self: int(self.is_watched)),
-                    Field("durable_clients_waiting", lambda self: self.waiting_clients),
-                    Field("durable_replies_refused", lambda self: self.refused),
-                ),
+                "durable_offset durable_fenced durable_sentinels_heard durable_clients_waiting durable_replies_refused",
+                lambda self: self.figures() if self.config.min_replicas_durable else None,
             ),
         ),
     }
@@ -169,6 +163,10 @@ cdef class Durability(Capability):
         self.is_watched = self.skips_turns = True
         self.looked_us = monotonic_us()
         self.replication.role_observers.append(self.follow_role)
+
+    def figures(self):
+        """For INFO."""
+        return self.durable, self.is_fenced, self.is_watched, self.waiting_clients, self.refused
 
     @property
     def waiting_clients(self):

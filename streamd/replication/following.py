@@ -70,33 +70,22 @@ class Following(Capability):
     info = {
         "replication": (
             Fields(
-                lambda self: self if self.is_replica else None,
-                (
-                    Field("master_host", lambda self: self.host),
-                    Field("master_port", lambda self: self.port),
-                    Field("master_link_status", lambda self: "up" if self.is_link_up else "down"),
-                    Lines("master_link_down_reason", lambda self: self._reason_lines()),
-                    Field("master_last_io_seconds_ago", lambda self: self.last_io_s),
-                    Field("master_sync_in_progress", lambda self: int(self.state == "sync")),
-                    Field("slave_read_repl_offset", lambda self: self._replication.offset + self.unexecuted),
-                    Field("slave_repl_offset", lambda self: self._replication.offset),
-                    Field("replica_full_sync_buffer_size", lambda self: self.kept_bytes),
-                    Field("replica_full_sync_buffer_peak", lambda self: max(self.kept_bytes, self.kept_peak)),
-                    Lines("master_sync_total_bytes", lambda self: self._progress_lines()),
-                    Field("master_current_sync_attempts", lambda self: self.attempts),
-                    Field("master_total_sync_attempts", lambda self: self.total_attempts),
-                    Lines("master_link_up_since_seconds", lambda self: self._link_lines()),
-                    Field("total_disconnect_time_sec", lambda self: int(self.down_s)),
-                    Field("slave_priority", lambda self: self._config.replica_priority),
-                    Field("slave_read_only", lambda self: int(self._config.replica_read_only)),
-                    Field("replica_announced", lambda self: int(self._config.replica_announced)),
-                ),
+                "master_host master_port master_link_status master_last_io_seconds_ago master_sync_in_progress"
+                " slave_read_repl_offset slave_repl_offset replica_full_sync_buffer_size replica_full_sync_buffer_peak"
+                " master_current_sync_attempts master_total_sync_attempts total_disconnect_time_sec slave_priority"
+                " slave_read_only replica_announced",
+                lambda self: self._figures() if self.is_replica else None,
             ),
+            Lines("master_link_down_reason", lambda self: self._reason_lines() if self.is_replica else ()),
+            Lines("master_sync_total_bytes", lambda self: self._progress_lines() if self.is_replica else ()),
+            Lines("master_link_up_since_seconds", lambda self: self._link_lines() if self.is_replica else ()),
         ),
         "memory": (Field("mem_replica_full_sync_buffer", lambda self: self.kept_bytes),),
         "stats": (
-            Field("total_net_repl_input_bytes", lambda self: self.input_bytes),
-            Field("instantaneous_input_repl_kbps", lambda self: f"{self.input_rate.per_second() / 1024:.2f}"),
+            Fields(
+                "total_net_repl_input_bytes instantaneous_input_repl_kbps",
+                lambda self: (self.input_bytes, self.input_rate.per_second() / 1024),
+            ),
         ),
     }
 
@@ -182,6 +171,25 @@ class Following(Capability):
         """Seconds that the link was down since this server follows its primary."""
         since = self._down_since
         return self._down_before_s + (time.monotonic() - since if since is not None else 0.0)
+
+    def _figures(self) -> tuple[object, ...]:
+        return (
+            self.host,
+            self.port,
+            "up" if self.is_link_up else "down",
+            self.last_io_s,
+            self.state == "sync",
+            self._replication.offset + self.unexecuted,
+            self._replication.offset,
+            self.kept_bytes,
+            max(self.kept_bytes, self.kept_peak),
+            self.attempts,
+            self.total_attempts,
+            int(self.down_s),
+            self._config.replica_priority,
+            self._config.replica_read_only,
+            self._config.replica_announced,
+        )
 
     def _reason_lines(self) -> Iterator[str]:
         if not self.is_link_up and self._last_failure:

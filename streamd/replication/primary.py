@@ -27,7 +27,7 @@ from streamd.core.capability import Capability
 from streamd.core.client import CLIENT_STATES, Client
 from streamd.core.dispatch import SERVER_STATES
 from streamd.core.host import Host
-from streamd.core.info import Field, Lines
+from streamd.core.info import Field, Fields, Lines
 from streamd.core.route import Route
 from streamd.persistence.child import Child, Report
 from streamd.persistence.keeper import Persistence
@@ -70,9 +70,10 @@ class Primary(Capability):
             Lines("slaves", lambda self: self.lines()),
         ),
         "stats": (
-            Field("sync_full", lambda self: self.sync_full),
-            Field("sync_partial_ok", lambda self: self.sync_partial_ok),
-            Field("sync_partial_err", lambda self: self.sync_partial_err),
+            Fields(
+                "sync_full sync_partial_ok sync_partial_err",
+                lambda self: (self.sync_full, self.sync_partial_ok, self.sync_partial_err),
+            ),
         ),
     }
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from streamd.core.capability import Capability
 from streamd.core.effects import Effect
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Fields
 from streamd.observe.rates import Rate
 from streamd.persistence.keeper import Persistence
 from streamd.replication.stream import ReplicationStream
@@ -47,25 +47,33 @@ class Replication(Capability):
 
     info = {
         "replication": (
-            Field("role", lambda self: "slave" if self.is_replica else "master"),
-            Field("master_replid", lambda self: self.replid),
-            Field("master_replid2", lambda self: self.replid2),
-            Field("master_repl_offset", lambda self: self.offset),
-            Field("second_repl_offset", lambda self: self.second_offset),
-            Field("repl_backlog_active", lambda self: int(self.stream.is_open)),
-            Field("repl_backlog_size", lambda self: self._config.repl_backlog_size),
-            Field(
-                "repl_backlog_first_byte_offset", lambda self: self.stream.first_offset if self.stream.is_open else 0
+            Fields(
+                "role master_replid master_replid2 master_repl_offset second_repl_offset repl_backlog_active repl_backlog_size"
+                " repl_backlog_first_byte_offset repl_backlog_histlen",
+                lambda self: (
+                    "slave" if self.is_replica else "master",
+                    self.replid,
+                    self.replid2,
+                    self.offset,
+                    self.second_offset,
+                    self.stream.is_open,
+                    self._config.repl_backlog_size,
+                    self.stream.first_offset if self.stream.is_open else 0,
+                    len(self.stream),
+                ),
             ),
-            Field("repl_backlog_histlen", lambda self: len(self.stream)),
         ),
         "memory": (
-            Field("mem_replication_backlog", lambda self: min(self.stream.memory, self._config.repl_backlog_size)),
-            Field("mem_total_replication_buffers", lambda self: self.stream.memory),
+            Fields(
+                "mem_replication_backlog mem_total_replication_buffers",
+                lambda self: (min(memory := self.stream.memory, self._config.repl_backlog_size), memory),
+            ),
         ),
         "stats": (
-            Field("total_net_repl_output_bytes", lambda self: self.stream.sent_bytes),
-            Field("instantaneous_output_repl_kbps", lambda self: f"{self.output_rate.per_second() / 1024:.2f}"),
+            Fields(
+                "total_net_repl_output_bytes instantaneous_output_repl_kbps",
+                lambda self: (self.stream.sent_bytes, self.output_rate.per_second() / 1024),
+            ),
         ),
     }
 

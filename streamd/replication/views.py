@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields
+from streamd.core.info import Fields
 from streamd.disk import replace_file
 from streamd.errors import ReplicationError, StreamdError, StreamLostError, one_line, printable
 from streamd.persistence.keeper import Persistence
@@ -36,12 +36,8 @@ class Views(Capability):
     info = {
         "replication": (
             Fields(
-                lambda self: self if self.is_on else None,
-                (
-                    Field("durable_view", lambda self: str(self.standing.own or self.standing.promised)),
-                    Field("durable_view_established", lambda self: int(self.standing.is_established)),
-                    Field("durable_data_view", lambda self: str(self.standing.data)),
-                ),
+                "durable_view durable_view_established durable_data_view",
+                lambda self: self.figures() if self.is_on else None,
             ),
         ),
     }
@@ -63,6 +59,11 @@ class Views(Capability):
         self._tail = self._append_only.aof.tail
         self._tail.position = self._line
         self._append_only.given_up = self.forget
+
+    def figures(self) -> tuple[object, ...]:
+        """For INFO."""
+        standing = self.standing
+        return str(standing.own or standing.promised), standing.is_established, str(standing.data)
 
     @property
     def is_on(self) -> bool:

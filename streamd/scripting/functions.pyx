@@ -13,7 +13,7 @@ cimport cython
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
-from streamd.core.info import Field, human_size
+from streamd.core.info import Fields, human_size
 from streamd.errors import CommandError, CorruptFileError
 from streamd.memory.accounting import Memory, ScriptMemory
 from streamd.persistence.keeper import Persistence
@@ -47,14 +47,16 @@ cdef class Functions(Capability):
 
     info = {
         "memory": (
-            Field("number_of_functions", lambda self: self.count),
-            Field("number_of_libraries", lambda self: len(self.libraries)),
-            Field("used_memory_vm_functions", lambda self: self.vm_size),
-            Field("used_memory_vm_total", lambda self: self.both_vm_sizes),
-            Field("used_memory_vm_total_human", lambda self: human_size(self.both_vm_sizes)),
-            Field("used_memory_functions", lambda self: self.size),
-            Field("used_memory_scripts", lambda self: self.both_sizes),
-            Field("used_memory_scripts_human", lambda self: human_size(self.both_sizes)),
+            Fields(
+                "number_of_functions number_of_libraries used_memory_vm_functions used_memory_functions",
+                lambda self: (self.count, len(self.libraries), self.vm_size, self.size),
+            ),
+            Fields(
+                "used_memory_vm_total used_memory_vm_total_human used_memory_scripts used_memory_scripts_human",
+                lambda self: (
+                    both := self.both_vm_sizes, human_size(both), size := self.both_sizes, human_size(size)
+                ),
+            ),
         ),
     }
 

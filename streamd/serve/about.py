@@ -11,7 +11,7 @@ import time
 from streamd import REDIS_VERSION, __version__
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields
+from streamd.core.info import Field, Fields, cpu_times
 
 __all__ = ["About"]
 
@@ -19,14 +19,10 @@ SYSTEM = os.uname()
 PYTHON, _, COMPILER = sys.version.partition("[")
 
 
-def cpu_fields(suffix: str, who: int) -> Fields[About]:
-    """CPU time in seconds."""
-    return Fields(
-        lambda self: resource.getrusage(who),
-        (
-            Field(f"used_cpu_sys{suffix}", lambda usage: f"{usage.ru_stime:.6f}"),
-            Field(f"used_cpu_user{suffix}", lambda usage: f"{usage.ru_utime:.6f}"),
-        ),
+OF_THREAD: tuple[Fields[About], ...] = ()
+if sys.platform == "linux":
+    OF_THREAD = (
+        Fields("used_cpu_sys_main_thread used_cpu_user_main_thread", lambda self: cpu_times(resource.RUSAGE_THREAD)),
     )
 
 
@@ -50,23 +46,23 @@ class About(Capability):
             Field("multiplexing_api", "libuv"),
             Field("python_version", PYTHON.split()[0]),
             Field("gcc_version", COMPILER.removeprefix("GCC ").rstrip("]") if "GCC" in COMPILER else "0.0.0"),
-            Field("process_id", lambda self: os.getpid()),
-            Field("process_supervised", lambda self: self._host.supervisor.kind),
-            Field("run_id", lambda self: self.run_id),
-            Field("server_time_usec", lambda self: time.time_ns() // 1000),
-            Field("uptime_in_seconds", lambda self: self.uptime_s),
-            Field("uptime_in_days", lambda self: self.uptime_s // 86400),
-            Field("hz", lambda self: self._config.hz),
-            Field("configured_hz", lambda self: self._config.hz),
-            Field("lru_clock", lambda self: int(time.time()) & 0xFFFFFF),
+            Fields("process_supervised run_id", lambda self: (self._host.supervisor.kind, self.run_id)),
+            Fields(
+                "server_time_usec lru_clock",
+                lambda self: (now_us := time.time_ns() // 1000, now_us // 1_000_000 & 0xFFFFFF),
+            ),
+            Fields("uptime_in_seconds uptime_in_days", lambda self: (seconds := self.uptime_s, seconds // 86400)),
+            Fields(
+                "process_id hz configured_hz config_file",
+                lambda self: (os.getpid(), hz := self._config.hz, hz, self._config.config_file),
+            ),
             Field("executable", sys.executable),
-            Field("config_file", lambda self: self._config.config_file),
             Field("io_threads_active", 0),
         ),
         "cpu": (
-            cpu_fields("", resource.RUSAGE_SELF),
-            cpu_fields("_children", resource.RUSAGE_CHILDREN),
-            *((cpu_fields("_main_thread", resource.RUSAGE_THREAD),) if hasattr(resource, "RUSAGE_THREAD") else ()),
+            Fields("used_cpu_sys used_cpu_user", lambda self: cpu_times(resource.RUSAGE_SELF)),
+            Fields("used_cpu_sys_children used_cpu_user_children", lambda self: cpu_times(resource.RUSAGE_CHILDREN)),
+            *OF_THREAD,
         ),
     }
 

@@ -24,7 +24,7 @@ from streamd.core.client import CLIENT_STATES, Client
 from streamd.core.client_line import describe
 from streamd.core.host import Host
 from streamd.core.identity import Identity
-from streamd.core.info import Field
+from streamd.core.info import Fields
 from streamd.core.route import Route
 from streamd.core.spec import Command
 from streamd.disk import replace_file
@@ -65,11 +65,12 @@ class Acl(Capability):
 
     info = {
         "stats": (
-            Field("acl_access_denied_auth", lambda self: self.log.totals[Reason.AUTH]),
-            Field("acl_access_denied_cmd", lambda self: self.log.totals[Reason.COMMAND]),
-            Field("acl_access_denied_key", lambda self: self.log.totals[Reason.KEY]),
-            Field("acl_access_denied_channel", lambda self: self.log.totals[Reason.CHANNEL]),
-            Field("acl_access_denied_tls_cert", lambda self: self.log.totals[Reason.TLS_CERT]),
+            # In the order of Reason.
+            Fields(
+                "acl_access_denied_cmd acl_access_denied_key acl_access_denied_auth acl_access_denied_channel"
+                " acl_access_denied_tls_cert",
+                lambda self: tuple(self.log.totals.values()),
+            ),
         ),
     }
     refusal_rank = 10

@@ -10,11 +10,11 @@ import pytest
 from support.hosts import Host, Peer
 
 from streamd.core.capability import Capability
-from streamd.core.info import Field, Fields, Lines, human_size, ratio
+from streamd.core.info import Field, Fields, Lines, Section, human_size, ratio
 from streamd.data.expiry import Expiry
 from streamd.memory import accounting
 from streamd.memory.eviction import Eviction
-from streamd.observe.info import ORDER, Info, make_section
+from streamd.observe.info import ORDER, Info
 from streamd.observe.traffic import Traffic
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.loading import Loading
@@ -133,7 +133,7 @@ class Toys(Capability):
     info = {
         "cluster": (Field("toys", lambda self: self.count), Field("cluster_size", 1)),
         "toys": (
-            Fields(lambda self: self.best, (Field("best_toy", lambda best: best.upper()),)),
+            Fields("best_toy price", lambda self: (self.best.upper(), 1 / 3) if self.best else None),
             Lines("each", lambda self: (f"toy{number}:red" for number in range(self.count))),
         ),
     }
@@ -151,8 +151,15 @@ def test_what_a_new_capability_contributes_comes_last(host: Host) -> None:
     assert render(host, "cluster") == "# Cluster\r\ncluster_enabled:0\r\ntoys:2\r\ncluster_size:1\r\n"
     assert render(host, "toys") == "# Toys\r\ntoy0:red\r\ntoy1:red\r\n"
     toys.count, toys.best = 1, "bear"
-    assert render(host, "toys") == "# Toys\r\ntoy0:red\r\nbest_toy:BEAR\r\n"
-    assert list(make_section("Toys", ("best_toy", "each"), [toys]).lines()) == ["# Toys", "best_toy:BEAR", "toy0:red"]
+    assert render(host, "toys") == "# Toys\r\nbest_toy:BEAR\r\nprice:0.33\r\ntoy0:red\r\n"
+    parts = [(toys, part) for part in Toys.info["toys"]]
+    assert Section("Toys", ("each", "price"), parts).lines() == ["# Toys", "toy0:red", "price:0.33", "best_toy:BEAR"]
+
+
+def test_names_and_values_are_of_the_same_number() -> None:
+    section = Section("Toys", (), [(None, Fields("one two", lambda _: (1, 2, 3)))])
+    with pytest.raises(ValueError, match="3 values for 2 names"):
+        section.lines()
 
 
 # --- Values --------------------------------------------------------------------------------------------------------------
