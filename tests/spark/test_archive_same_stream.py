@@ -160,6 +160,38 @@ def test_a_change_in_the_middle_is_found_by_content(
     assert store.xlen(KEY) == len(ids)
 
 
+@ON_BOTH
+@pytest.mark.parametrize("removed", ["trimmed", "deleted", "by a run"])
+def test_a_stream_that_is_written_again_with_more_in_the_middle_is_found_by_what_was_removed(
+    removed: str, store: redis.Redis, source_options: Options, tmp_path: Path
+) -> None:
+    """Its ends are as they were, and it has had as many entries; but not as many of them are gone."""
+    fill(store, 60)
+    archive_once(tmp_path, source_options, trim=False, **EVERYTHING)
+    entries = store.xrange(KEY)
+    if removed == "trimmed":
+        store.xtrim(KEY, maxlen=50, approximate=False)
+    elif removed == "deleted":
+        store.xdel(KEY, *(each for each, _ in entries[20:40:4]))
+    else:
+        store.xgroup_create(KEY, "g", entries[19][0])
+    (report,) = archive_once(tmp_path, source_options, trim=removed == "by a run", **EVERYTHING).streams
+    assert (report.status, report.trimmed) == ("nothing", 20 if removed == "by a run" else 0)
+
+    store.delete(KEY)
+    for entry_id, fields in entries:
+        store.xadd(KEY, fields, id=entry_id)
+        if entry_id == entries[30][0]:
+            store.xadd(KEY, {"unarchived": 1}, id=entry_id.partition(b"-")[0] + b"-9")
+    fill(store, 5, start_ms=1_760_000_000_000)
+    held = store.xrange(KEY)
+    (report,) = archive_once(tmp_path, source_options, **EVERYTHING).streams
+    assert "IncarnationError" in (report.error or "")
+    with pytest.raises(DataLossError):
+        list(rows_of_history(tmp_path, source_options))
+    assert store.xrange(KEY) == held
+
+
 @pytest.mark.parametrize("step", ["bounded", "staged", "moved", "pending", "committed", "trimming"])
 def test_a_stream_that_is_written_again_during_a_run_is_not_trimmed(
     step: str, store: redis.Redis, source_options: Options, tmp_path: Path

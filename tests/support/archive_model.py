@@ -12,11 +12,13 @@ it was, so that an entry that differs can be seen. After each step:
     nothing silent    what a run has removed from the server is in its archive, with the same fields
     nothing forgotten what an archive has had, it has; except for what was deleted from it
     a whole answer    a history has each archived entry and each live one, once, with its fields; or it is refused
-    gaps are told     entries that were trimmed by others before they were archived make the run fail, or warn, or the history fail
+    gaps are told     entries that were trimmed by others before they were archived, and not behind entries that a group kept, make the run
+                      fail, or warn, or the history fail
     nothing for nothing  as long as nothing was done that may look like another stream, nothing is refused
 
-Streams that differ in the middle only are written in stories whose runs compare content (`depth`), and then histories are not asked any
-more; by loads they are written in all.
+A stream that was written again is *hidden* from an archive whose runs do not compare content, and from histories, if all that costs nothing
+to ask agrees: the first and the last entry at or below the boundary, and what XINFO STREAM says can have become of what it said when the
+archive was last compared with it (`can_be`). Only then may entries that differ between these two go, or be missing from histories.
 """
 
 from __future__ import annotations
@@ -54,8 +56,22 @@ __all__ = ["Story"]
 Entries = dict[str, bytes]
 """ID to the value of the one field."""
 
+Figures = tuple[int, int, int, int, int]
+"""Entries added, entries removed, last ID, first ID (of an empty stream: the lowest that can be added) and highest deleted ID."""
+
 BASE_MS = 1_700_000_000_000
 COPIES = 2
+
+
+def can_be(then: Figures, now: Figures) -> bool:
+    """Whether writing, trimming and deleting can have led from one to the other."""
+    added, removed, last, first, deleted = (b - a for a, b in zip(then, now, strict=True))
+    is_empty = then[3] > then[2]
+    return (
+        min(added, removed, last, first, deleted) >= 0
+        and (added > 0) == (last > 0)
+        and (removed > 0 or (deleted == 0 and (first == 0 or is_empty)))
+    )
 
 
 class Archive:
@@ -65,6 +81,8 @@ class Archive:
     purged  entries that were deleted from it, or are to be, or were given up: IDs with the values that they had
     lost    what went before it was archived, by database, and has not been reported
     is_odd  by database: something was done that may look like another stream, so refusals are no fault
+    seen    by database: what XINFO STREAM may have said when the archive was last compared with the stream
+    hidden  entries of the server that do not show to differ from what is archived
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,6 +93,8 @@ class Archive:
         self.purged: set[tuple[str, bytes]] = set()
         self.lost: dict[int, set[str]] = {db: set() for db in range(COPIES)}
         self.is_odd = [False] * COPIES
+        self.seen: list[list[Figures]] = [[] for _ in range(COPIES)]
+        self.hidden: set[tuple[str, bytes]] = set()
 
     def read(self) -> Entries:
         found: Entries = {}
@@ -112,7 +132,6 @@ class Story:
         self.next_ms = BASE_MS
         self.values = 0
         self.depth = self.random.choice(["ids", "ids", "content"])
-        self.is_hidden = False  # a stream differs in the middle only, which histories do not see
         self.dumps: list[bytes] = []
         self.running: Archive | None = None  # a run of it is under way
 
@@ -138,6 +157,7 @@ class Story:
                 weights = [weight for weight, _ in ACTIONS]
                 (chosen,) = self.random.choices(ACTIONS, weights)
                 chosen[1](self)
+                self.hide()
                 self.check()
         except (AssertionError, Exception) as error:
             raise AssertionError("\n".join([*self.done, f"{type(error).__name__}: {error}"])) from error
@@ -220,15 +240,16 @@ class Story:
         ids = sorted(before, key=parse_entry_id)
         if not ids:
             return
-        how = self.random.choice(["other", "same", "middle"] if self.depth == "content" else ["other", "same"])
+        how = self.random.choice(["other", "same", "middle", "more"])
         if how != "other" or self.random.random() < 0.7:
             ids = ids[self.random.randint(0, len(ids) - 1) if self.random.random() < 0.3 else 0 :]
-        self.is_hidden |= how == "middle"
         self.store.delete(KEY)
         changed = self.random.choice(ids)
         for each in ids:
-            is_same = how == "same" or (how == "middle" and each != changed)
+            is_same = how in ("same", "more") or (how == "middle" and each != changed)
             self.store.xadd(KEY, {"v": before[each] if is_same else self.value()}, id=each)
+            if how == "more" and each == changed:
+                self.store.xadd(KEY, {"v": self.value()}, id=f"{each.partition('-')[0]}-9")
         for _ in range(self.random.choice([0, 0, 1, 5])):
             self.store.xadd(KEY, {"v": self.value()}, id=self.new_id())
         self.forget()
@@ -303,6 +324,7 @@ class Story:
         for archive in self.archives:
             archive.is_odd[other] = True
             archive.lost[other] = set(archive.lost[self.db])
+            archive.seen[other] = list(archive.seen[self.db])
         self.note("fork")
 
     def switch(self) -> None:
@@ -315,6 +337,8 @@ class Story:
     def flush(self) -> None:
         self.store.flushdb()
         self.forget()
+        for archive in self.archives:
+            archive.seen[self.db].clear()
         self.note("flush")
 
     def group(self) -> None:
@@ -351,13 +375,48 @@ class Story:
             was_done = True
             if action is not None:
                 self.collect()
+                before = self.live()
                 action(self)
                 self.before = self.live()
+                self.hide(before)
+                self.was_changed = True
             if is_killed:
                 note.append(step)
                 raise Killed(step)
 
         return hook
+
+    def figures(self) -> list[Figures]:
+        """Of the stream, if there is one."""
+        if not self.store.exists(KEY):
+            return []
+        found = self.store.xinfo_stream(KEY)
+        last, deleted = (parse_entry_id(found[each]) for each in ("last-generated-id", "max-deleted-entry-id"))
+        first = parse_entry_id(found["first-entry"][0]) if found["first-entry"] else last + 1
+        return [(found["entries-added"], found["entries-added"] - found["length"], last, first, deleted)]
+
+    def hide(self, before: Entries | None = None) -> None:
+        """Note which entries of the server do not show to differ from the archives.
+
+        before  while an archiver is at work: what was there before something else was done; what is below its end may be archived now
+        """
+        live, now = self.live(), self.figures()
+        if not live:
+            return
+        for archive in self.archives:
+            if not any(can_be(then, now[0]) for then in archive.seen[self.db]):
+                continue
+            found, boundary = archive.read(), archive.boundary
+            if before:
+                found, boundary = {**before, **found}, max(boundary, *map(parse_entry_id, before))
+            held = [
+                (each, value)
+                for each, value in live.items()
+                if parse_entry_id(each) <= boundary and (each, value) not in archive.purged
+            ]
+            differs = [each for each in held if found.get(each[0]) != each[1]]
+            if held and not {held[0], held[-1]} & set(differs):
+                archive.hidden |= set(differs)
 
     def collect(self) -> None:
         """Note what the archiver has removed since `before`."""
@@ -376,8 +435,10 @@ class Story:
             "trim_delay_ms": 0 if self.random.random() < 0.8 else 3_600_000,
         }  # fmt: skip
         lost, was_odd = set(archive.lost[self.db]), archive.is_odd[self.db]
-        self.before, self.removed = self.live(), Entries()
-        was_there = bool(self.store.exists(KEY))
+        first = min(map(parse_entry_id, self.live()), default=MAX_ID)
+        self.before, self.removed, self.was_changed = self.live(), Entries(), False
+        was_there, seen = bool(self.store.exists(KEY)), self.figures()
+        archive.seen[self.db] += seen
         killed: list[str] = []
         sequence = archive.sequence
         report: StreamReport | None = None
@@ -392,9 +453,14 @@ class Story:
             self.store.delete(key_beside("lock", KEY))
         self.running = None
         self.collect()
+        if self.was_changed or report is None or report.status == "failed":
+            archive.seen[self.db] += self.figures()
+        else:
+            archive.seen[self.db] = self.figures()
         found = archive.read()
+        given_up = archive.purged | (archive.hidden if self.depth == "ids" else set())
         for each, value in self.removed.items():
-            assert found.get(each) == value or (each, value) in archive.purged, (
+            assert found.get(each) == value or (each, value) in given_up, (
                 f"{each} was removed, and is archived as {found.get(each)!r}, not {value!r}"
             )
         for other in self.archives:
@@ -425,7 +491,7 @@ class Story:
                 archive.lost[self.db].clear()
         else:
             told = how["allow_gaps"] or any("before" in each for each in report.warnings)
-            unseen = lost - found.keys()
+            unseen = {each for each in lost - found.keys() if parse_entry_id(each) < first}
             assert told or not unseen or was_odd, f"{sorted(unseen)} went before they were archived, and nobody is told"
             archive.lost[self.db] = {
                 each for each in archive.lost[self.db] if parse_entry_id(each) > archive.boundary and each not in lost
@@ -448,6 +514,7 @@ class Story:
         }
         self.lose(self.archives[1], before.keys() - self.live().keys())
         archive.lost[self.db].clear()
+        archive.seen[self.db] += self.figures()
 
     def purge(self) -> None:
         """Delete entries from an archive, and from the server unless that is left alone."""
@@ -466,6 +533,7 @@ class Story:
         archive_only = self.random.random() < 0.4
         killed: list[str] = []
         self.before, self.removed = self.live(), Entries()
+        archive.seen[self.db] += self.figures()
         self.note(f"purge {' '.join(gone)}{', archive only' if archive_only else ''}")
         try:
             delete(
@@ -522,7 +590,7 @@ class Story:
 
     def check_history(self, archive: Archive, found: Entries) -> None:
         live = self.live()
-        if self.is_hidden or (not archive.boundary and (not live or self.random.random() < 0.9)):
+        if not archive.boundary and (not live or self.random.random() < 0.9):
             return
         try:
             rows = list(rows_of_history(archive.path, self.options))
@@ -536,7 +604,7 @@ class Story:
         answer = {each: fields[0][1] for each, fields in rows}
         for each, value in {
             **found,
-            **{each: value for each, value in live.items() if (each, value) not in archive.purged},
+            **{each: value for each, value in live.items() if (each, value) not in archive.purged | archive.hidden},
         }.items():
             assert answer.get(each) == value, f"the history has {answer.get(each)!r} for {each}, not {value!r}"
 

@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow", reason="archives need streamd-server[spark]")
 from streamd.spark.archive.boundary import (
     GroupState,
     StreamState,
+    can_have_become,
     check_incarnation,
     choose_end,
     find_gap,
@@ -111,6 +112,47 @@ def test_a_stream_recreated_is_refused(found: StreamState | None) -> None:
 
 def test_a_server_that_does_not_count_entries_is_taken() -> None:
     check_incarnation(state(added=None, deleted=None), last_manifest(added=None))
+
+
+BEFORE = StreamState(length=10, last_generated=200, first_entry=100, entries_added=50, max_deleted=50)
+EMPTY = StreamState(length=0, last_generated=200, first_entry=None, entries_added=50, max_deleted=50)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (BEFORE, BEFORE),
+        (BEFORE, StreamState(12, 202, 100, 52, 50)),  # two were added
+        (BEFORE, StreamState(9, 200, 110, 50, 50)),  # one was trimmed
+        (BEFORE, StreamState(9, 200, 100, 50, 150)),  # one was deleted
+        (BEFORE, EMPTY),
+        (EMPTY, StreamState(1, 205, 205, 51, 50)),
+        (BEFORE, StreamState(1, 205, 205, 51, 50)),
+        (replace(BEFORE, entries_added=None, max_deleted=None), StreamState(12, 202, 100, None, None)),
+    ],
+)
+def test_a_stream_that_has_grown_and_was_trimmed_is_the_same(then: StreamState, now: StreamState) -> None:
+    assert can_have_become(then, now)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (BEFORE, StreamState(10, 199, 100, 50, 50)),  # its last ID fell
+        (BEFORE, StreamState(10, 205, 100, 49, 50)),  # it has had fewer entries
+        (BEFORE, StreamState(11, 200, 100, 51, 50)),  # one was added, not above the last ID
+        (BEFORE, StreamState(10, 205, 100, 50, 50)),  # the last ID rose, and none was added
+        (BEFORE, StreamState(12, 205, 100, 51, 50)),  # fewer were removed
+        (BEFORE, StreamState(10, 205, 90, 55, 50)),  # an entry in front of the first one
+        (BEFORE, StreamState(10, 205, 100, 55, 40)),  # one that was deleted never was
+        (BEFORE, StreamState(11, 205, 110, 51, 50)),  # the first one is gone, and none was removed
+        (BEFORE, StreamState(11, 205, 100, 51, 150)),  # one was deleted, and none was removed
+        (EMPTY, StreamState(1, 205, 200, 51, 50)),
+        (replace(BEFORE, entries_added=None), StreamState(11, 200, 100, None, None)),
+    ],
+)
+def test_a_stream_that_additions_and_trims_cannot_make_is_another_one(then: StreamState, now: StreamState) -> None:
+    assert not can_have_become(then, now)
 
 
 def test_a_stream_from_which_less_was_removed_is_looked_at_closely() -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "Gap",
     "GroupState",
     "StreamState",
+    "can_have_become",
     "check_incarnation",
     "choose_end",
     "find_gap",
@@ -119,6 +120,30 @@ def check_incarnation(state: StreamState | None, last: Manifest) -> StreamState:
             f"and only {added} were added since: it was recreated. A new stream needs a new archive"
         )
     return state
+
+
+def can_have_become(then: StreamState, now: StreamState) -> bool:
+    """Whether additions, trims and deletions alone can lead from one state of a stream to another.
+
+    Additions have IDs above the last one and are counted; nothing comes back in front of the first entry; and what raises the first ID
+    or the highest deleted one removes entries. A stream that XSETID has changed is suspected.
+    """
+    if now.last_generated < then.last_generated or lowest(now) < lowest(then):
+        return False
+    if now.entries_added is None or then.entries_added is None:
+        return now.length <= then.length or now.last_generated > then.last_generated
+    added = now.entries_added - then.entries_added
+    if added < 0 or (added > 0) != (now.last_generated > then.last_generated):
+        return False
+    removed = added + then.length - now.length
+    deleted, deleted_then = now.max_deleted or 0, then.max_deleted or 0
+    is_raised = deleted > deleted_then or (then.first_entry is not None and now.first_entry != then.first_entry)
+    return deleted >= deleted_then and removed >= is_raised
+
+
+def lowest(state: StreamState) -> int:
+    """The lowest ID that an entry of a stream has, or can have if it is empty."""
+    return state.last_generated + 1 if state.first_entry is None else state.first_entry
 
 
 def has_fewer_removed(state: StreamState, last: Manifest) -> bool:

@@ -156,7 +156,7 @@ def delete(
         with held(lock, connection_options), staged(layout.root, layout.staging(stream, run), disk):
             _, found = check_place(layout, connection, stream, archive_only=archive_only, allow_gaps=archive_only)
             work = StreamWork(layout, disk, connection, lock, run, hook)
-            work.replaced = found.replaced
+            work.seen = found
             work.recover(REPLACED_DELAY_MS)
             hook("recovered")
             work.rewriting = done.add
@@ -168,7 +168,7 @@ def delete(
                 delete_served(work, wanted, report, done)
                 hook("unserved")
                 work.refresh()
-                work.settle("settled ")
+                work.settle("settled ", wanted)
     return report
 
 

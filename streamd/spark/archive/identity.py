@@ -13,12 +13,14 @@ A copy of a server has its name, too: a second server with the same files, or th
 that is kept with the data tells the two apart, since a restart from these files leaves just what a copy has; and what is not kept with
 it changes with every restart and fail-over. But only one of them can go on with the archive unnoticed:
 
-    streamd:archive:manifest:<key>:<archive>   string: number and run of the last manifest that was written from here, and of the one
-                                               that is about to be committed, so that a run may be killed before or after that
+    streamd:archive:manifest:<key>:<archive>   string: JSON with number and run of the last manifest that was written from here, and of the
+                                               one that is about to be committed, so that a run may be killed before or after that; and
+                                               what XINFO STREAM said when the stream was last compared with the archive
 
 Where the last manifest is neither, an archiver has worked on a copy since, or the server has lost its last writes, or it lacks the key
 for another reason. Then its entries decide, all of them (same_stream.py): one that should be in the archive and is not would be trimmed
-without having been archived. So they do where `streamd load` has written to the stream since, which may have changed any of them:
+without having been archived. So they do where that stream cannot have become the present one (boundary.py: it was written again), and where
+`streamd load` has written to it since, which may have changed any of them:
 
     streamd:archive:replaced:<key>   string: a name of that load (lock.py); the key above repeats it once the entries were compared
 """
@@ -26,9 +28,13 @@ without having been archived. So they do where `streamd load` has written to the
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Iterable
+from dataclasses import astuple
+from typing import Any
 
+from streamd.spark.archive.boundary import StreamState, can_have_become
 from streamd.spark.archive.errors import IncarnationError
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.lock import key_beside, replaced_key
@@ -42,7 +48,8 @@ from streamd.spark.wire.names import stream_key
 
 __all__ = [
     "check_identity",
-    "has_noted",
+    "find_note",
+    "is_noted",
     "manifest_key",
     "manifests_note",
     "other_server",
@@ -122,28 +129,44 @@ def manifest_key(layout: Layout, stream: str) -> str:
     return f"{key_beside('manifest', stream)}:{hashlib.sha256(str(layout.root).encode()).hexdigest()[:16]}"
 
 
-def manifests_note(manifests: Iterable[Manifest], replaced: bytes = b"") -> bytes:
+def manifests_note(manifests: Iterable[Manifest], replaced: bytes, state: StreamState | None) -> bytes:
     """The value of that key.
 
     replaced  the last load into the stream, when it was compared with the manifests
+    state     of the stream then
     """
-    known = b",".join(f"{each.sequence} {each.run}".encode() for each in manifests)
-    return known + b";" + replaced if replaced else known
+    found = {
+        "manifests": [[each.sequence, each.run] for each in manifests],
+        "replaced": replaced.decode(errors="replace"),
+        "stream": None if state is None else astuple(state),
+    }
+    return json.dumps(found).encode()
 
 
-def has_noted(connection: Connection, layout: Layout, log: ManifestLog) -> bool:
-    """Whether a server knows the last manifest, and nothing was loaded into its stream since that was noted.
-
-    A user who may not read the note is not told; the server is not suspected then.
-    """
-    if log.last is None:
-        return True
+def find_note(connection: Connection, layout: Layout, stream: str) -> dict[str, Any] | None:
+    """What that key says, empty when there is none; None when the user may not read it."""
     try:
-        noted = connection.command("GET", manifest_key(layout, log.stream)) or b""
+        found = connection.command("GET", manifest_key(layout, stream))
     except ServerError:
+        return None
+    return {} if found is None else dict(json.loads(found))
+
+
+def is_noted(note: dict[str, Any] | None, last: Manifest, replaced: bytes, state: StreamState) -> bool:
+    """Whether a server knows the last manifest, its stream can have become what it is, and nothing was loaded into it since.
+
+    note      from before `state`: an archiver may be at work; without permission to read it, the server is not suspected
+    replaced  the last load into the stream
+    """
+    if note is None:
         return True
-    known, _, replaced = noted.partition(b";")
-    return manifests_note([log.last]) in known.split(b",") and replaced == replaced_by(connection, log.stream)
+    if not note or note["stream"] is None:
+        return False
+    return (
+        [last.sequence, last.run] in note["manifests"]
+        and note["replaced"] == replaced.decode(errors="replace")
+        and can_have_become(StreamState(*note["stream"]), state)
+    )
 
 
 def replaced_by(connection: Connection, stream: str) -> bytes:

@@ -365,7 +365,9 @@ class StreamRun(StreamWork):
         state = again.need_state()
         low, high = self.log.boundary + 1, choose_end(state, server_ms(self.connection), self.settings.hot_window_ms)
         high = min(high, self.readable_until(state))
-        first_above, next_id = (find_entry_above(self.connection, self.stream, each) for each in (low - 1, high))
+        first_above = next_id = None
+        if low <= high:
+            first_above, next_id = (find_entry_above(self.connection, self.stream, each) for each in (low - 1, high))
         self.report.low = self.report.high = format_entry_id(self.log.boundary)
         self.hook("bounded")
         self.report.status = "nothing"
@@ -541,7 +543,7 @@ class StreamRun(StreamWork):
         """
         if not self.settings.trim:
             return
-        state = self.own_stream(allow_gaps=True, may_be_gone=True).state
+        state = find_state(self.connection, self.stream)
         if state is None:
             return
         boundary = self.log.boundary_at(server_ms(self.connection) - self.settings.trim_delay_ms)
@@ -571,6 +573,8 @@ class StreamRun(StreamWork):
             self.report.trimmed += trimmed
             self.report.trimmed_to = format_entry_id(cut)
             self.hook("trimming")
+        self.own_stream(allow_gaps=True, may_be_gone=True)
+        self.note_manifests()
 
     def trimmed_to(self) -> int:
         noted = trimmed_to(self.connection, self.stream)

@@ -7,12 +7,13 @@ would be trimmed, or left out of a history, because the archive has it. So these
     name       the data that the server holds has the name that manifests note (identity.py)
     growth     the last ID, the number of entries ever added and the entries that are there have grown together (boundary.py)
     ends       the first and the last entry at or below the boundary are archived, with the same fields
-    the rest   every entry at or below the boundary is archived with the same fields; only where fewer entries have been removed from the
-               stream than when it was archived, where the server does not know the last manifest (a copy was archived, or the server was
-               set back), where `streamd load` has written to the stream since, or if `depth` is "content"
+    the rest   every entry at or below the boundary is archived with the same fields; only where additions, trims and deletions cannot
+               have made the stream what it is since it was last compared, where the server does not know the last manifest (a copy was
+               archived, or the server was set back), where `streamd load` has written to the stream since, or if `depth` is "content"
 
-The first three cost a few requests and at most two row groups, however long the stream is. Entries that were changed in the middle only,
-by deleting the stream and writing it again, are found by `content` alone.
+The first three cost a few requests and at most two row groups, however long the stream is. Where all of what XINFO STREAM says agrees,
+entries that were changed in the middle only, by deleting the stream and writing it again, are found by `content` alone. (Its numbers of
+nodes say nothing: they depend on how entries were removed, and change when an append-only file is loaded.)
 
 Entries that were deleted from the archive, or accepted as they are by `--accept-server`, may be on the server and not in the archive.
 Manifests note them (`excused`): IDs, cut into pieces, and a digest of the last entry of each piece. Up to PIECES entries have a piece
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 
 from streamd.spark.archive.boundary import Gap, StreamState, check_incarnation, find_gap, has_fewer_removed
 from streamd.spark.archive.errors import IncarnationError, VerifyError, absent
-from streamd.spark.archive.identity import check_identity, has_noted, other_server, replaced_by
+from streamd.spark.archive.identity import check_identity, find_note, is_noted, other_server, replaced_by
 from streamd.spark.archive.layout import Layout
 from streamd.spark.archive.live_stream import find_state, has_entry, read_entries
 from streamd.spark.archive.manifest import Excused, Range, joined
@@ -95,8 +96,9 @@ def check_is_archived_stream(
     may_be_gone     the server may have no such stream
     accepts_server  the user says that this is the right server: its name, and entries that differ, are no error
     """
-    last, state = log.last, find_state(connection, log.stream)
-    replaced = replaced_by(connection, log.stream)
+    last, replaced = log.last, replaced_by(connection, log.stream)
+    note = None if last is None else find_note(connection, layout, log.stream)
+    state = find_state(connection, log.stream)
     if last is None or (state is None and may_be_gone):
         return OwnStream(log.stream, state, replaced=replaced)
     state = check_incarnation(state, last)
@@ -107,7 +109,8 @@ def check_is_archived_stream(
         raise DataLossError(f"{gap.text}; `archive run --allow-gaps` archives what is left")
     difference = None
     try:
-        check_live(connection, layout, log, state, depth)
+        is_suspect = depth == "content" or has_fewer_removed(state, last) or not is_noted(note, last, replaced, state)
+        check_live(connection, layout, log, state, is_suspect=is_suspect)
     except IncarnationError as error:
         if not accepts_server:
             raise error if has_name else other_server(connection, None) from error
@@ -126,13 +129,18 @@ def live_faults(options: ConnectionOptions, layout: Layout, stream: str) -> list
     return []
 
 
-def check_live(connection: Connection, layout: Layout, log: ManifestLog, state: StreamState, depth: Depth) -> None:
-    """Raise IncarnationError unless what the server holds of the archived range is archived as it is there."""
+def check_live(
+    connection: Connection, layout: Layout, log: ManifestLog, state: StreamState, *, is_suspect: bool
+) -> None:
+    """Raise IncarnationError unless what the server holds of the archived range is archived as it is there.
+
+    is_suspect  look at all of it, not at its ends only
+    """
     if log.last is None or state.first_entry is None or state.first_entry > log.boundary:
         return
     excused = check_excused(connection, log, log.last.excused)
     check_ends(connection, log.stream, layout, log, state.first_entry, log.boundary, excused)
-    if depth == "content" or has_fewer_removed(state, log.last) or not has_noted(connection, layout, log):
+    if is_suspect:
         check_all(connection, layout, log, state.first_entry, excused)
 
 

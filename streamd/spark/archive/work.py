@@ -112,7 +112,7 @@ class StreamWork:
         self.run_name = run_name
         self.hook = hook
         self.features: Features = server_features(connection)
-        self.replaced = b""  # the last load into the stream, when it was compared with the manifests
+        self.seen = OwnStream(self.stream, None)  # the stream, when it was last compared with the manifests
         self.server_id = ""  # the name of the server's data, for manifests; empty: it was not asked
         self.log = ManifestLog(layout, self.stream)
         self.tables = tables or OpenTables(layout, disk)
@@ -123,9 +123,8 @@ class StreamWork:
 
     def own_stream(self, **how: Any) -> OwnStream:
         """As `check_is_archived_stream`, of which these are arguments, by the manifests that are known."""
-        found = check_is_archived_stream(self.connection, self.layout, self.log, **how)
-        self.replaced = found.replaced
-        return found
+        self.seen = check_is_archived_stream(self.connection, self.layout, self.log, **how)
+        return self.seen
 
     def refresh(self) -> None:
         """After work that may have taken hours: reconnect if the connection was closed meanwhile."""
@@ -274,9 +273,10 @@ class StreamWork:
         self.hook(f"{prefix}published")
 
     def note_manifests(self, coming: Manifest | None = None) -> None:
-        """Note the last manifest and the coming one on the server, if the lock is still this run's; see identity.py."""
+        """Note the last manifest, the coming one and the stream on the server, if the lock is still this run's; see identity.py."""
         if known := [each for each in (self.log.last, coming) if each is not None]:
-            self.lock.guarded([("SET", manifest_key(self.layout, self.stream), manifests_note(known, self.replaced))])
+            note = manifests_note(known, self.seen.replaced, self.seen.state)
+            self.lock.guarded([("SET", manifest_key(self.layout, self.stream), note)])
 
     # --- Rewriting
 
@@ -331,10 +331,15 @@ class StreamWork:
         """What the server holds now of the archived part of ranges."""
         return tuple(excuse(self.connection, self.stream, ranges, self.log.boundary))
 
-    def settle(self, prefix: str = "") -> None:
-        """Drop what was excused and is gone, so that nothing that is written at its IDs later is taken for it."""
-        last, left = self.log.last, self.still_excused()
-        if last is not None and left != last.excused:
+    def settle(self, prefix: str = "", gone: Sequence[Range] = ()) -> None:
+        """Drop what was excused and is gone, so that nothing that is written at its IDs later is taken for it.
+
+        gone  ranges of which nothing is left, which need not be asked
+        """
+        if (last := self.log.last) is None:
+            return
+        asked = [each for each in last.excused if not any(a <= each.low <= each.high <= b for a, b in gone)]
+        if (left := still_excused(self.connection, self.stream, asked)) != last.excused:
             self.commit(replace(self.rewritten(last), excused=left), prefix)
 
     def check_bytes(self, files: Iterable[FileRecord]) -> None:
