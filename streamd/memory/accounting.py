@@ -15,7 +15,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -66,15 +65,15 @@ def system_memory() -> int:
 # --- The server ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DatabaseMemory:
+class DatabaseMemory(NamedTuple):
     """Memory of a database besides its keys and values.
 
+    number     of the database
     lookup     bytes of the structures that find keys
     deadlines  bytes of the structures that find expiring keys
     """
 
-    index: int
+    number: int
     lookup: int
     deadlines: int
 
@@ -169,7 +168,7 @@ def statistics(report: MemoryReport) -> Iterator[tuple[str, Value]]:
     yield "functions.caches", report.code.functions
     yield "script.VMs", report.code.interpreters
     for db in report.databases:
-        yield f"db.{db.index}", {"overhead.hashtable.main": db.lookup, "overhead.hashtable.expires": db.deadlines}
+        yield f"db.{db.number}", {"overhead.hashtable.main": db.lookup, "overhead.hashtable.expires": db.deadlines}
     yield "overhead.db.hashtable.lut", sum(db.lookup for db in report.databases)
     yield "overhead.db.hashtable.rehashing", 0
     yield "overhead.total", report.overhead

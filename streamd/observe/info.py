@@ -7,7 +7,7 @@ counts what this server does not have is left out, unless tools are known to ask
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
@@ -118,6 +118,7 @@ class Info(Capability):
     def __init__(self, host: Host) -> None:
         self._host = host
         self.sections: list[Section] = []
+        self._default: list[Section] = []
 
     def start(self) -> None:
         capabilities = self._host.dispatcher.capabilities
@@ -127,15 +128,18 @@ class Info(Capability):
             Section(title, order, [(each, part) for each in capabilities for part in each.info.get(title.lower(), ())])
             for title, order in (*ORDER.items(), *((name.capitalize(), ()) for name in added))
         ]
+        self._default = [section for section in self.sections if section.name not in ON_REQUEST]
 
-    def render(self, names: Iterable[str] = ()) -> bytes:
+    def render(self, names: Sequence[str] = ()) -> bytes:
         """The text of INFO with these sections; without any, the default ones. Unknown names are ignored."""
-        wanted = {name.lower() for name in names} or {"default"}
+        if not names:
+            return render(self._default)
+        wanted = {name.lower() for name in names}
         has_all = not wanted.isdisjoint({"all", "everything"})
         return render(
             [
                 section
                 for section in self.sections
-                if has_all or section.name in wanted or (section.name not in ON_REQUEST and "default" in wanted)
+                if has_all or section.name in wanted or ("default" in wanted and section in self._default)
             ]
         )
