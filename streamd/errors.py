@@ -12,6 +12,7 @@
      |   +- UnmatchedError  a selector that is not closed
      +- ConfigError         names the setting, and the line when it came from a file
      |   +- UnknownSettingError
+     |   +- SettledError
      +- CorruptFileError    names the file, the offset, what was expected and what was there
      |   +- UnsupportedValueError
 
@@ -50,6 +51,7 @@ __all__ = [
     "ProtocolError",
     "ReplicationError",
     "RuleError",
+    "SettledError",
     "StreamLostError",
     "StreamdError",
     "UnknownCommandError",
@@ -193,6 +195,10 @@ class ConfigError(StreamdError):
         self.setting = setting
         self.reason = reason
         self.line = line
+
+
+class SettledError(ConfigError):
+    """A setting that may not change while files are being loaded."""
 
 
 class UnknownSettingError(ConfigError):

@@ -113,6 +113,7 @@ cdef class Client:
     cdef readonly bint is_primary          # the link to the primary: no limits apply
     cdef readonly bint is_congested        # the peer is not reading: the transport holds unsent bytes
     cdef long long over_soft_limit_us      # since when the soft output limit is exceeded; 0: it is not
+    cdef public bint is_rdb_channel        # a replica's second connection, for its snapshot
     cdef public bint is_held               # nothing is sent: a child process is writing to the connection
     cdef public Py_ssize_t sendable        # bytes of `reply` that may be sent, the rest is held; -1: all
     cdef bint is_writer                    # in the dispatcher's list of clients with output

@@ -99,6 +99,7 @@ class Client(asyncio.Protocol):
     def is_local(self) -> bool: ...
     @property
     def local_address(self) -> str: ...
+    is_rdb_channel: bool
     is_held: bool
     sendable: int
     @property

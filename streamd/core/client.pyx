@@ -180,7 +180,13 @@ cdef class Client:
         host.process(self)
 
     def eof_received(self):
-        """The peer will send no more. Its earlier requests get their replies, then the connection is closed."""
+        """The peer will send no more. Its earlier requests get their replies, then the connection is closed.
+
+        A replica has gone: what it has not read has no end.
+        """
+        if self.state & REPLICA:
+            self.close()
+            return False
         if self.blocked is not None or self.fd < 0:
             return False    # TLS does not support half-closed connections
         self.close_after_reply = True

@@ -107,6 +107,7 @@ cdef int write_flags(Client client, ReplyWriter out) except -1:
     p = put_flag(p, c"U", client.is_unix)
     p = put_flag(p, c"e", client.no_evict)
     p = put_flag(p, c"T", client.no_touch)
+    p = put_flag(p, c"C", client.is_rdb_channel)
     if p == letters:
         p = put_flag(p, c"N", True)
     label(out, " flags=")

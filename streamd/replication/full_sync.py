@@ -18,7 +18,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 
@@ -36,13 +36,15 @@ TURN_MOST = 1024 * 1024
 class ConnectionsSink:
     """Writes the same bytes to several connections; used in the child. `write` raises OSError when none is left.
 
-    heads      what each connection gets first, by its descriptor, which does not block
-    timeout_s  a connection that takes nothing for so long is given up
+    heads       what each connection gets first, by its descriptor, which does not block
+    patience_s  its first element: a connection that takes nothing for so long is given up; may change at any time
+    on_late     called with the descriptor of such a connection
     """
 
-    def __init__(self, heads: Mapping[int, bytes], timeout_s: float) -> None:
+    def __init__(self, heads: Mapping[int, bytes], patience_s: Sequence[float], on_late: Callable[[int], None]) -> None:
         self._sockets = {fd: socket.socket(fileno=fd) for fd in heads}
-        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._on_late = on_late
         self._send(heads)
 
     def write(self, data: bytes) -> None:
@@ -65,7 +67,9 @@ class ConnectionsSink:
                 if sent > 0:
                     moved_at[fd] = time.monotonic()
                     unsent[fd] = unsent[fd][sent:]
-                late = sent == 0 and time.monotonic() - moved_at[fd] > self._timeout_s
+                late = sent == 0 and time.monotonic() - moved_at[fd] > self._patience_s[0]
+                if late:
+                    self._on_late(fd)
                 if sent < 0 or late:
                     self._give_up(fd)
                 if sent < 0 or late or not unsent[fd]:

@@ -22,6 +22,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from mmap import mmap
+from struct import calcsize
 
 from streamd.core.capability import Capability
 from streamd.core.client import CLIENT_STATES, Client
@@ -54,6 +56,7 @@ INFO_STATES = {
 }
 
 
+LAST_DROPPED = "Diskless rdb transfer, last replica dropped, killing fork child."
 OF_REPLICAS = frozenset({"replconf", "psync", "sync"})
 """The commands that a replica may send."""
 
@@ -65,7 +68,7 @@ class Primary(Capability):
 
     info = {
         "replication": (
-            Field("connected_slaves", lambda self: len(self.replicas)),
+            Field("connected_slaves", lambda self: sum(not each.is_rdb_channel for each in self.replicas.values())),
             Lines("min_slaves_good_slaves", lambda self: self.good_lines()),
             Lines("slaves", lambda self: self.lines()),
         ),
@@ -90,6 +93,10 @@ class Primary(Capability):
         self._group: list[Replica] = []
         """Those for which a child is writing a snapshot to their connections."""
         self.skips_turns = True
+        self._left: list[Replica] = []
+        """Those of them whose connections are closed, for the whole snapshot, or part of it: the child knows."""
+        self._patience_s = memoryview(mmap(-1, calcsize("d"))).cast("d")
+        """repl-timeout, shared with the child: it may be changed during a transfer."""
         self._has_made_file = False
         self._transfers: dict[int, SocketRelay | FileFlow] = {}
         """Snapshots that pass through this process, by the ID of the connection."""
@@ -113,7 +120,7 @@ class Primary(Capability):
         number = 0
         for replica in self.replicas.values():
             state = INFO_STATES.get(replica.state)
-            if state is not None and replica.ip:
+            if state is not None and replica.ip and not replica.is_rdb_channel:
                 lag = replica.lag_s if replica.is_online else 0
                 yield (
                     f"slave{number}:ip={replica.ip},port={replica.port},state={state},offset={replica.ack_offset},"
@@ -187,14 +194,20 @@ class Primary(Capability):
         if not self.replicas:
             self.skips_turns = True
             self._without_replicas_since = time.monotonic()
-        if replica.main is not None and replica.main.state is ReplicaState.SEND_AND_STREAM and replica in self._group:
-            replica.main.close()
         if replica in self._group:
             self._group.remove(replica)
-            if not self._group and self._persistence.children.current is not None:
-                log.info("Diskless rdb transfer, last replica dropped, killing fork child.")
-                self._persistence.children.kill()
+            replica.hang_up()
+            if replica.wants_stream:
+                self._end_transfer()
+            else:
+                self._left.append(replica)
         self.count_good()
+
+    def _end_transfer(self) -> None:
+        """Kill the child that writes to connections when nobody is left to read."""
+        if not self._group and not self._left and self._persistence.children.current is not None:
+            log.warning(LAST_DROPPED)
+            self._persistence.children.kill()
 
     # --- Asking for the stream ----------------------------------------------------------------------------------------
 
@@ -420,6 +433,7 @@ class Primary(Capability):
         self._replication.stream.select_again()
         mark = os.urandom(20).hex().encode()
         heads: dict[int, bytes] = {}
+        names: dict[int, str] = {}
         relays: list[SocketRelay] = []
         for replica in group:
             fd = replica.client.fileno
@@ -428,9 +442,11 @@ class Primary(Capability):
                 replica.client.outflow = relay
                 relays.append(relay)
                 fd = relay.far_end.fileno()
+            names[fd] = replica.name
             heads[fd] = self._prepare(replica, offset) + b"$EOF:%s\r\n" % mark
             replica.client.is_held = True
-        rdb_filter, timeout_s = group[0].rdb_filter, self._config.repl_timeout
+        rdb_filter = group[0].rdb_filter
+        self._patience_s[0] = self._config.repl_timeout
         writer = self._persistence.saving.writer
         options = writer.write_options(
             self._config.rdb_form, self._replication.snapshot_aux(), compressed=not group[0].wants_uncompressed
@@ -440,7 +456,10 @@ class Primary(Capability):
         used_memory = writer.used_memory()
 
         def job(report: Report) -> None:
-            sink = ConnectionsSink(heads, timeout_s)
+            def give_up(fd: int) -> None:
+                report.log(logging.WARNING, f"Disconnecting timedout replica (full sync): {names[fd]}")
+
+            sink = ConnectionsSink(heads, self._patience_s, give_up)
             rdb = RdbWriter(sink, options)
             rdb.write(
                 databases,
@@ -472,13 +491,21 @@ class Primary(Capability):
     def _connections_ended(self, child: Child) -> None:
         """The child has written the snapshot to the connections that are left, or has failed."""
         group, self._group = self._group, []
+        left, self._left = self._left, []
         if child.error:
+            if left and not group:
+                log.warning(LAST_DROPPED)
             log.warning("Background transfer error" if not child.signal else "Background transfer terminated by signal %d",
                         *([child.signal] if child.signal else []))  # fmt: skip
         else:
             if group and not group[0].is_rdb_channel:
                 log.info("Diskless rdb transfer, done reading from pipe, %d replicas still up.", len(group))
             log.info("Background RDB transfer terminated with success")
+        for main in [each.main for each in left if each.main is not None and each.main.client.id in self.replicas]:
+            if child.error:
+                main.close()
+            else:
+                self._finish_channel(main)
         for replica in group:
             replica.client.is_held = False
             if child.error:
@@ -500,7 +527,7 @@ class Primary(Capability):
     def _transmitted(self, replica: Replica) -> None:
         """A replica has been sent its snapshot; the stream follows."""
         client = replica.client
-        if replica.is_rdb_only or replica.is_rdb_channel:
+        if not replica.wants_stream:
             replica.state = ReplicaState.SENT
             client.close_after_reply = True
             client.send_later()
@@ -540,6 +567,7 @@ class Primary(Capability):
 
     def each_second(self, now_ms: int) -> None:
         now = time.monotonic()
+        self._patience_s[0] = self._config.repl_timeout
         for replica in list(self.replicas.values()):
             if replica.state in (ReplicaState.WAIT_START, ReplicaState.WAIT_END) and not replica.client.is_held:
                 replica.client.reply.raw(b"\n")

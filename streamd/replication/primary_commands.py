@@ -143,7 +143,7 @@ def configure(primary: Primary, replica: Replica, option: bytes, value: bytes) -
     elif name == b"rdb-filter-only":
         replica.rdb_filter = read_filter(value)
     elif name == b"rdb-channel":
-        replica.is_rdb_channel = read_integer(value) == 1
+        replica.client.is_rdb_channel = read_integer(value) == 1
     elif name == b"main-ch-client-id":
         number = read_integer(value)
         main = primary.replicas.get(number)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -75,7 +78,6 @@ class Replica:
         self.rdb_filter: frozenset[str] | None = None
         self.knows_views = self.is_ahead = self.wants_data = False
         self.view: View | None = None
-        self.is_rdb_channel = False
         self.main: Replica | None = None
         self.waits_since = 0.0
 
@@ -88,6 +90,15 @@ class Replica:
     def name(self) -> str:
         """How log lines name it: address and port where it listens."""
         return f"{self.ip}:{self.port}" if self.port else self.client.address
+
+    @property
+    def is_rdb_channel(self) -> bool:
+        return self.client.is_rdb_channel
+
+    @property
+    def wants_stream(self) -> bool:
+        """Whether it goes on after the snapshot. Others close the connection when they have it."""
+        return not (self.is_rdb_only or self.is_rdb_channel)
 
     @property
     def is_online(self) -> bool:
@@ -112,6 +123,12 @@ class Replica:
         if self.feed is not None:
             self.feed.close()
             self.feed = None
+
+    def hang_up(self) -> None:
+        """End its connection although a child has it, too."""
+        if self.client.is_plain:
+            with suppress(OSError), socket.socket(fileno=os.dup(self.client.fileno)) as same:
+                same.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close its connection."""

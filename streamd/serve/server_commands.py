@@ -10,8 +10,9 @@ from streamd.core.dispatch import ServerContext
 from streamd.core.help import write_help
 from streamd.core.host import Host
 from streamd.core.spec import block, command, container, multiple, oneof, optional, string, token
-from streamd.errors import CommandError, ConfigError, OptionSyntaxError, UnknownSettingError, printable
+from streamd.errors import CommandError, ConfigError, OptionSyntaxError, SettledError, UnknownSettingError, printable
 from streamd.observe.info import Info
+from streamd.persistence.keeper import LOADING_TEXT, Persistence
 from streamd.protocol.request import forget_words
 from streamd.scripting.scripts import Scripts
 from streamd.serve.shutdown import Shutdown
@@ -60,12 +61,14 @@ def config_get(ctx: ServerContext, args: list[bytes]) -> None:
 def config_set(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) % 2:
         raise OptionSyntaxError
-    config = ctx.get(Config)
+    config, is_loading = ctx.get(Config), ctx.get(Persistence).loader.loading is not None
     forget_words(args[2:])
     words = decoded(args[2:])
     pairs = list(zip(words[::2], words[1::2], strict=True))
     try:
-        changed = config.set(pairs, is_local=ctx.client.is_local)
+        changed = config.set(pairs, is_local=ctx.client.is_local, is_loading=is_loading)
+    except SettledError as error:
+        raise CommandError(LOADING_TEXT) from error
     except UnknownSettingError as error:
         name = printable(encoded(error.setting))
         raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'") from error

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from streamd import REDIS_VERSION
 from streamd.disk import replace_file
 from streamd.engine.glob import Glob
-from streamd.errors import ConfigError, StreamdError, UnknownSettingError
+from streamd.errors import ConfigError, SettledError, StreamdError, UnknownSettingError
 from streamd.protocol.inline import split_line
 from streamd.settings.kinds import Boolean, BufferLimits, Refused, quote
 from streamd.settings.table import RETIRED, SETTINGS, Setting, by_name
@@ -207,14 +207,17 @@ class Config:
                     found.setdefault(name, (name, setting))
         return {shown: self.text(setting) for shown, setting in found.values()}
 
-    def set(self, pairs: Sequence[tuple[str, str]], *, is_local: bool = True) -> list[Setting]:
+    def set(
+        self, pairs: Sequence[tuple[str, str]], *, is_local: bool = True, is_loading: bool = False
+    ) -> list[Setting]:
         """CONFIG SET: set all the values, or none; return the named settings.
 
-        is_local  whether the client is on this machine
-        Raises UnknownSettingError, or ConfigError with the name as it was spelt. Whatever a callback raises, the values are
-        those of before.
+        is_local    whether the client is on this machine
+        is_loading  whether files are being loaded
+        Raises UnknownSettingError, SettledError, or ConfigError with the name as it was spelt. Whatever a callback raises,
+        the values are those of before.
         """
-        named = self._check_names(pairs, is_local=is_local)
+        named = self._check_names(pairs, is_local=is_local, is_loading=is_loading)
         before = {setting: self.value(setting) for setting in named}
         culprit = ""
         applied: list[str] = []
@@ -247,7 +250,7 @@ class Config:
         except Refused as error:
             raise ConfigError(setting.name, str(error)) from error
 
-    def _check_names(self, pairs: Sequence[tuple[str, str]], *, is_local: bool) -> list[Setting]:
+    def _check_names(self, pairs: Sequence[tuple[str, str]], *, is_local: bool, is_loading: bool) -> list[Setting]:
         """The settings that CONFIG SET names; raises ConfigError for the first that may not be set."""
         named: list[Setting] = []
         seen: set[str] = set()
@@ -259,6 +262,8 @@ class Config:
                 raise ConfigError(name, "can't set immutable config")
             if setting.is_protected and not self.is_allowed(self.enable_protected_configs, is_local):
                 raise ConfigError(name, "can't set protected config")
+            if setting.is_settled and is_loading:
+                raise SettledError(name, "can't set while loading")
             if setting.name in seen:
                 raise ConfigError(name, "duplicate parameter")
             seen.add(setting.name)

@@ -84,6 +84,7 @@ class Setting:
     aliases       older names, which work everywhere
     is_immutable  decided at start, CONFIG SET refuses it
     is_protected  CONFIG SET needs enable-protected-configs
+    is_settled    CONFIG SET refuses it while files are being loaded
     is_hidden     patterns of CONFIG GET do not find it, its own name does
     is_secret     never logged
     is_planned    stored and shown, but without effect yet
@@ -99,6 +100,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     is_immutable: bool = False
     is_protected: bool = False
+    is_settled: bool = False
     is_hidden: bool = False
     is_secret: bool = False
     is_planned: bool = False
@@ -114,7 +116,7 @@ class Setting:
         return not (self.is_planned or self.is_foreign)
 
 
-_FLAGS = frozenset({"immutable", "protected", "hidden", "secret", "planned", "foreign"})
+_FLAGS = frozenset({"immutable", "protected", "settled", "hidden", "secret", "planned", "foreign"})
 
 
 def setting(
@@ -192,7 +194,7 @@ PROCESS = (
     boolean("daemonize", False, flags="immutable", doc="Run in the background."),
     text("pidfile", flags="immutable", doc="File for the process ID; written when it is set, or when daemonized."),
     setting(
-        "dir", Directory(), "", flags="protected", apply="directory",
+        "dir", Directory(), "", flags="protected settled", apply="directory",
         doc="Directory to work in; relative paths start here.",
     ),
     choice(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.differential import Pair, Request
 from support.observing import command_counts
-from support.servers import Server, find_oracle, free_port
+from support.servers import Server, connect_early, eventually, find_oracle, free_port, python_environment
 from support.tables import cases
 from support.wire import Reply, Wire
 
@@ -698,3 +698,38 @@ def test_a_keep_alive_that_the_system_refuses_is_no_obstacle(
             assert wire.call("CONFIG", "SET", "tcp-keepalive", "1000000") == Reply("+", b"OK")
         with server.connect() as wire:
             assert wire.call("PING") == Reply("+", b"PONG")
+
+
+def test_the_directory_stays_while_files_are_loaded(
+    new_streamd: Callable[..., Server], new_redis: Callable[..., Server]
+) -> None:
+    answers = []
+    for start in (new_streamd, new_redis):
+        server = start(
+            enable_protected_configs="yes", loading_process_events_interval_bytes="1024", rdbcompression="no"
+        )
+        with server.connect() as wire:
+            wire.pipeline([("SET", f"k{number}", "x" * 1000) for number in range(2000)])
+            wire.call("SAVE")
+        server.kill()
+        server.process.args += ["--dir", str(server.folder), "--key-load-delay", "20000"]  # type: ignore[operator]
+        process = subprocess.Popen(server.process.args, cwd=server.folder, env=python_environment())  # type: ignore[call-overload]
+        try:
+            with connect_early(server.port) as wire:
+                eventually(lambda wire=wire: b"loading:1" in wire.call("INFO", "persistence").value)  # type: ignore[misc]
+                lines = (
+                    "SET dir /",
+                    "SET maxmemory 5 dir /",
+                    "SET dir nowhere",
+                    "SET save 1 dir /",
+                    "SET dbfilename x",
+                )
+                said = [wire.line(f"CONFIG {line}") for line in (*lines, "GET maxmemory")]
+                wire.call("CONFIG", "SET", "key-load-delay", "0")
+                eventually(lambda wire=wire: b"loading:0" in wire.call("INFO", "persistence").value)  # type: ignore[misc]
+                answers.append([*said, wire.line("CONFIG SET dir /")])
+        finally:
+            process.kill()
+            process.wait()
+    assert answers[0] == answers[1]
+    assert answers[0][0].value == b"LOADING Redis is loading the dataset in memory"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.servers import Server, eventually, find_oracle, python_environment
+from support.servers import Server, connect_early, eventually, find_oracle, python_environment
 from support.wire import ConnectionClosed, Reply, Wire
 
 pytestmark = pytest.mark.long
@@ -418,19 +418,6 @@ def test_the_log_is_switched_when_everything_has_been_loaded(new_streamd: StartS
         process.wait()
     with restart(server, new_streamd, appendonly="yes").connect() as wire:
         assert wire.call("DBSIZE") == Reply(":", keys)
-
-
-def connect_early(port: int) -> Wire:
-    """A connection to a server that is about to listen."""
-    made: list[Wire] = []
-
-    def connects() -> bool:
-        with suppress(OSError):
-            made.append(Wire(port))
-        return bool(made)
-
-    eventually(connects)
-    return made[0]
 
 
 def test_the_log_is_begun_in_the_directory_that_was_set_meanwhile(new_streamd: StartServer, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from .wire import ConnectionClosed, Reply, Wire
 __all__ = [
     "Oracle",
     "Server",
+    "connect_early",
     "eventually",
     "find_oracle",
     "find_valkey",
@@ -279,6 +280,19 @@ def start_streamd(folder: Path, directives: Mapping[str, str] | None = None, nam
 def server_arguments(port: int, directives: Mapping[str, str]) -> list[str]:
     """The command line of a streamd."""
     return [sys.executable, "-m", "streamd", "server", "--port", str(port), *directive_arguments(directives)]
+
+
+def connect_early(port: int) -> Wire:
+    """A connection to a server that is about to listen."""
+    made: list[Wire] = []
+
+    def connects() -> bool:
+        with suppress(OSError):
+            made.append(Wire(port))
+        return bool(made)
+
+    eventually(connects)
+    return made[0]
 
 
 def wait_for_start(server: Server) -> Server:
