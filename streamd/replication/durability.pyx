@@ -70,11 +70,11 @@ declare(
     integer(
         "min-replicas-durable-to-start", 0, hi=1000,
         doc="How many replicas must have joined before a server that has started or was promoted serves data, if more"
-        " than min-replicas-durable. Above twice that many replicas: their number less min-replicas-durable.",
+        " than min-replicas-durable. With more than twice as many replicas: their number minus min-replicas-durable.",
     ),
     integer(
         "min-replicas-durable-sentinel-timeout", 3000, lo=0, hi=2**31 - 1, unit="milliseconds",
-        doc="Send no such replies after most Sentinels were silent for so long; below their down-after-milliseconds."
+        doc="Send no such replies after most Sentinels were silent for this long; below their down-after-milliseconds."
         " 0: never mind them.",
     ),
 )

@@ -33,7 +33,7 @@ declare(
     ),
     integer(
         "refuse-without-sentinels", 0, lo=0, hi=2**31 - 1, unit="milliseconds", apply="refresh",
-        doc="Refuse writes while most of the Sentinels that have watched this server have been silent for so long. 0: never.",
+        doc="Refuse writes while most of the Sentinels that have watched this server have been silent for this long. 0: never.",
     ),
 )  # fmt: skip
 

@@ -360,7 +360,7 @@ METRICS = (
     ),
     text(
         "metrics-hosts", "",
-        doc="Names with a dot by which that port may be called, separated by blanks, `*` for any; addresses and names without a dot always may.",
+        doc="Host names with a dot under which that port may be addressed, separated by blanks; `*` allows any. Others and addresses always may.",
     ),
     text("metrics-streams", "*", doc="Pattern of the streams whose figures the metrics report one by one."),
     integer("metrics-max-streams", 1000, doc="How many of them at most."),
@@ -382,7 +382,7 @@ CONSOLE = (
     ),
     text(
         "http-hosts", "",
-        doc="Names by which browsers may call the console, separated by blanks, `*` for any; `localhost` and addresses always may be used.",
+        doc="Host names under which browsers may address the console, separated by blanks; `*` allows any. `localhost` and addresses always may.",
     ),
     boolean(
         "http-allow-writes", False,
@@ -411,7 +411,7 @@ PERSISTENCE = (
     boolean(
         "rdb-skip-unsupported", False, apply="refresh",
         doc="Skip, and log, keys of types that this server does not support, instead of refusing a snapshot. The whole file is"
-        " kept beside, as NAME.whole-TIME.",
+        " kept as NAME.whole-TIME.",
     ),
     boolean("rdb-del-sync-files", False, doc="Remove snapshots that were only made for a replica."),
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
