@@ -22,13 +22,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import click
+
 from streamd.cli.one_line import OnTerminal
 from streamd.disk import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_output", "is_file", "write"]
+__all__ = ["check_output", "is_file", "refuse_file", "write"]
 
 WIDTHS_FROM = 1000
 """The number of rows from which the widths of a table's columns are taken."""
@@ -52,6 +54,14 @@ def check_output(form: str, out: str | None) -> None:
     """Raise ValueError for bytes that would go to a terminal."""
     if out is None and form in ("parquet", "arrow") and sys.stdout.isatty():
         raise ValueError(f"{form} is not for a terminal: name a file with --out, or a pipe")
+
+
+def refuse_file(path: str, done: str) -> None:
+    """Raise click.ClickException for a file that is there, so that nothing is `done`. Pipes are written to."""
+    if os.path.isfile(path):
+        raise click.ClickException(
+            f"{path} exists, and nothing was {done}: --replace replaces it, or name another place"
+        )
 
 
 def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamd.cli.entry_formats import check_output, is_file, write
+from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line, say
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, with_server_options
@@ -111,15 +111,12 @@ def in_folder(names: list[str], form: str, to: str) -> list[str]:
 
 
 def refuse_files(paths: list[str]) -> None:
-    """Raise click.ClickException for a file that is there, or for one beside it that belongs to an export. Pipes are written to."""
+    """Raise click.ClickException for a file that is there, or for one beside it that belongs to an export."""
     from streamd.spark.moving.load import STATE_SUFFIX
 
     for path in paths:
         for each in (path, path + STATE_SUFFIX):
-            if os.path.isfile(each):
-                raise click.ClickException(
-                    f"{each} exists, and nothing was exported: --replace replaces it, or name another place"
-                )
+            refuse_file(each, "exported")
 
 
 def export(connection: Connection, place: ConnectionOptions, name: str, form: str, path: str) -> None:

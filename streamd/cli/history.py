@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamd.cli.archive import parse_range
-from streamd.cli.entry_formats import check_output, is_file, write
+from streamd.cli.entry_formats import check_output, is_file, refuse_file, write
 from streamd.cli.one_line import errors_in_one_line
 from streamd.cli.progress import bar
 from streamd.cli.spark_options import collect_options, make_session, with_server_options, with_spark_options
@@ -45,6 +45,9 @@ __all__ = ["history"]
 @click.option(
     "--out", type=click.Path(), help="File to write to, which appears when it is complete.  [default: standard output]"
 )
+@click.option(
+    "--replace", "replaces", is_flag=True, help="Replace the file if it is there; otherwise that is an error."
+)
 @click.option("--limit", type=click.IntRange(0), help="Maximum number of entries.")
 @with_spark_options
 @with_server_options
@@ -57,6 +60,7 @@ def history(
     schema: str | None,
     form: str,
     out: str | None,
+    replaces: bool,
     limit: int | None,
     master: str | None,
     confs: tuple[str, ...],
@@ -70,6 +74,8 @@ def history(
         check_output(form, out)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if out is not None and not replaces:
+        refuse_file(out, "written")
     options = collect_options(server)
     with errors_in_one_line():
         from streamd.spark.wire.ids import format_entry_id

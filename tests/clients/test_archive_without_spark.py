@@ -91,7 +91,7 @@ def test_history_in_each_format(run: Run, entries: list[str], tmp_path: Path) ->
     import pyarrow.parquet as pq
 
     out = tmp_path / "out"
-    command = ("history", "readings", "--out", str(out), "--format")
+    command = ("history", "readings", "--out", str(out), "--replace", "--format")
     run(*command, "parquet")
     assert pq.read_table(out).column("id").to_pylist() == entries
     run(*command, "arrow", "--limit", "7")
@@ -104,6 +104,10 @@ def test_history_in_each_format(run: Run, entries: list[str], tmp_path: Path) ->
     assert lines[1] == "1700000040000-1  2023-11-14T22:14:00.000000+00:00  sensor=a value=1"
     assert [line.split()[0] for line in lines] == entries
     assert os.listdir(tmp_path) == ["out"]
+    before = out.read_bytes()
+    error = run("history", "readings", "--out", str(out), status=1)
+    assert error == f"Error: {out} exists, and nothing was written: --replace replaces it, or name another place\n"
+    assert out.read_bytes() == before
 
 
 def test_binary_formats_go_through_pipes(streamd_server: Server, entries: list[str]) -> None:

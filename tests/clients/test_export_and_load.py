@@ -600,7 +600,7 @@ def test_a_load_that_ends_in_the_middle_is_continued(number: int, store: Store, 
     for reached in (5_000, 20_000, 40_000):
         load_until(reached, number, store, large)
     said = run(store, "load", str(large), "--into", "s")
-    assert re.search(r"60,000 entries into s(, [\d,]+ of them before)? ", said)
+    assert re.search(r"60,000 entries into s(, [\d,]+ of them before)?[ ;]", said)
     assert [int(fields[b"n"]) for fields in entries(store, "s")] == [*range(ROWS)]
 
 

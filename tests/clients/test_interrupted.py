@@ -179,7 +179,8 @@ def run(port: int, *words: str) -> str:
 @pytest.mark.parametrize("form", ["csv", "json", "parquet", "arrow", "table"])
 def test_history(form: str, store: redis.Redis, proxy: SlowProxy, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("what was there")
-    interrupted("history", STREAM, "-p", str(proxy.port), "--format", form, "--out", str(tmp_path / "out"))
+    words = ("history", STREAM, "-p", str(proxy.port), "--format", form, "--out", str(tmp_path / "out"), "--replace")
+    interrupted(*words)
     assert os.listdir(tmp_path) == ["out"]
     assert (tmp_path / "out").read_text() == "what was there"
 
