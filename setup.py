@@ -12,11 +12,14 @@ import os
 import shutil
 import sys
 import sysconfig
+import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import Cython
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 ROOT = Path(__file__).parent
 COMPILE_ARGS = ["-g0"]
@@ -50,6 +53,9 @@ OPTIMIZATION = {
 """Modules, below streamd, that are not compiled with -O2: those in which most of the time of a request is spent, where what more
 -O3 does is worth its size, and those in which hardly any is."""
 
+MOST_WORKERS = 4
+"""How many modules are compiled at a time, on Linux, where the machine has so many cores; each takes some 0.5 GB."""
+
 OBJECTS_KEPT = 3_000_000
 """How many objects of the Cython compiler may wait for Python's garbage collector, which would take a third of its time."""
 
@@ -62,26 +68,73 @@ class BuildOnce(build_ext):
         self.cython_directives = DIRECTIVES
 
     def build_extensions(self) -> None:
+        self.check_extensions_list(self.extensions)
+        todo = [ext for ext in self.extensions if not self.takes_kept(ext)]
+        todo.sort(key=lambda ext: os.path.getsize(ROOT / ext.sources[0]), reverse=True)
         gc.disable()
-        super().build_extensions()
+        workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS) if sys.platform == "linux" else 1
+        if workers > 1 and len(todo) > 1:
+            self.build_together(todo, workers)
+        else:
+            for at in range(len(todo)):
+                self.build_and_keep(todo, at)
         gc.freeze()  # what is left goes with the process
         gc.enable()
 
-    def build_extension(self, ext: Extension) -> None:
-        target = Path(self.get_ext_fullpath(ext.name))
-        kept = ROOT / "build" / f"modules-{conditions()}" / ext.name.replace(".", "/") / target.name
+    def kept(self, ext: Extension) -> Path:
+        """Where a module is kept."""
+        name = os.path.basename(self.get_ext_fullpath(ext.name))
+        return ROOT / "build" / f"modules-{conditions()}" / ext.name.replace(".", "/") / name
+
+    def takes_kept(self, ext: Extension) -> bool:
+        """Copy a kept module; returns whether there is one."""
+        target, kept = Path(self.get_ext_fullpath(ext.name)), self.kept(ext)
         changed = max(path.stat().st_mtime for path in (ROOT / ext.sources[0], *ROOT.glob("streamd/**/*.pxd")))
-        if not self.force and kept.exists() and kept.stat().st_mtime > changed:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(kept, target)
-            return
-        super().build_extension(ext)
+        if self.force or not kept.exists() or kept.stat().st_mtime <= changed:
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(kept, target)
+        return True
+
+    def build_together(self, todo: list[Extension], workers: int) -> None:
+        """Build modules in processes, each of which takes the next one from a pipe. Raises CompileError when one fails."""
+        queue, end = os.pipe()
+        os.write(end, b"".join(at.to_bytes(2, "big") for at in range(len(todo))))
+        os.close(end)
+        children = []
+        for _ in range(workers):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    while at := os.read(queue, 2):
+                        self.build_and_keep(todo, int.from_bytes(at, "big"))
+                    status = 0
+                except BaseException:
+                    os.read(queue, 2 * len(todo))
+                    traceback.print_exc()
+                finally:
+                    sys.stderr.flush()
+                    os._exit(status)
+            children.append(child)
+        os.close(queue)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        if any(statuses):
+            raise CompileError("a module could not be compiled; the reason is above")
+
+    def build_and_keep(self, todo: list[Extension], at: int) -> None:
+        ext = todo[at]
+        if progress := os.environ.get("STREAMD_PROGRESS"):
+            with suppress(OSError), open(progress, "a") as file:
+                file.write(f"  {at + 1:3} of {len(todo)}  {ext.sources[0]}\n")
+        self.build_extension(ext)
         if gc.get_count()[0] > OBJECTS_KEPT:
             gc.collect()
+        kept = self.kept(ext)
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Whatever ends this leaves no part of a module under its name.
         new = kept.with_suffix(".new")
-        shutil.copyfile(target, new)
+        shutil.copyfile(self.get_ext_fullpath(ext.name), new)
         new.replace(kept)
 
 
