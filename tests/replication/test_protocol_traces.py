@@ -19,7 +19,7 @@ from support.failover_protocol import Anything, Node, State, tidy
 from support.servers import target_is_redis
 from support.wire import ConnectionClosed
 
-from streamd.replication.standing import View
+from streamd.replication.standing import NONE, View
 
 pytestmark = [
     pytest.mark.long,
@@ -31,7 +31,7 @@ pytestmark = [
 Seen = tuple[bool, int, int]
 """Of a node: its view is established; the places of the view that it has joined, and of that of its data, among all views seen."""
 Look = tuple[Seen | None, ...]
-"""Of all nodes; None: it does not answer."""
+"""Of all nodes; None: it does not answer, or its data is being replaced, which the model does in one step."""
 
 
 def in_places(rows: Sequence[tuple[bool, View, View] | None]) -> Look:
@@ -49,10 +49,29 @@ def ask(member: Member) -> tuple[bool, View, View] | None:
     except (OSError, ConnectionClosed):
         return None
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    if "durable_view" not in fields:
+    if "durable_view" not in fields or fields.get("master_sync_in_progress") == "1":
         return None
     is_established = fields["durable_view_established"] == "1"
-    return is_established, View.parse(fields["durable_view"]), View.parse(fields["durable_data_view"])
+    data = View.parse(fields["durable_data_view"])
+    return None if data == NONE else (is_established, View.parse(fields["durable_view"]), data)
+
+
+ORDERS = (
+    "MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization",
+    "MASTER <-> REPLICA sync: Finished with success",
+    "MASTER MODE enabled",
+    "Ready to accept connections",
+    "it is taken over first",
+)
+"""What logs say of the orders of the model: a link was made, a server was promoted, has started, or takes over what it lacks.
+
+The model writes nothing here: instead of taking something over, a primary returns, and its replica makes its link once more.
+"""
+
+
+def count_orders(cluster: Cluster) -> int:
+    """How many there have been: more than planned when a busy machine breaks links, or Sentinels take a node for dead."""
+    return sum(member.node.log().count(text) for member in cluster.members for text in ORDERS)
 
 
 class Watcher(threading.Thread):
@@ -91,10 +110,6 @@ class Watcher(threading.Thread):
 # --- What the model allows ----------------------------------------------------------------------------------------------------
 
 
-def seen_of(state: State) -> Look:
-    return in_places([row_of(node) for node in state.nodes])
-
-
 def row_of(node: Node) -> tuple[bool, View, View]:
     return node.established and node.is_primary, node.own or node.promised, node.data
 
@@ -105,22 +120,28 @@ def shows(state: State, look: Look) -> bool:
     return in_places(rows) == look
 
 
+def _advance(state: State, looks: Sequence[Look], at: int) -> int:
+    """How many looks there have been when `at` had been before, and the state shows those that follow."""
+    while at < len(looks) and shows(state, looks[at]):
+        at += 1
+    return at
+
+
 def count_steps(looks: Sequence[Look], orders: int) -> int:
     """How many steps the model needs to show all looks, one after the other; -1: it cannot."""
     model = Anything(faults=orders, writes=0)
     first = tidy(model.first())
     assert shows(first, looks[0]), looks[0]
     number = itertools.count()
-    queue = [(-1, 0, next(number), first)]
-    done = {(first, 1)}
+    queue = [(-_advance(first, looks, 0), 0, next(number), first)]
+    done = {(first, -queue[0][0])}
     while queue:
         reached, steps, _, state = heapq.heappop(queue)
         if -reached == len(looks):
             return steps
         for _, after in model.steps(state):
             after = tidy(after)
-            at = -reached
-            at += shows(after, looks[at])
+            at = _advance(after, looks, -reached)
             if (after, at) not in done:
                 done.add((after, at))
                 heapq.heappush(queue, (-at, steps + 1, next(number), after))
@@ -130,12 +151,14 @@ def count_steps(looks: Sequence[Look], orders: int) -> int:
 @pytest.mark.parametrize("fault", [KILL, SWITCH, HIDE], ids=lambda fault: fault.name)
 def test_a_round_is_a_path_of_the_model(tmp_path: Path, fault: Fault) -> None:
     with Cluster(tmp_path, ["streamd"] * 3, mode=LOSS_FREE) as cluster, Watcher(cluster) as watcher:
+        before = count_orders(cluster)
         result = play(cluster, fault, seed=1)
+        orders = count_orders(cluster) - before
     assert not result.wrong
     looks = [look for look in watcher.looks if any(look)]
-    print(*looks, sep="\n")
+    print(orders, *looks, sep="\n")
     assert len(looks) > 2
-    assert count_steps(looks, orders=5 + 3 * result.unplanned) > 0
+    assert count_steps(looks, orders) >= 0
 
 
 def test_a_primary_that_is_established_alone_is_no_path_of_the_model() -> None:

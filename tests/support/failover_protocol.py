@@ -435,13 +435,17 @@ class Model:
         if verdict is Verdict.BEGIN and self.rules.above:
             for nodes in self._begin(state, p, greeting.promised):
                 yield f"{p} begins a view above that of {n}", self.settle(state._replace(nodes=nodes))
-        elif verdict is Verdict.FOLLOW and self.rules.follow:
+            return
+        standing = node.standing()
+        standing.join(primary.own)
+        nodes = tuple(other if m != n else node.with_standing(standing) for m, other in enumerate(state.nodes))
+        joined = state._replace(nodes=nodes)
+        if verdict is Verdict.FOLLOW and self.rules.follow:
+            if nodes[n] != node:
+                yield f"{n} joins the view of {p}", joined
             yield from self._take_over(state, p, n)
         else:
-            joined = node.standing()
-            joined.join(primary.own)
-            nodes = tuple(other if m != n else node.with_standing(joined) for m, other in enumerate(state.nodes))
-            yield self._link(state._replace(nodes=nodes), n)
+            yield self._link(joined, n)
 
     def _take_over(self, state: State, p: int, r: int) -> Steps:
         """A primary follows a replica until it has its data, and begins anew; or until something comes between."""

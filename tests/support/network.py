@@ -159,7 +159,7 @@ class _Connection:
             await asyncio.get_running_loop().create_connection(
                 lambda: _End(self), "127.0.0.1", self._board.ports[self._target]
             )
-        except OSError:
+        except (OSError, KeyError):  # KeyError: nobody is there yet, and a stranger has taken the gate for another's
             self.lost()
 
     def look(self) -> None:
