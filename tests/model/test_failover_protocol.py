@@ -71,9 +71,9 @@ def test_without_views_one_fault_is_enough(kind: str) -> None:
 
 
 def test_without_views_a_replaced_primary_that_returns_with_its_replica_acknowledges() -> None:
-    model = Model(rules=BEFORE, faults=2, kinds=frozenset({"death"}), watches=True, calm=True)
+    model = Model(rules=BEFORE, faults=1, kinds=frozenset({"death"}), watches=True, calm=True)
     trace = assert_something_is_lost(model)
-    assert sum("dies" in step for step in trace) == 2
+    assert any("returns" in step for step in trace)
 
 
 def test_a_script_that_does_not_wait_is_lost() -> None:

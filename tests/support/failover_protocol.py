@@ -1,7 +1,7 @@
 """The protocol of min-replicas-durable, as a model that can be searched to the end.
 
 Three data nodes, three Sentinels, clients that write, and faults. A *state* is a tuple; `Model.steps` lists everything that may happen
-next. `search` goes through all states, breadth first, and returns the shortest way to one that breaks a promise.
+next. `search` goes through all states, and returns a way to one that breaks a promise, with as few faults as possible.
 
     found = search(Model(durable=1, faults=2))
     print(found)
@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -851,24 +851,38 @@ class Found:
 
 
 def search(model: Model) -> Found:
-    """Go through all states that can be reached. Of those left behind, only hashes of 64 bits are kept."""
+    """Go through all states that can be reached. Of those left behind, only hashes of 64 bits are kept.
+
+    A state is gone through once, with the most faults that may still happen there: with fewer, less can follow. So those that take
+    fewer faults come first, and of these those that take fewer steps.
+    """
     first = canonical(model.first())
-    parents: dict[int, int] = {hash(first): 0}
-    layer = [first]
-    while layer:
-        following = []
-        for state in layer:
-            name = hash(state)
+    parents: dict[int, int] = {}
+    found: list[dict[int, tuple[State, int]]] = [{} for _ in range(first.faults + 1)]
+    """By the faults that are left: states that wait for their turn, by name, and where each comes from."""
+    found[first.faults][_name(first)] = first, 0
+    while found:
+        layer = found[-1]
+        found[-1] = {}
+        if not layer:
+            found.pop()
+        for name, (state, parent) in layer.items():
+            if name in parents:
+                continue
+            parents[name] = parent
             for _, after in model.steps(state):
                 if after.wrong:
                     return Found(len(parents), _retrace(model, parents, name))
                 after = canonical(after)
-                key = hash(after)
+                key = _name(after)
                 if key not in parents:
-                    parents[key] = name
-                    following.append(after)
-        layer = following
+                    found[after.faults].setdefault(key, (after, name))
     return Found(len(parents))
+
+
+def _name(state: State) -> int:
+    """Of a state, whatever may still happen."""
+    return hash((state.nodes, state.guards, state.cuts, state.acked, state.writes))
 
 
 def find_stuck(model: Model) -> Found:
@@ -903,17 +917,18 @@ def find_stuck(model: Model) -> Found:
                 hopeful.add(name)
                 good.append(name)
     lost = next((name for name in healthy if name not in hopeful), 0)
-    return Found(len(parents), _retrace(model, parents, lost) if lost else [])
+    return Found(len(parents), _retrace(model, parents, lost, hash) if lost else [])
 
 
-def _retrace(model: Model, parents: dict[int, int], last: int) -> list[str]:
+def _retrace(model: Model, parents: dict[int, int], last: int, name: Callable[[State], int] = _name) -> list[str]:
     """The way to a state, with names that stay what they are, and the step that breaks a promise there, if one does."""
     way = [last]
     while parents[way[-1]]:
         way.append(parents[way[-1]])
     now, trace = model.first(), []
     for wanted in way[-2::-1]:
-        text, now = next((text, tidy(after)) for text, after in model.steps(now) if hash(canonical(after)) == wanted)
+        steps = [(text, tidy(after)) for text, after in model.steps(now) if name(canonical(after)) == wanted]
+        text, now = max(steps, key=lambda step: step[1].faults)
         trace.append(text)
     ends = ([text, f"WRONG: {after.wrong}"] for text, after in model.steps(now) if after.wrong)
     return trace + next(ends, ["WRONG: nothing leads to a primary that serves"])
