@@ -150,8 +150,8 @@ def _kill_successor_of_one_ahead(cluster: Cluster, victim: Member, chance: rando
     _isolate_with_clients(cluster, victim, chance)
     offset = victim.node.offset
     with victim.node.connect() as wire:
-        for number in range(1000):
-            wire.send("XADD", "unconfirmed", f"{number + 1}-1", "v", b"x" * 1000)
+        for _ in range(1000):
+            wire.send("XADD", "unconfirmed", "*", "v", b"x" * 1000)
         wait_until(lambda: victim.node.offset > offset + 500_000, "what nobody confirms")
     cluster.wait_until_primary_is_not(victim)
     successor = cluster.primary()
