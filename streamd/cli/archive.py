@@ -85,7 +85,7 @@ def print_status(found: list[Any]) -> None:
 @click.argument("path", type=click.Path())
 @click.argument("streams", nargs=-1)
 @click.option("--quick", is_flag=True, help="Check manifests and sizes, not every byte and ID.")
-@click.option("--live", is_flag=True, help="Also compare what the server still holds of it, entry by entry.")
+@click.option("--live", is_flag=True, help="Also compare each entry that the server still holds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 @with_server_options
 def verify(path: str, streams: tuple[str, ...], quick: bool, live: bool, as_json: bool, **server: Any) -> None:

@@ -53,7 +53,7 @@ Progress = Callable[[str, str, int, int], None]
 @duration_option("--wait", default="0s", help="How long to wait for another run.")
 @click.option(
     "--engine", type=click.Choice(["spark", "local"]),
-    help="Copy by Spark, or in this process.  [default: spark where PySpark and Java are installed, or for --master and --conf; otherwise local]",
+    help="Copy with Spark, or in this process.  [default: spark where PySpark and Java are installed, or for --master and --conf; otherwise local]",
 )  # fmt: skip
 @click.option(
     "--publish", multiple=True, type=click.Choice(["iceberg", "delta"]),

@@ -47,7 +47,7 @@ def with_thresholds(function: Callable[..., None]) -> Callable[..., None]:
 
 
 with_port = click.option(
-    "-p", "--port", type=click.IntRange(1, 65535), metavar="PORT", help="The server at this port of this machine."
+    "-p", "--port", type=click.IntRange(1, 65535), metavar="PORT", help="Connect to this port on this machine."
 )
 
 

@@ -34,7 +34,7 @@ __all__ = ["command"]
     help="A folder, for a file of each stream; or, for one stream, a file whose name ends as its format; - for a pipe.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice([*FORMATS]), help="[default: as FILE is called, otherwise parquet]")
-@click.option("--replace", "replaces", is_flag=True, help="Replace files that are there; otherwise they are an error.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace existing files. Default: an error.")
 @with_server_options
 def command(
     streams: tuple[str, ...], pattern: str | None, to: str, form: str | None, replaces: bool, **server: Any

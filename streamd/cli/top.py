@@ -31,7 +31,7 @@ TABLE_NAMES = [name for name in TABLES if name != "pending"]
 @click.command("top")
 @click.argument("url", default=DEFAULT_URL, envvar="STREAMD_URL", metavar="[URL|HOST:PORT]")
 @with_port
-@click.option("--once", is_flag=True, help="Print once, and end. Default when input or output is no terminal.")
+@click.option("--once", is_flag=True, help="Print once, and end. Default when input or output is not a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all tables, and end.")
 @click.option(
     "--interval",

@@ -44,7 +44,7 @@ async def claim_all(asked: Asked) -> dict[str, Any]:
     """XCLAIM of what is pending of one consumer (`from`) for another, from an ID on; `next` is where to go on, if there is more."""
     key, group, owner, to = (asked.name(each) for each in ("key", "group", "from", "consumer"))
     if owner == to:
-        raise RefusedError(400, "The entries are pending there already.")
+        raise RefusedError(400, "The entries are already pending for that consumer.")
     start = asked.name("start") if "start" in asked.body else b"-"
     done = 0
     for _ in range(CLAIM_PAGES):

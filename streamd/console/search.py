@@ -25,7 +25,7 @@ async def search(asked: Asked) -> dict[str, Any]:
     """
     key, wanted = asked.name("key"), asked.name("text").lower()
     if not wanted:
-        raise RefusedError(400, "There is nothing to look for.")
+        raise RefusedError(400, "The search text is empty.")
     start = asked.query.get("start") or b"+"
     count = await page_size(asked, key, AT_ONCE)
     slices, looked = Slices(), 0

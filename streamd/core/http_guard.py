@@ -54,7 +54,7 @@ def is_known_host(name: str, names: str) -> bool:
 def check_body(headers: Mapping[str, str]) -> None:
     """Refuse a body that is too long, or packed; raises RefusedError."""
     if headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-        raise RefusedError(415, "Packed requests are not accepted.")
+        raise RefusedError(415, "Compressed requests are not accepted.")
     length = headers.get("Content-Length", "0")
     if not length.isdecimal() or int(length) > REQUEST_BYTES:
         raise RefusedError(413, f"A request has at most {REQUEST_BYTES} bytes.")

@@ -121,7 +121,7 @@ class Replacement(Capability):
                 "Writes are accepted again." if not self._replication.is_replica else "This server is a replica now."
             )
         elif successor is not None and is_replaced:
-            log.warning("Sentinels have replaced this server by %s:%d: it refuses writes.", *successor)
+            log.warning("Sentinels have replaced this server with %s:%d: it refuses writes.", *successor)
             self._close_connections()
         else:
             log.warning("Most Sentinels have been silent for %g s: writes are refused.", silence_s)

@@ -132,12 +132,12 @@ class Views(Capability):
             return b"OK"
         verdict = standing.judge(greeting, offset)
         if verdict is Verdict.BEGIN:
-            log.warning("Replica %s has joined view %s: a new one begins here.", replica.name, greeting.promised)
+            log.warning("Replica %s has joined view %s: starting a new one.", replica.name, greeting.promised)
             self.begin(above=greeting.promised)
             verdict = standing.judge(greeting, offset)
         if verdict is Verdict.FOLLOW:
             log.warning(
-                "Replica %s has data that is missing here (%s, here %s): it is taken over first.",
+                "Replica %s has data that is missing here (%s, here %s): copying it first.",
                 replica.name, greeting.position, standing.position(offset),
             )  # fmt: skip
             self._host.loop.call_soon(self.follow_for_data, replica.ip, replica.port, greeting.position.offset)
@@ -186,7 +186,7 @@ class Views(Capability):
         try:
             self.standing.data = View.parse(word.removeprefix(MARK).decode("latin-1"))
         except ValueError:
-            raise StreamLostError(f"The beginning of a view cannot be read: {printable(word[:64])}") from None
+            raise StreamLostError(f"The start of a view cannot be read: {printable(word[:64])}") from None
         self._note_position()
 
     def forget(self) -> None:

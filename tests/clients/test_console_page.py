@@ -553,7 +553,7 @@ def test_a_server_that_stops_is_told_of_and_comes_back(
     while "does not answer" not in page.text("body"):
         assert time.monotonic() < deadline
     assert page.js("document.querySelector('main').classList.contains('stale')")
-    assert "What is shown is of " in page.text()
+    assert "Figures are from " in page.text()
     new_streamd(http_port=str(port))
     page.wait("!document.querySelector('.failure') && document.querySelector('h1')")
     assert not page.js("document.querySelector('main').classList.contains('stale')")

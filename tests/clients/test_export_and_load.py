@@ -355,7 +355,7 @@ def test_an_export_replaces_files_only_when_it_is_told_to(store: Store, tmp_path
         said = run(store, "export", *words, "--to", str(tmp_path), status=1)
         assert (
             said
-            == f"Error: {tmp_path}/readings.parquet exists, and nothing was exported: --replace replaces it, or name another place\n"
+            == f"Error: {tmp_path}/readings.parquet exists, and nothing was exported: use --replace, or another path\n"
         )
         assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
     one = tmp_path / "readings.parquet"

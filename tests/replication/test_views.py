@@ -93,7 +93,7 @@ def test_a_replica_that_is_behind_takes_over_what_another_has_confirmed(trio: Tr
     holds(two, range(1, 101))
     holds(three, range(1, 101))
     add(two, 200, 10)
-    assert "is taken over first" in two.log()
+    assert "copying it first" in two.log()
 
 
 def test_the_replica_with_the_most_data_gives_way_if_none_of_it_was_confirmed(trio: Trio) -> None:

@@ -72,7 +72,7 @@ class Place {
         const failures = [...this.failures.values()];
         const isGone = failures.some((each) => each.status === 0);
         main.classList.toggle("stale", isGone);
-        const message = [...new Set(failures.map((each) => each.message)), isGone && this.seen ? `What is shown is of ${clock(this.seen)}.` : ""]
+        const message = [...new Set(failures.map((each) => each.message)), isGone && this.seen ? `Figures are from ${clock(this.seen)}.` : ""]
             .filter(Boolean).join(" · ");
         const note = document.getElementById("failure");
         if (!message) note?.remove();

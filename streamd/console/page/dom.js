@@ -105,7 +105,7 @@ export async function copy(written) {
             if (!isDone) throw new Error("The browser does not allow it.");
         }
         notify("Copied.");
-    } catch (error) { notify(`It was not copied: ${error.message}`, true); }
+    } catch (error) { notify(`Not copied: ${error.message}`, true); }
 }
 
 export const copyButton = (what, written) => h("button", {type: "button", class: "small", "aria-label": `Copy ${what}`, onclick: () => copy(written())}, "Copy");

@@ -96,7 +96,7 @@ export function entryPages(place, db, key) {
 
     function go() {
         const start = startOf(from.value.trim());
-        if (start === null) notify("That is no ID and no time: 1700000000000-0, 2026-01-31 12:00, 12:30 or -1h.", true);
+        if (start === null) notify("Neither an ID nor a time. Examples: 1700000000000-0, 2026-01-31 12:00, 12:30, -1h.", true);
         else load(start);
     }
 
@@ -110,7 +110,7 @@ export function entryPages(place, db, key) {
             const found = await place.get(`search?db=${db}&key=${encode(key)}&text=${encodeURIComponent(wanted.value)}&start=${encodeURIComponent(start)}`);
             if (number !== asked) return;
             const seen = looked + found.looked;
-            table.emptyText = "No entry that was looked at contains this.";
+            table.emptyText = "No match in the entries that were searched.";
             table.set(found.entries);
             table.body.scrollTop = 0;
             note.textContent = `${count(found.entries.length)} in ${amount(seen, "entry", "entries")}${found.next ? "; more with Older" : ""}`;

@@ -118,7 +118,7 @@ export function group(place, main) {
     async function askOwner(said) {
         const to = h("input", {list: "consumers", value: consumers.length === 1 ? "" : label(consumers.find((each) => valueOf(each.name) !== owner.value)?.name ?? "")});
         const known = h("datalist", {id: "consumers"}, ...consumers.map((each) => h("option", {value: label(each.name)})));
-        const note = h("p", {class: "hint"}, `${said} will be pending there, without counting as delivered once more.`);
+        const note = h("p", {class: "hint"}, `${said} will be pending for that consumer, with unchanged delivery counts.`);
         if (!await ask("Claim", [h("label", {}, "Consumer", to), known, note], "Claim")) return null;
         const found = consumers.find((each) => label(each.name) === to.value)?.name ?? to.value;
         if (found === "" && !consumers.some((each) => each.name === "")) notify("A consumer is needed.", true);

@@ -11,7 +11,7 @@ export function keys(place, main) {
     const {db} = place;
     const table = place.keep(new Table({
         label: "Other keys", id: (row) => encode(row.key), sort: "key", descending: false, most: Math.max(6, Math.floor((innerHeight - 230) / 34)),
-        empty: "There are no keys here but streams.", open: (row) => showString(row),
+        empty: "There are no keys of other types.", open: (row) => showString(row),
         columns: [
             {id: "key", title: "Key", isText: true, value: (row) => text(row.key), cell: (row) => label(row.key), width: 150, weight: 10, grows: 3},
             {id: "type", title: "Type", isText: true, value: (row) => row.type, cell: (row) => row.type, width: 90, weight: 7},
@@ -20,7 +20,7 @@ export function keys(place, main) {
         ],
     }));
     const filter = h("input", {type: "search", placeholder: "Name, or orders*", "aria-label": "Show keys by name", oninput: () => draw()});
-    const more = h("p", {class: "hint", hidden: true}, "There are more keys than are listed.");
+    const more = h("p", {class: "hint", hidden: true}, "Not all keys are listed.");
     let rows = [];
     main.append(h("nav", {class: "path", "aria-label": "Where this is"}, h("a", {href: `#/streams?db=${db}`}, "Streams"), " › ", h("span", {"aria-current": "page"}, "Other keys")),
         h("div", {class: "title"}, h("h1", {}, "Other keys"), h("div", {class: "tools"}, filter)), table.element, more);

@@ -46,7 +46,7 @@ export function overview(place, main) {
             return {findings: [], more: 0, refused: {[error.message]: ""}};
         });
         findings.replaceChildren(...found.findings.map(findingLine),
-            ...(found.findings.length || Object.keys(found.refused).length ? [] : [h("p", {class: "hint"}, "Nothing is wrong with what was looked at.")]),
+            ...(found.findings.length || Object.keys(found.refused).length ? [] : [h("p", {class: "hint"}, "No problems were found.")]),
             ...(found.more ? [h("p", {class: "hint"}, `${count(found.more)} more are not shown: streamd doctor lists them.`)] : []),
             ...(Object.keys(found.refused).length ? [h("p", {class: "hint"}, `Not looked at: ${Object.keys(found.refused).join(", ")}.`)] : []));
     });

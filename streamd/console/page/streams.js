@@ -49,7 +49,7 @@ export function streams(place, main) {
     main.append(h("div", {class: "title"}, h("h1", {}, "Streams"), h("div", {class: "tools"}, h("a", {href: `#/keys?db=${place.db}`}, "Other keys"), databases, filter)), totals, table.element, more);
 
     function draw() {
-        table.emptyText = rows.length ? "No name is like this." : "There are no streams here.";
+        table.emptyText = rows.length ? "No stream matches." : "There are no streams here.";
         const isWanted = nameFilter(filter.value);
         table.set(rows.filter((row) => isWanted(row.name)));
     }

@@ -89,7 +89,7 @@ def check(request: web.BaseRequest, names: str) -> None:
     # Nobody can register a name without a dot, so a page of somebody else does not come by one.
     name = host_name(request.headers.get("Host", ""))
     if ("." in name or not name) and not is_known_host(name, names):
-        raise RefusedError(421, "The metrics are not known by this name: add it to the setting metrics-hosts.")
+        raise RefusedError(421, "Unknown host name: add it to the setting metrics-hosts.")
     if request.method not in ("GET", "HEAD"):
         raise RefusedError(405, "The metrics are read with GET.")
     if request.path != PATH:
