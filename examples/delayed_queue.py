@@ -7,10 +7,10 @@
              a stream for each               a stream
              tenth of a second
 
-Jobs that are due in the same tenth of a second wait in a stream of their own, until it is over: none comes early. Any number of processes may call `move` as
-often as they like: the script takes over the streams whose time has come, in order, and notes in a string how far it came. A job
-is in exactly one of the streams at any moment, since a script runs as one step, and its changes are saved as one.
-Needs redis-py, which `./install` brings.
+Jobs that are due in the same tenth of a second wait in a stream of their own until it is over: none is early. Any number of processes
+may call `move` as often as they like: the script moves the streams that are due, in order, and records in a string how far it got. A
+job is in exactly one of the streams at any moment, since a script runs as one step, and its changes are saved as one.
+Needs redis-py, which `./install` installs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Each user has a bucket of tokens, which fills at a steady rate; a request takes one. The state is one string, which goes by itself
 when the bucket is full again. The script reads, decides and writes in one step, so that any number of web servers may ask.
-Needs redis-py, which `./install` brings.
+Needs redis-py, which `./install` installs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text for a terminal. What a server sends, names of keys above all, may hold escape sequences, which a terminal obeys."""
+"""Text for a terminal. What a server sends, above all names of keys, may contain escape sequences, which a terminal would execute."""
 
 from __future__ import annotations
 

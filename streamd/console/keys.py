@@ -1,4 +1,4 @@
-"""Keys that are no streams: listed with their type, size and time to live, and the beginning of strings."""
+"""Keys of other types than streams: their type, size and time to live, and the start of strings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS_LOOKED_AT = 100_000
 
 @answers("GET", "keys")
 async def keys(asked: Asked) -> dict[str, Any]:
-    """The keys of a database that are no streams, in order."""
+    """The keys of a database that are not streams, in order."""
     connection, pattern = asked.connection, asked.query.get("match") or b"*"
     found: dict[bytes, str] = {}
     cursor, seen = b"0", 0
@@ -52,7 +52,7 @@ async def keys(asked: Asked) -> dict[str, Any]:
 
 @answers("GET", "string")
 async def string(asked: Asked) -> dict[str, Any]:
-    """The beginning of a string."""
+    """The start of a string."""
     key = asked.name("key")
     size = await asked.connection.call("STRLEN", key, db=asked.db)
     start = await asked.connection.call("GETRANGE", key, 0, WHOLE_VALUE_SHOWN, db=asked.db)

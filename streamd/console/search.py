@@ -1,4 +1,4 @@
-"""Entries whose fields contain a text: looked for from an ID on, a bounded number of them at a time."""
+"""Search for entries whose fields contain a text, from an ID on, a bounded number of entries at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamd.core.slices import Slices
 __all__: list[str] = []
 
 SEARCHED = 20_000
-"""Entries that one request looks at."""
+"""Entries that one request searches."""
 AT_ONCE = 500
 
 

@@ -1,7 +1,7 @@
-"""What a port that speaks HTTP refuses before it reads further, and who gives way where there are too many.
+"""What an HTTP port refuses before it reads further, and which connections are closed when there are too many.
 
-A stranger needs no password to connect, so nothing here depends on one. A browser on this machine can be made to call a port of it by
-a foreign name that resolves to this machine (DNS rebinding); such a name is in the Host header.
+Connecting requires no password, so nothing here depends on one. A browser on this machine can be made to request a port of it under a
+foreign name that resolves to this machine (DNS rebinding); the Host header shows such a name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Visit: a connection to a port that speaks HTTP: aiohttp's, within bounds of memory and time.
+"""Visit: a connection to an HTTP port, served by aiohttp within bounds of memory and time.
 
-aiohttp parses and answers. Added here is what a stranger could take without end: of a request at most `REQUEST_BYTES` are kept, and
-the rest of a longer one is dropped until the connection ends; a request must be complete within `REQUEST_S`; an answer that nobody
-reads is given up after `SEND_S`, and until it is read no other one is begun. Bodies are not unpacked.
+aiohttp parses and answers. This class bounds what a client could use without limit: at most `REQUEST_BYTES` of a request are kept, and
+the rest of a longer one is dropped until the connection ends; a request must be complete within `REQUEST_S`; a reply that is not read
+is dropped after `SEND_S`, and no other is started before it has been read. Bodies are not decompressed.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Visit(web.RequestHandler):
                 self._received = 0
 
     async def has_room(self) -> None:
-        """Wait until the answers so far have been read; raises ConnectionError when nobody is there."""
+        """Wait until the replies so far have been read; raises ConnectionError when the client has gone."""
         await self._has_room.wait()
         if self.transport is None:
             raise ConnectionResetError
 
     def end_if_late(self, now_s: float) -> None:
-        """Give up what takes too long."""
+        """Close the connection if it takes too long."""
         request, transport = self._request, self.transport
         if transport is None:
             return

@@ -1,8 +1,8 @@
 """History: figures of the server and of its streams over the last hour, for the charts of the console.
 
-A sample is taken every `EVERY_S`, in slices between which clients are served, while somebody asks for samples: without a console
-nothing is done. Memory is bounded: `SAMPLES` times at most `STREAMS` streams with `GROUPS` groups each, 8 bytes a figure, are 6 MB.
-Series end with the last sample; those of a stream or group that came later are shorter.
+Samples are taken every `EVERY_S`, in slices between which clients are served, and only if there is a console. Memory is bounded:
+`SAMPLES` times at most `STREAMS` streams with `GROUPS` groups each, 8 bytes per figure, are 6 MB. Series end with the last sample;
+those of a stream or group that was created later are shorter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Replacement: a primary that Sentinels have replaced, or cannot reach, takes no writes any more.
+"""Replacement: a primary that Sentinels have replaced, or cannot reach, no longer accepts writes.
 
-Sentinel makes a replica of a server that it has replaced some ten seconds after that is back; what it accepts until then is lost.
-A hello of a Sentinel (sentinels.py) tells it at once: writes are refused as a replica refuses them, which makes clients ask for
-the primary, and ordinary connections are closed, as Sentinel closes them with CLIENT KILL, for those that wait without a time-out.
+Sentinel makes a server that it has replaced a replica some ten seconds after it returns; what it accepts until then is lost. A
+hello of a Sentinel (sentinels.py) tells the server at once. It then refuses writes as a replica does, so that clients look for the
+primary, and closes ordinary connections, as Sentinel does with CLIENT KILL, for clients that wait without a time-out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Sentinels: those that watch this server, and what they say of its part.
+"""Sentinels: those that watch this server, and the role that they give it.
 
-A Sentinel publishes a *hello* on HELLO_CHANNEL every two seconds, through each server that it watches, at once after a switch:
+A Sentinel publishes a *hello* on HELLO_CHANNEL through each server that it watches, every two seconds and immediately after a switch:
 
     ip,port,run ID,epoch,service,primary's ip,primary's port,epoch of that
 
-Only a user who may run SLAVEOF is believed: it could make this server a replica as well. A Sentinel is known by its run ID. One
-with a new run ID takes the place of that which had its address, or else of the one that has been silent the longest: pods come
-back with another identity, and those that are gone must not count for ever. So there are never fewer than there were.
+Only hellos of a user who may run SLAVEOF count: that user could make this server a replica anyway. A Sentinel is identified by its
+run ID. One with a new run ID replaces the one that had its address, or else the one that has been silent the longest: pods return
+with a new identity, and those that are gone must not count for ever. So their number never falls.
 
 A hello with a newer epoch that names another server says that this one has been replaced, once it is known which address is its
 own: the announced one, or one that a hello has named over a connection to that very address.

@@ -1,25 +1,25 @@
-"""Standing: who may be the primary of servers with min-replicas-durable, and which of two servers has more of the truth.
+"""Standing: which server with min-replicas-durable may be the primary, and which of two servers is ahead.
 
-A *view* is a time in which one server is the primary. It begins when a server has started as a primary, or was promoted,
-and has a number that is greater than those of all views that this server knows. Before a primary serves anything, it has
-to be *established*: as many replicas as are needed have joined its view, and none of them has more than it has.
+A *view* is a period in which one server is the primary. It begins when a server starts as a primary or is promoted, and
+its number is greater than those of all views that this server knows. Before a primary serves anything, it has
+to be *established*: as many replicas as are needed have joined its view, and none of them is ahead of it.
 
     begin ─▶ replicas greet ─┬─▶ one is ahead: follow it until its data is here, then begin again
                              ├─▶ one has joined a later view: begin again, above that one
                              └─▶ enough have joined ─▶ established: the view's beginning goes into the stream
 
-A replica that joins a view notes that on its disk first, and joins no earlier one after that. The beginning of a view is an
-entry of the stream, so it is known of all data in which view its last entry was written: `data`. Of two servers, the one
+A replica that joins a view first records this on its disk, and joins no earlier one afterwards. The start of a view is an
+entry of the stream, so all data shows in which view its last entry was written: `data`. Of two servers, the one
 with the later `data` is ahead; if that is the same, the one with the greater offset, for in one view there is one stream.
 
-So nothing acknowledged is lost, whoever is promoted and whenever: what a primary acknowledged is on its own disk and on
-those of N replicas. The primary of a later view begins with what N others and itself had when they joined. With 2N + 1
-servers or fewer, one of these had confirmed it. Nobody who joined confirms anything to an earlier primary any more.
+So nothing acknowledged is lost, whichever server is promoted and whenever: what a primary acknowledged is on its own disk
+and on those of N replicas. The primary of a later view starts with what N others and itself had when they joined. With
+2N + 1 servers or fewer, one of these had confirmed it. No server that has joined confirms anything to an earlier primary.
 
 A primary that is not established is silent: nothing goes into its stream, and no data changes. Data of which no view is
 known (NONE) is never ahead: that of servers that never had min-replicas-durable.
 
-`Standing` is the whole of it without input and output; `Views` (views.py) connects it with files, the stream and links.
+`Standing` does no input or output; `Views` (views.py) connects it with files, the stream and links.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views: what standing.py says, done: promises and positions in files, beginnings of views in the stream, replicas that greet."""
+"""Views: carries out what standing.py decides: promises and positions in files, starts of views in the stream, greetings of replicas."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Whether the stream of a server is the one that was archived. Decided here, for all that trim, answer, restore, delete or verify.
+"""Decides whether the stream on a server is the one that was archived, before anything trims, answers, restores, deletes or verifies.
 
-A server keeps nothing that tells a stream from another one under the same key: a stream that was deleted and written again, renamed,
-restored, loaded or copied there may have the same IDs, last ID and counters. What is at or below the archive's boundary on the server
-would be trimmed, or left out of a history, because the archive has it. So these are compared, in this order:
+A server stores nothing that distinguishes a stream from another one under the same key: a stream that was deleted and written again,
+renamed, restored, loaded or copied there may have the same IDs, last ID and counters. What is at or below the archive's boundary on the
+server would be trimmed, or left out of a history, because the archive has it. So these are compared, in this order:
 
-    name       the data that the server holds has the name that manifests note (identity.py)
+    name       the data on the server has the name that manifests record (identity.py)
     growth     the last ID, the number of entries ever added and the entries that are there have grown together (boundary.py)
     ends       the first and the last entry at or below the boundary are archived, with the same fields
     the rest   every entry at or below the boundary is archived with the same fields; only where additions, trims and deletions cannot
@@ -16,10 +16,11 @@ entries that were changed in the middle only, by deleting the stream and writing
 nodes say nothing: they depend on how entries were removed, and change when an append-only file is loaded.)
 
 Entries that were deleted from the archive, or accepted as they are by `--accept-server`, may be on the server and not in the archive.
-Manifests note them (`excused`): IDs, cut into pieces, and a digest of the last entry of each piece. Up to PIECES entries have a piece
-each, so that all are known; of more, or of more ranges, samples are. They hold for these entries only: if one that has a digest has other fields, or none of
-those is left and others are, the stream is another one. Deletions at their end, and runs at their start and end, drop pieces that are gone
-from the manifests, and note the last entry of a piece that is left: entries at the other IDs are new ones then, which nobody has accepted.
+Manifests record them (`excused`): IDs, divided into pieces, and a digest of the last entry of each piece. Up to PIECES entries have a
+piece each, so that all are known; of more, or of more ranges, only samples are. They apply to these entries only: if an entry with a
+digest has other fields, or none of them is left but others are, the stream is another one. Deletions at their end, and runs at their
+start and end, remove pieces that are gone from the manifests, and record the last entry of a piece that is left: entries at the other
+IDs are then new ones, which have not been accepted.
 """
 
 from __future__ import annotations

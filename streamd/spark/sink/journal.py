@@ -1,12 +1,12 @@
 """What a batch is, at `<markerPrefix><query>`: the same rows in the same partitions, whichever attempt writes them.
 
-Spark repeats a batch with as many partitions as the cluster has cores for at that time, and tells a task neither their number
-nor whether it is a repetition. A marker that counts the rows of partition 3 says nothing once the partitions are others. So
-each task reads its partition to the end before it writes the first row, and notes in the journal how many rows it has and
-what their requests are. The journal is a string that only grows while the batch lasts, a line for each note:
+Spark repeats a batch with as many partitions as the cluster then has cores for, and tells a task neither their number nor
+whether it is a repetition. A marker that counts the rows of partition 3 means nothing once the partitions have changed. So
+each task reads its partition to the end before it writes the first row, and records in the journal how many rows it has and
+a checksum of their requests. The journal is a string that only grows while the batch lasts, a line for each note:
 
     batch 7 marker              the batch, and how it is written
-    attempt 5f1c09d2            what follows is of this attempt: a run of the query, or of the batch write
+    attempt 5f1c09d2            what follows belongs to this attempt: a run of the query, or of the batch write
     rows 0 40000 9f3c2a11       partition 0 has 40,000 rows; CRC-32 of their requests
     rows 1 40000 51d20b77
     attempt 77aa01e4            the query was restarted
@@ -18,10 +18,10 @@ what their requests are. The journal is a string that only grows while the batch
 Two more notes are rare: `clear 2`, partition 2 has been new to this attempt, and may be written; `void 3`, nothing of partition 3
 is written, and its note does not count.
 
-A partition that an earlier attempt has begun to write must come again as it was noted. One that no attempt has begun is
-written only when all that were begun have come again: then its rows are none of theirs, since a batch has the same rows each
-time. Until then it waits; tasks start in the order of their partitions, so it rarely has to. An attempt that another one has
-followed may finish what it has noted, but begins nothing more.
+A partition that an earlier attempt has started to write must match its record. One that no attempt has started is written only
+when all started ones have been repeated: then none of its rows are theirs, since a batch has the same rows each time. Until
+then it waits, which is rare, since tasks start in the order of their partitions. An attempt that has been followed by another
+may finish what it has recorded, but starts nothing else.
 """
 
 from __future__ import annotations
