@@ -59,9 +59,7 @@ def check_output(form: str, out: str | None) -> None:
 def refuse_file(path: str, done: str) -> None:
     """Raise click.ClickException for a file that is there, so that nothing is `done`. Pipes are written to."""
     if os.path.isfile(path):
-        raise click.ClickException(
-            f"{path} exists, and nothing was {done}: --replace replaces it, or name another place"
-        )
+        raise click.ClickException(f"{path} exists, and nothing was {done}: use --replace, or another path")
 
 
 def write(batches: Iterator[pa.RecordBatch], form: str, out: str | None) -> None:

@@ -106,7 +106,7 @@ def test_history_in_each_format(run: Run, entries: list[str], tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["out"]
     before = out.read_bytes()
     error = run("history", "readings", "--out", str(out), status=1)
-    assert error == f"Error: {out} exists, and nothing was written: --replace replaces it, or name another place\n"
+    assert error == f"Error: {out} exists, and nothing was written: use --replace, or another path\n"
     assert out.read_bytes() == before
 
 
