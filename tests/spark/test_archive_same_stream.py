@@ -375,6 +375,14 @@ def test_entries_that_only_the_server_has_left_are_no_other_stream(
     assert archive_once(tmp_path, source_options, depth="content", **EVERYTHING).streams[0].trimmed == 20
 
 
+def archive_and_write_again(store: redis.Redis, folder: Path, options: Options) -> list[str]:
+    """Twenty entries that are archived, and have other values now; their IDs."""
+    ids = fill(store, 20)
+    archive_once(folder, options, trim=False, **EVERYTHING)
+    write_again(store, ids, 0)
+    return ids
+
+
 def accept(folder: Path, options: Options, **how: Any) -> None:
     (report,) = archive_once(folder, options, accept_server=True, **{**EVERYTHING, **how}).streams
     assert report.error is None
@@ -412,9 +420,7 @@ def test_what_was_accepted_and_trimmed_is_accepted_once(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     """The same entries written once more would be trimmed, and no archive has them."""
-    ids = fill(store, 20)
-    archive_once(tmp_path, source_options, trim=False, **EVERYTHING)
-    write_again(store, ids, 0)
+    ids = archive_and_write_again(store, tmp_path, source_options)
     accept(tmp_path, source_options)
     assert store.xlen(KEY) == 0
     write_again(store, ids, 0)
@@ -425,9 +431,7 @@ def test_what_was_accepted_may_be_trimmed_by_others(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     """The archive forgets then what it has accepted, at the next run."""
-    ids = fill(store, 20)
-    archive_once(tmp_path, source_options, trim=False, **EVERYTHING)
-    write_again(store, ids, 0)
+    ids = archive_and_write_again(store, tmp_path, source_options)
     accept(tmp_path, source_options, trim=False)
     store.xtrim(KEY, maxlen=0, approximate=False)
     assert archive_once(tmp_path, source_options, **EVERYTHING).streams[0].status == "nothing"
@@ -459,9 +463,7 @@ def test_what_was_accepted_may_go_piece_by_piece(
 def test_a_run_that_is_killed_while_it_trims_what_was_accepted_is_continued(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
-    ids = fill(store, 20)
-    archive_once(tmp_path, source_options, trim=False, **EVERYTHING)
-    write_again(store, ids, 0)
+    ids = archive_and_write_again(store, tmp_path, source_options)
     with pytest.raises(Killed):
         accept(tmp_path, source_options, hook=kill_at("trimming"))
     assert store.xlen(KEY) == 0
@@ -476,9 +478,7 @@ def test_accepted_counters_are_those_of_the_accepted_stream(
     store: redis.Redis, source_options: Options, tmp_path: Path
 ) -> None:
     """It has had more entries than the archived one, all of them with archived IDs; none of them is missing."""
-    ids = fill(store, 20)
-    archive_once(tmp_path, source_options, trim=False, **EVERYTHING)
-    write_again(store, ids, 0)
+    archive_and_write_again(store, tmp_path, source_options)
     store.execute_command("XSETID", KEY, "1800000000000-0", "ENTRIESADDED", 60, "MAXDELETEDID", "0-0")
     accept(tmp_path, source_options, allow_gaps=True)
     (report,) = archive_once(tmp_path, source_options, **EVERYTHING).streams
