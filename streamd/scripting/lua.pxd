@@ -117,6 +117,7 @@ cdef struct Lua:
     int (*next)(lua_State *L, int index) noexcept nogil
     void (*concat)(lua_State *L, int n) noexcept nogil
     int (*sethook)(lua_State *L, lua_Hook hook, int mask, int count) noexcept nogil
+    lua_Hook (*gethook)(lua_State *L) noexcept nogil
     int (*getstack)(lua_State *L, int level, lua_Debug *frame) noexcept nogil
     int (*getinfo)(lua_State *L, const char *what, lua_Debug *frame) noexcept nogil
     void (*openlibs)(lua_State *L) noexcept nogil

@@ -91,6 +91,7 @@ cpdef int load_lua() except -1:
     find(library, b"lua_next", <void **>&lua.next)
     find(library, b"lua_concat", <void **>&lua.concat)
     find(library, b"lua_sethook", <void **>&lua.sethook)
+    find(library, b"lua_gethook", <void **>&lua.gethook)
     find(library, b"lua_getstack", <void **>&lua.getstack)
     find(library, b"lua_getinfo", <void **>&lua.getinfo)
     find(library, b"luaL_openlibs", <void **>&lua.openlibs)

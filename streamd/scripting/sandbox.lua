@@ -52,7 +52,7 @@ end
 host.closures = {}
 
 local globals = only(_G, [[
-    assert error gcinfo ipairs rawequal select tonumber tostring type xpcall
+    assert error gcinfo ipairs rawequal select tonumber tostring type
 ]])
 globals._VERSION = _VERSION
 globals.getmetatable, globals.pcall, globals.load, globals.loadstring =
@@ -61,6 +61,7 @@ globals.next, globals.rawget = host.reading(next), host.reading(rawget)
 globals.rawset, globals.setmetatable = host.changing(rawset), host.changing(setmetatable)
 globals.unpack, globals.collectgarbage = host.unpacking(unpack), host.collecting(collectgarbage)
 globals.pairs = host.make_pairs(globals.next)
+globals.xpcall = host.guard_handlers(xpcall)
 if not host.loading then
     globals.__redis__err__handler = function(problem)
         return type(problem) == "table" and problem or { err = "ERR " .. tostring(problem) }

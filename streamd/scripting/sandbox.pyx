@@ -20,7 +20,7 @@ from libc.string cimport memchr, strcmp, strlen
 
 from streamd.scripting.lua cimport (
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_REGISTRYINDEX, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, lua,
-    lua_CFunction, lua_State, pop, upvalue,
+    lua_CFunction, lua_Hook, lua_State, pop, upvalue,
 )
 
 cdef enum:
@@ -28,6 +28,7 @@ cdef enum:
     MOST_MOVED = 1 << 20        # items of a table that are not there
     LEAST_PACE = 100            # of the garbage collector, in percent
     MOST_PACE = 1000
+    LONG_TEXT = 1000            # bytes
 
 cdef enum:
     BYTECODE = 27   # the first byte of what string.dump returns
@@ -153,8 +154,22 @@ cdef bint is_too_complex(lua_State *L) noexcept:
     return repetitions > MOST_REPETITIONS
 
 
+cdef void look(lua_State *L) noexcept:
+    """Look at the clock now: a script may spend its time in calls that are few instructions. May raise a Lua error."""
+    cdef lua_Hook hook = lua.gethook(L)
+    if hook is not NULL:
+        hook(L, NULL)
+
+
+cdef void look_if_long(lua_State *L) noexcept:
+    """The same, if argument 1 is a long string."""
+    if lua.type(L, 1) == LUA_TSTRING and lua.objlen(L, 1) >= LONG_TEXT:
+        look(L)
+
+
 cdef int match_pattern(lua_State *L) noexcept:
     """A function that matches a pattern, argument 2. Upvalue 1: Lua's own."""
+    look_if_long(L)
     if is_too_complex(L):
         return raise_text(L, "pattern too complex", True)
     return lua.tocfunction(L, upvalue(1))(L)
@@ -162,6 +177,7 @@ cdef int match_pattern(lua_State *L) noexcept:
 
 cdef int find_pattern(lua_State *L) noexcept:
     """string.find, whose argument 4 says that the pattern is plain text. Upvalue 1: Lua's own."""
+    look_if_long(L)
     if is_too_complex(L) and not lua.toboolean(L, 4):
         return raise_text(L, "pattern too complex", True)
     return lua.tocfunction(L, upvalue(1))(L)
@@ -202,6 +218,7 @@ cdef int collect_garbage(lua_State *L) noexcept:
     What it is told holds for later scripts, too.
     """
     cdef const char *option = lua.optlstring(L, 1, "", NULL)
+    look(L)
     if lua.isnumber(L, 2) and (strcmp(option, "setpause") == 0 or strcmp(option, "setstepmul") == 0):
         lua.pushnumber(L, min(max(<int>lua.tointeger(L, 2), LEAST_PACE), MOST_PACE))
         lua.replace(L, 2)
@@ -360,6 +377,7 @@ cdef int load_pieces(lua_State *L) noexcept:
 cdef const char *read_piece(lua_State *L, void *is_first, size_t *length) noexcept:
     """The next piece, from the function at the bottom of the stack; it stays in the third place while Lua reads it."""
     cdef const char *piece
+    look(L)     # the function may be one in C, and its text endless
     if not lua.checkstack(L, 3):
         raise_text(L, "too many nested functions", True)
     lua.pushvalue(L, 1)

@@ -12,6 +12,6 @@ cdef enum:
 
 cdef const char *push_reply(lua_State *L, const char *p) noexcept nogil
 cdef int push_error(lua_State *L, const char *text, size_t length, bint is_counted) noexcept nogil
-cdef int write_value(lua_State *L, ReplyWriter reply, bint has_booleans, list errors) except -1
+cdef int write_reply_value(lua_State *L, ReplyWriter reply, bint has_booleans, list errors, size_t limit) except -1
 cdef bytes number_text(double number)
 cdef bytes get_text(lua_State *L, int index)

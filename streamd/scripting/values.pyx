@@ -12,6 +12,7 @@ from libc.math cimport isnan, signbit
 from libc.stdint cimport INT64_MIN, int64_t
 from libc.stdlib cimport strtod
 
+from streamd.errors import CommandError
 from streamd.protocol.reply cimport ReplyWriter, format_double
 from streamd.scripting.lua cimport (
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, lua, lua_State, pop,
@@ -167,16 +168,33 @@ cdef inline int push_field(lua_State *L, const char *name, size_t length) noexce
     return lua.type(L, -1)
 
 
-cdef int write_value(lua_State *L, ReplyWriter reply, bint has_booleans, list errors) except -1:
+cdef size_t most_length = 0     # of the writer, while a value is written
+
+
+cdef int write_reply_value(lua_State *L, ReplyWriter reply, bint has_booleans, list errors, size_t limit) except -1:
     """Write the value on top of the stack, and take it off. May raise a Lua error.
 
     has_booleans  the script has asked for RESP3: true and false are booleans
     errors        gets the texts of the errors in it; None for one that has been counted
+    limit         of the reply, in bytes: a small table that contains itself twice has no end
+    Raises CommandError if the reply gets longer.
     """
+    global most_length
+    most_length = limit if limit > <size_t>-1 - reply.length else reply.length + limit
+    return write_value(L, reply, has_booleans, errors)
+
+
+cdef int write_value(lua_State *L, ReplyWriter reply, bint has_booleans, list errors) except -1:
+    """A value, or a part of one."""
     cdef int kind = lua.type(L, -1)
     cdef size_t length
     cdef const char *text
-    if kind == LUA_TSTRING:
+    if reply.length > most_length:
+        raise CommandError("ERR not enough memory")
+    if not lua.checkstack(L, LEAST_SLOTS):
+        errors.append("ERR reached lua stack limit")
+        reply.error("ERR reached lua stack limit")
+    elif kind == LUA_TSTRING:
         text = lua.tolstring(L, -1, &length)
         reply.bulk_c(text, length)
     elif kind == LUA_TNUMBER:
@@ -189,10 +207,7 @@ cdef int write_value(lua_State *L, ReplyWriter reply, bint has_booleans, list er
         else:
             reply.null()
     elif kind == LUA_TTABLE:
-        if not lua.checkstack(L, LEAST_SLOTS):
-            errors.append("ERR reached lua stack limit")
-            reply.error("ERR reached lua stack limit")
-        elif not write_typed(L, reply, has_booleans, errors):
+        if not write_typed(L, reply, has_booleans, errors):
             write_array(L, reply, has_booleans, errors)
     else:
         reply.null()

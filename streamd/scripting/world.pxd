@@ -15,6 +15,7 @@ cdef struct Heap:
     size_t used
     size_t limit
     size_t moved_stacks     # how often a stack has got another size, or was freed
+    lua_State *running      # the script that has a hook; NULL: none
 
 
 cdef class World:
@@ -45,6 +46,7 @@ cdef class World:
     cdef object bug                     # an exception that is no script's fault
     # The library that is being loaded.
     cdef list registered                # (name, reference, description or None, flags); None: none is loaded
+    cdef bint is_ending                 # the hook has raised the error that ends what runs
     cdef int hook_every                 # instructions between two looks at the clock
     cdef long long looked_us            # when it was looked at, monotonic
     cdef long long deadline_us          # monotonic; 0: it may take any time
@@ -70,6 +72,7 @@ cdef class World:
     cdef int write_log(self, lua_State *L, int level) noexcept
     cdef int check_permission(self, lua_State *L) noexcept
     cdef Heap *memory(self) noexcept
+    cdef int set_ending(self) noexcept
     cdef bint must_end(self) noexcept
     cdef int pace(self) noexcept
     cdef list take_args(self, lua_State *L)

@@ -38,11 +38,11 @@ from streamd.scripting.host cimport ScriptHost
 from streamd.scripting.json_text cimport open_json
 from streamd.scripting.lua cimport (
     LUA_GCCOLLECT, LUA_GCRESTART, LUA_GCSTOP, LUA_GLOBALSINDEX, LUA_MASKCOUNT, LUA_MASKLINE, LUA_REGISTRYINDEX,
-    LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_State,
-    pop, upvalue,
+    LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, load_lua, lua, lua_Debug, lua_Hook,
+    lua_State, pop, upvalue,
 )
-from streamd.scripting.sandbox cimport aim_globals, open_sandbox, set_function
-from streamd.scripting.values cimport get_text, number_text, push_error, push_reply, write_value
+from streamd.scripting.sandbox cimport aim_globals, look, open_sandbox, set_function
+from streamd.scripting.values cimport get_text, number_text, push_error, push_reply, write_reply_value
 from streamd import REDIS_VERSION
 from streamd.scripting.shebang import FLAGS, check_name
 
@@ -51,7 +51,9 @@ __all__ = ["World"]
 log = logging.getLogger("streamd")
 
 cdef enum:
-    HOOK_EVERY = 10000      # instructions between two looks at the clock, at most
+    HOOK_FIRST = 100        # instructions before the first look at the clock
+    HOOK_EVERY = 1000       # between two looks, at most
+    LARGE_BLOCK = 1 << 20   # bytes; an instruction that makes one takes long
     LONG_US = 10000         # between two looks
     COLLECT_FROM = 1 << 25  # bytes below which garbage may wait for the next script
 
@@ -108,6 +110,8 @@ cdef void *allocate(void *context, void *block, size_t old_size, size_t size) no
         return NULL
     if room > before and heap.used + room - before > heap.limit:
         return NULL
+    if size >= LARGE_BLOCK and heap.running is not NULL:
+        lua.sethook(heap.running, look_at_clock, LUA_MASKCOUNT, 1)
     moved = <char *>realloc(block, room)
     if moved is NULL:
         return NULL
@@ -185,7 +189,7 @@ cdef class World:
         if self.L is NULL:
             self.open()
         self.code = code
-        self.has_failed = False
+        self.has_failed = self.is_ending = False
         self.registered = registered
         self.deadline_us = monotonic_us() + 1000 * limit_ms if limit_ms else 0
         try:
@@ -214,7 +218,7 @@ cdef class World:
         self.first = first
         self.keys = keys
         self.reply = reply
-        self.has_failed = self.has_error = False
+        self.has_failed = self.has_error = self.is_ending = False
         if lua.cpcall(self.L, call_function, <void *>self):
             # Outside the script itself, only memory can be missing.
             self.has_failed = True
@@ -324,13 +328,17 @@ cdef class World:
         """Write what the script has returned."""
         cdef list errors = self.errors
         try:
-            write_value(L, self.reply, self.host.actor.reply.resp == 3, errors)
+            write_reply_value(L, self.reply, self.host.actor.reply.resp == 3, errors, self.heap.limit)
             if errors:
                 self.has_error = True
                 for text in errors:
                     if text is not None:
                         self.host.dispatcher.count_error(<str>text)
                 errors.clear()
+        except CommandError as error:
+            errors.clear()
+            self.has_failed = True
+            self.fail(str(error), False)
         except BaseException as error:
             self.bug = error
         return 0
@@ -509,6 +517,10 @@ cdef class World:
 
     cdef Heap *memory(self) noexcept:
         return &self.heap
+
+    cdef int set_ending(self) noexcept:
+        self.is_ending = True
+        return 0
 
     cdef bint must_end(self) noexcept:
         """Whether the running script has been killed. Others may be served meanwhile."""
@@ -819,6 +831,7 @@ cdef bint is_late(lua_State *L) noexcept:
 cdef void look_at_deadline(lua_State *L, lua_Debug *frame) noexcept:
     """The hook while a library is loaded."""
     if is_late(L):
+        (<World>world_of(L)).set_ending()
         lua.sethook(L, look_at_deadline, LUA_MASKLINE | LUA_MASKCOUNT, 1)
         raise_message(L, "ERR FUNCTION LOAD timeout", 25)
 
@@ -827,8 +840,41 @@ cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
     """The hook: called after so many instructions, and with each line of a script that has to end."""
     lua.sethook(L, look_at_clock, LUA_MASKCOUNT, next_look(L))
     if must_end(L):
+        (<World>world_of(L)).set_ending()
         lua.sethook(L, look_at_clock, LUA_MASKLINE | LUA_MASKCOUNT, 1)
         raise_message(L, "ERR Script killed by user with SCRIPT KILL...", 45)
+
+
+# --- Handlers of errors ---------------------------------------------------------------------------------------------
+#
+# An error of the hook calls the handler of xpcall inside the hook, where Lua calls no hook: a handler that does not
+# return could not be ended. What has to end calls none.
+
+
+cdef int call_handler(lua_State *L) noexcept:
+    """Stands for the handler in upvalue 1."""
+    if (<World>world_of(L)).is_ending:
+        return 1
+    lua.settop(L, 1)
+    lua.pushvalue(L, upvalue(1))
+    lua.insert(L, 1)
+    lua.call(L, 1, 1)
+    return 1
+
+
+cdef int handled_call(lua_State *L) noexcept:
+    """xpcall. Upvalue 1: Lua's own."""
+    if lua.type(L, 2) == LUA_TFUNCTION:
+        lua.settop(L, 2)
+        lua.pushcclosure(L, call_handler, 1)
+    return lua.tocfunction(L, upvalue(1))(L)
+
+
+cdef int guard_handlers(lua_State *L) noexcept:
+    """guard_handlers(xpcall) -> the one that scripts have"""
+    lua.settop(L, 1)
+    lua.pushcclosure(L, handled_call, 1)
+    return 1
 
 
 # --- Coroutines ----------------------------------------------------------------------------------------------------
@@ -838,9 +884,19 @@ cdef void look_at_clock(lua_State *L, lua_Debug *frame) noexcept:
 
 
 cdef bint make_room(lua_State *L, lua_State *coroutine) noexcept:
-    """Make room in a coroutine for the arguments of the running function; False if there is no memory for it."""
+    """Make room in a coroutine for the arguments of the running function; False if there is no memory for it.
+
+    A coroutine has the hook of the time when it was made, or none if there was none: it gets the present one. And each
+    counts its own instructions from the beginning, so that a script of many short ones would never be looked at: looks
+    at the clock. May raise a Lua error.
+    """
     cdef Heap *heap = (<World>world_of(L)).memory()
-    cdef size_t limit = heap.limit
+    cdef lua_Hook hook = lua.gethook(L)
+    cdef size_t limit
+    if lua.gethook(coroutine) is not hook:
+        lua.sethook(coroutine, hook, 0 if hook is NULL else LUA_MASKCOUNT, HOOK_FIRST)
+    look(L)
+    limit = heap.limit
     if heap.used > limit:
         return False
     heap.limit = <size_t>-1
@@ -1011,6 +1067,7 @@ cdef int prepare(lua_State *L) noexcept:
     open_json(L)
     set_function(L, "chunk", load_chunk, world)
     set_function(L, "guard_coroutines", guard_coroutines, world)
+    set_function(L, "guard_handlers", guard_handlers, world)
     set_function(L, "draw", draw_random, world)
     set_function(L, "seed", seed_random, world)
     open_redis(L, world, (<World>world).is_for_scripts())
@@ -1092,9 +1149,11 @@ cdef int call_function(lua_State *L) noexcept:
         count = 2
     if (<World>world).host.busy_us:
         (<World>world).looked_us = (<World>world).host.started_us
-        (<World>world).hook_every = HOOK_EVERY
-        lua.sethook(L, look_at_clock, LUA_MASKCOUNT, HOOK_EVERY)
+        (<World>world).hook_every = HOOK_FIRST
+        lua.sethook(L, look_at_clock, LUA_MASKCOUNT, HOOK_FIRST)
+        (<World>world).heap.running = L
     status = lua.pcall(L, count, 1, 1)
+    (<World>world).heap.running = NULL
     lua.sethook(L, NULL, 0, 0)
     if status:
         (<World>world).write_error(L)

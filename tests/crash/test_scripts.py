@@ -173,6 +173,89 @@ def test_an_error_with_a_metatable_is_shown_where_it_can_be_stopped(wire: Wire, 
         other.call("CONFIG", "SET", "busy-reply-threshold", "5000")
 
 
+ENDLESS = "while true do end"
+CAUGHT = f"while true do pcall(function() {ENDLESS} end) end"
+"""Goes on when it is killed, unless the kill is raised again and again."""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        CAUGHT,
+        "local function f(n) while true do pcall(f, n + 1) end end f(0)",
+        "local function f() pcall(f) return pcall(f) end while true do f() end",
+        f"xpcall(function() {ENDLESS} end, function() {CAUGHT} end) {CAUGHT}",
+        f"xpcall(error, function() xpcall(error, function() {CAUGHT} end) {CAUGHT} end) {CAUGHT}",
+        "local function handle() while true do xpcall(handle, handle) end end handle()",
+        f"coroutine.wrap(function() xpcall(function() {ENDLESS} end, function() {CAUGHT} end) end)()",
+        f"local c = {{}} for i = 1, 100 do c[i] = coroutine.create(function() {CAUGHT} end) end "
+        "while true do for i = 1, 100 do pcall(coroutine.resume, c[i]) end end",
+        f"while true do pcall(function() local c = coroutine.wrap(function() {CAUGHT} end) while true do pcall(c) end end) end",
+        f"local m = setmetatable({{}}, {{__index = function() {CAUGHT} end}}) while true do pcall(function() return m.x end) end",
+        f"local m = setmetatable({{}}, {{__tostring = function() {CAUGHT} end}}) while true do pcall(tostring, m) end",
+        f"while true do pcall(table.sort, {{3, 1, 2}}, function() {CAUGHT} end) end",
+        f"while true do pcall(string.gsub, 'abc', '.', function() {CAUGHT} end) end",
+        f"while true do load(function() {CAUGHT} end) end",
+        f"while true do pcall(error, setmetatable({{}}, {{__index = function() {CAUGHT} end}})) end",
+        "load(collectgarbage)",
+        "while true do load(gcinfo) end",
+    ],
+)
+def test_no_script_goes_on_when_it_is_killed(wire: Wire, servers: list[Server], script: str) -> None:
+    with servers[-1].connect(timeout_s=100) as other:
+        other.call("CONFIG", "SET", "busy-reply-threshold", "50")
+        wire.send("EVAL", script, "0")
+        eventually(lambda: other.call("PING").value.startswith(b"BUSY"), what="the script is slow")
+        assert other.call("SCRIPT", "KILL").value == b"OK"
+        assert b"Script killed by user" in wire.read(100).value
+        other.call("CONFIG", "SET", "busy-reply-threshold", "5000")
+
+
+SHORT_COROUTINES = """
+local function a() for i = 1, 90 do end end
+local function b() for i = 1, 90 do coroutine.wrap(a)() end end
+local function c() for i = 1, 90 do coroutine.wrap(b)() end end
+local function d() for i = 1, 90 do coroutine.wrap(c)() end end
+while true do coroutine.wrap(d)() end
+"""
+"""Each counts its own instructions, and ends before they are many."""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        SHORT_COROUTINES,
+        "local t = {} for i = 1, 100000 do t[i] = {} end while true do collectgarbage() end",
+        "local s = ('x'):rep(10000000) while true do local joined = s .. #s end",
+        "for i = 1, 100000 do end local s = ('x'):rep(10000000) while true do s:upper() end",
+    ],
+)
+def test_others_are_answered_while_a_script_spends_its_time_in_few_instructions(
+    wire: Wire, servers: list[Server], script: str
+) -> None:
+    with servers[-1].connect(timeout_s=100) as other:
+        other.call("CONFIG", "SET", "busy-reply-threshold", "1")
+        wire.send("EVAL", script, "0")
+        eventually(lambda: other.call("PING").value.startswith(b"BUSY"), what="the script is slow")
+        assert other.call("SCRIPT", "KILL").value == b"OK"
+        assert b"Script killed by user" in wire.read(100).value
+        other.call("CONFIG", "SET", "busy-reply-threshold", "5000")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_reply_without_an_end_is_refused(wire: Wire, wrapped: bool) -> None:
+    """A table that contains itself twice has 2^8000 values; what the script has written stays."""
+    wire.call("DEL", "k")
+    script = "redis.call('set', 'k', 'written') local t = {} t[1] = t t[2] = t return t"
+    if wrapped:
+        wire.call("MULTI")
+        wire.call("EVAL", script, "0")
+        assert show(wire.call("EXEC")) == "[-ERR not enough memory]"
+    else:
+        assert show(wire.call("EVAL", script, "0")) == "-ERR not enough memory"
+    assert wire.call("GET", "k").value == b"written"
+
+
 COLLIDING = """
 local made = {}
 for i = 1, 12000 do made[i] = ('%08d'):format(i):gsub('%d', 'x%0y') .. ('x'):rep(40) end
@@ -262,10 +345,13 @@ def test_scripts_and_libraries_that_a_primary_sends_are_guarded(new_node: Callab
 # --- The end of a process in the middle of a script --------------------------------------------------------------------
 
 
-def test_what_was_acknowledged_is_there_after_a_script_has_crashed_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_what_was_acknowledged_is_there_after_a_script_has_crashed_the_process(
+    tmp_path: Path, appendfsync: str
+) -> None:
     """SIGSEGV while a script runs that has written: acknowledged writes are there, of the script's own none."""
     folder = tmp_path / "data"
-    server = start_in(folder, {"appendonly": "yes", "appendfsync": "always", "busy-reply-threshold": "1"})
+    server = start_in(folder, {"appendonly": "yes", "appendfsync": appendfsync, "busy-reply-threshold": "1"})
     try:
         with server.connect() as wire, server.connect() as other:
             for n in range(300):

@@ -57,6 +57,34 @@ def statistics(wire: Wire) -> list[bytes]:
     return sorted(shown)
 
 
+@pytest.mark.parametrize("call", ["EVAL", "FCALL", "MULTI"])
+@pytest.mark.parametrize("around", ["for i = 1, {levels} do t = {level} end", "t = {level} t[1] = t"])
+@pytest.mark.parametrize(
+    "level", ["{t}", "{1, t, 2}", "{map = {a = t}}", "{map = {[t] = 1}}", "{set = {[t] = true}}", "{err = t}"]
+)
+def test_values_of_many_levels(pair: Pair, call: str, around: str, level: str) -> None:
+    """Both stop where Lua's stack ends. The replies are too deep to be parsed."""
+    for levels in (2700, 20_000) if "levels" in around else (0,):
+        code = f"local t = {{}} {around.format(level=level, levels=levels)} return t"
+        seen = []
+        for wire in pair.wires:
+            if call == "FCALL":
+                library = f"#!lua name=deep\nredis.register_function('deep', function() {code} end)"
+                wire.call("FUNCTION", "LOAD", "REPLACE", library)
+                wire.send("FCALL", "deep", "0")
+            elif call == "MULTI":
+                for request in (("MULTI",), ("EVAL", code, "0"), ("EXEC",)):
+                    wire.send(*request)
+            else:
+                wire.send("EVAL", code, "0")
+            wire.send("ECHO", "end of it")
+            lines = []
+            while not lines or lines[-1] != b"end of it\r\n":
+                lines.append(wire.read_raw_line())
+            seen.append(lines)
+        assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize(
     ("title", "scripts"), list(sections()), ids=lambda value: value if isinstance(value, str) else ""
 )

@@ -75,7 +75,7 @@ class Scripts:
         self.kinds: list[Callable[[], str]] = [
             self.call, self.call, self.call, self.function, self.function, self.upvalues, self.constants, self.nesting, self.recursion,
             self.coroutines, self.metatable, self.garbage, self.table, self.pattern, self.bytecode, self.source, self.damaged,
-            self.callbacks, self.strings, self.throw, self.many_values, self.commands,
+            self.callbacks, self.strings, self.throw, self.many_values, self.commands, self.nested,
         ]  # fmt: skip
 
     def script(self) -> str:
@@ -240,6 +240,24 @@ class Scripts:
                 "for i = 1, 12 do t = {t, t, i} end", "t[1] = t t.t = t",
             ]
         )  # fmt: skip
+
+    def nested(self) -> str:
+        """A value of many levels, or with no end, that may become the reply."""
+        around = self.chance.choice(
+            ["{t}", "{t, t}", "{map = {a = t}}", "{map = {[t] = 1}}", "{set = {[t] = true}}", "{err = t}", "{1, t, 2}"]
+        )
+        levels = self.chance.choice([10, 1500, 2700, 7990, 8010, 30000]) if around != "{t, t}" else 10
+        use = self.chance.choice(
+            [
+                "return t",
+                "s = cjson.encode(t)",
+                "s = cmsgpack.pack(t)",
+                "redis.pcall('echo', t)",
+                "error(t)",
+                "t[1] = t",
+            ]
+        )
+        return f"redis.setresp({self.chance.choice([2, 3])}) for i = 1, {levels} do t = {around} end {use}"
 
     def pattern(self) -> str:
         parts, repeated = [], 0
