@@ -467,7 +467,8 @@ def play(
         replaced = fault.strike(cluster, victim, chance) or primary
         if fault.failovers:
             result.away_s = cluster.wait_until_primary_is_not(replaced) - struck
-        if result.replicas - fault.absent >= cluster.mode.durable:
+        needed = cluster.mode.needed_among(result.replicas) if fault.failovers else cluster.mode.durable
+        if result.replicas - fault.absent >= needed:
             load.wait_for_adds(after)
         fault.heal(cluster, victim, chance)
         if fault.is_patient or is_patient:

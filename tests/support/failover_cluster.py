@@ -57,9 +57,14 @@ class Mode:
 
     def settings_among(self, replicas: int) -> Mapping[str, str]:
         """What each of the servers needs when there are so many replicas."""
-        if "min-replicas-durable" in self.settings and replicas > 2 * self.durable:
-            return {**self.settings, "min-replicas-durable-to-start": str(replicas - self.durable)}
-        return self.settings
+        needed = self.needed_among(replicas)
+        own = {"min-replicas-durable-to-start": str(needed)} if needed > self.durable else {}
+        return {**self.settings, **own}
+
+    def needed_among(self, replicas: int) -> int:
+        """How many of the replicas a new primary needs."""
+        is_loss_free = "min-replicas-durable" in self.settings
+        return replicas - self.durable if is_loss_free and replicas > 2 * self.durable else self.durable
 
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}

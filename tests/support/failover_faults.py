@@ -179,7 +179,7 @@ def _restart(cluster: Cluster, victim: Member, chance: random.Random) -> None:
 
 def _wait_for_writes(cluster: Cluster, member: Member) -> None:
     """Wait until clients have written something to a new primary, if the replicas that are left are enough for it."""
-    if len(cluster.members) - 2 < cluster.mode.durable:
+    if len(cluster.members) - 2 < cluster.mode.needed_among(len(cluster.members) - 1):
         return
     seen: list[int] = []
 
