@@ -633,3 +633,37 @@ def test_tls_to_the_source(
     assert "certificate verify failed" in run(url, target, "--replace", status=1)
     with client_of(target) as client:
         assert client.get("a") == "1"
+
+
+@pytest.mark.parametrize("way", [(), ("--copy",)], ids=["replica", "copy"])
+def test_what_an_import_leaves_out_stays_in_files(
+    new_redis: StartServer, new_streamd: StartServer, way: tuple[str, ...]
+) -> None:
+    """The target has read a Redis's snapshot in part before; neither that one nor the source's other keys are lost."""
+    first, source = new_redis(), new_redis()
+    with client_of(first) as client:
+        client.hset("own", "user", "bob")
+        client.xadd("mine", {"a": 1})
+        client.save()
+    first.stop()
+    fill(source, 100)
+    target = new_streamd(dir=str(first.folder), rdb_skip_unsupported="yes")
+    with put_back(target):
+        run(source, target, "--skip-unsupported", "--replace", *way)
+    assert_same_data(target, source)
+    with client_of(target) as client:
+        client.save()
+    target.stop()
+    held = set()
+    for at, file in enumerate(sorted(first.folder.glob("*.whole-*"))):
+        folder = first.folder / f"whole{at}"
+        folder.mkdir()
+        (folder / "dump.rdb").write_bytes(file.read_bytes())
+        with client_of(new_redis(dir=str(folder))) as client:
+            held |= set(client.keys())
+    assert {"own", "mine"} <= held
+    assert ("session:4711" in held) == (not way)
+    again = new_streamd(dir=str(first.folder))
+    assert_same_data(again, source)
+    with client_of(source) as client:
+        assert client.hgetall("session:4711") == {"user": "alice"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 from streamd.disk import Disk
 from streamd.spark.archive.errors import ArchiveError, CorruptArchiveError, LockLostError
 from streamd.spark.archive.layout import Layout, date_of, folder_name, quote_key, unquote_key
-from streamd.spark.archive.manifest import Checkpoint, FileRecord, Manifest, RowGroup, joined, thinned
+from streamd.spark.archive.manifest import Checkpoint, Excused, FileRecord, Manifest, RowGroup, joined, thinned
 from streamd.spark.archive.manifest_log import ManifestLog, archived_streams
 from streamd.spark.archive.parquet import near, without
 from streamd.spark.archive.verify import checkpoint_faults
@@ -171,6 +172,21 @@ def test_every_cut_of_a_manifest_is_reported(layout: Layout) -> None:
         log.path(1).write_bytes(whole[:size])
         with pytest.raises(CorruptArchiveError):
             ManifestLog.read(layout, KEY)
+
+
+def test_a_manifest_that_notes_accepted_entries_without_digests_is_refused_in_one_line(layout: Layout) -> None:
+    log = ManifestLog(layout, KEY)
+    commit(log, manifest(excused=(Excused(3, 3, "0" * 32),)))
+    path = next(layout.manifests(KEY).glob("*1.json"))
+    found = json.loads(path.read_text())
+    found["excused"] = [each[:2] for each in found["excused"]]
+    path.write_text(json.dumps(found))
+    with pytest.raises(CorruptArchiveError) as error:
+        ManifestLog.read(layout, KEY)
+    assert str(error.value) == (
+        f"{path} is not a valid manifest here: it was written before 0.2.0, and notes accepted entries without their digests; "
+        "make a new archive"
+    )
 
 
 def test_the_manifest_of_another_stream_is_refused(layout: Layout) -> None:

@@ -60,6 +60,9 @@ DELETE_STEPS = (
 CHUNK = 1000
 """Entries, or entry IDs, per round trip to the server."""
 
+MANY = 1000
+"""A deletion that has noted more ranges of what the server held than this ends with a checkpoint."""
+
 REPLACED_DELAY_MS = 900_000
 """How long other replaced files stay, when nothing is deleted after all: as long as a run leaves them by default."""
 
@@ -168,7 +171,10 @@ def delete(
                 delete_served(work, wanted, report, done)
                 hook("unserved")
                 work.refresh()
+                noted = 0 if work.log.last is None else len(work.log.last.excused)
                 work.settle("settled ", wanted)
+                if noted > MANY:  # which nobody should have to read again
+                    work.checkpoint(1)
     return report
 
 

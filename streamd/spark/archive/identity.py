@@ -144,12 +144,14 @@ def manifests_note(manifests: Iterable[Manifest], replaced: bytes, state: Stream
 
 
 def find_note(connection: Connection, layout: Layout, stream: str) -> dict[str, Any] | None:
-    """What that key says, empty when there is none; None when the user may not read it."""
+    """What that key says, empty when it says nothing; None when the user may not read it."""
     try:
-        found = connection.command("GET", manifest_key(layout, stream))
+        found = json.loads(connection.command("GET", manifest_key(layout, stream)) or b"{}")
     except ServerError:
         return None
-    return {} if found is None else dict(json.loads(found))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def is_noted(note: dict[str, Any] | None, last: Manifest, replaced: bytes, state: StreamState) -> bool:

@@ -29,6 +29,7 @@ from streamd.spark.archive.parquet import (
     ROWS_PER_FILE,
     DatedFile,
     hash_of,
+    near,
     placed,
     read_rows,
     without,
@@ -334,11 +335,15 @@ class StreamWork:
     def settle(self, prefix: str = "", gone: Sequence[Range] = ()) -> None:
         """Drop what was excused and is gone, so that nothing that is written at its IDs later is taken for it.
 
-        gone  ranges of which nothing is left, which need not be asked
+        gone  ranges of which nothing is left, ascending and disjoint, which need not be asked
         """
         if (last := self.log.last) is None:
             return
-        asked = [each for each in last.excused if not any(a <= each.low <= each.high <= b for a, b in gone)]
+        asked = [
+            each
+            for each in last.excused
+            if not any(low <= each.low and each.high <= high for low, high in near(gone, each.low, each.high))
+        ]
         if (left := still_excused(self.connection, self.stream, asked)) != last.excused:
             self.commit(replace(self.rewritten(last), excused=left), prefix)
 
