@@ -15,6 +15,7 @@ from support.illnesses import (
     CONFLICTS,
     HEALTHY,
     ILLNESSES,
+    LOW,
     Illness,
     add,
     client_of,
@@ -97,6 +98,54 @@ def test_a_replica_that_hangs_is_found(start: StartServer) -> None:
     primary.kill()
     eventually(lambda: "replication-lag" in kinds(examine(replica)), DEADLINE_S)
     assert the("replication-lag", examine(replica)).severity == "critical"
+
+
+def test_a_rate_is_that_of_the_time_between_the_looks(start: StartServer) -> None:
+    server = start()
+    with client_of(server) as client:
+        now_ms, seconds = 1000 * client.time()[0], 10 * 86_400
+        for at in range(500):
+            client.xadd("orders", {"number": at}, id=f"{now_ms - 1000 * seconds + at * 1000 * seconds // 500}-0")
+        rests = the("stream-unbounded", examine(server))
+        grows = the("stream-unbounded", examine(server, during=lambda: add(client, 200)))
+    assert rests.values["in_per_s"] == pytest.approx(500 / seconds, rel=0.1)
+    assert "more each second on average since its first entry" in rests.figure
+    assert grows.values["in_per_s"] > 0.1
+    assert "more each second" in grows.figure
+    assert "on average" not in grows.figure
+
+
+def test_a_consumer_is_deleted_when_nothing_of_it_is_pending(start: StartServer) -> None:
+    server = start()
+    with client_of(server) as client:
+        make_group(client, 250, 250)
+        finding = the("consumer-gone", examine(server, LOW))
+        assert finding.values["pending"] == 250
+        fix(server, finding)
+        assert client.xpending("orders", "billing")["pending"] == 250, "what can be pasted drops nothing"
+        claim, _, check, delete = finding.fix
+        words, said = claim.split(), delete.removeprefix("# ").partition("   ")[0]
+        assert said == "XGROUP DELCONSUMER orders billing alice"
+        with server.connect() as wire:
+            assert wire.call(*check.split()).plain(), "100 are claimed, 150 are not"
+            while wire.call(*check.split()).plain():
+                words[5] = wire.call(*words).plain()[0].decode()
+            assert wire.call(*said.split()).plain() == 0
+        assert client.xpending("orders", "billing")["pending"] == 250
+
+
+def test_a_lag_below_zero_is_unknown(start: StartServer) -> None:
+    server = start()
+    with client_of(server) as client:
+        for number in range(1, 7):
+            client.xadd("orders", {"a": 1}, id=f"{number}-0")
+        client.xgroup_create("orders", "billing", "3-0", entries_read=6)
+        client.xreadgroup("billing", "alice", {"orders": ">"}, count=2)
+        assert client.xinfo_groups("orders")[0]["lag"] == -2
+        found = examine(server, Thresholds(lag=1))
+    ((_, group),) = found.look.groups()
+    assert group.lag is None
+    assert "-2" not in found.page()
 
 
 # --- Healthy -----------------------------------------------------------------------------------------------------------

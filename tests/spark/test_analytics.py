@@ -97,6 +97,16 @@ def test_a_lag_that_the_server_does_not_know_is_counted(store: redis.Redis, conn
 
 
 @ON_BOTH
+def test_a_lag_below_zero_is_counted(store: redis.Redis, connection: Connection) -> None:
+    fill(store, "s", [f"{at}-0" for at in range(1, 7)])
+    store.xgroup_create("s", "g", "3-0", entries_read=6)  # three more than there are up to this ID
+    store.xreadgroup("g", "c", {"s": ">"}, count=2)
+    assert store.xinfo_groups("s")[0]["lag"] == -2
+    lag = group_of(connection, "s", "g").lag
+    assert (lag.lag, lag.is_lag_counted) == (1, True)
+
+
+@ON_BOTH
 def test_groups_of_an_empty_stream_and_of_none(store: redis.Redis, connection: Connection) -> None:
     store.xgroup_create("empty", "g", "0", mkstream=True)
     lag = group_of(connection, "empty", "g").lag

@@ -28,6 +28,7 @@ __all__ = [
     "CONFLICTS",
     "HEALTHY",
     "ILLNESSES",
+    "LOW",
     "Illness",
     "add",
     "client_of",

@@ -121,7 +121,9 @@ class Excused:
     @classmethod
     def from_json(cls, found: list[str]) -> Excused:
         if len(found) != 3:
-            raise ValueError("it was written before 0.2.0, and notes accepted entries without their digests; make a new archive")
+            raise ValueError(
+                "it was written before 0.2.0, and notes accepted entries without their digests; make a new archive"
+            )
         low, high, digest = found
         return cls(parse_entry_id(low), parse_entry_id(high), digest)
 
