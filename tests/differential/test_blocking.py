@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from support.differential import Tally
+from support.reader import block
 from support.servers import Server
 from support.stories import Stage, compare_story
 
@@ -28,6 +29,9 @@ def story(function: Story) -> Story:
 def test_story(told: Story, protocol: int, streamd_server: Server, redis_server: Server, tally: Tally) -> None:
     compare_story(told, (streamd_server, redis_server), protocol)
     tally.stories += 1
+
+
+exec(block("docs/tests.md", "@story"))  # the one that the page shows
 
 
 # --- XREAD ----------------------------------------------------------------------------------------------------------
