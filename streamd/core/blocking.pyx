@@ -186,6 +186,7 @@ cdef class BlockedClients:
         cdef bytes key
         if blocked is not None:
             blocked.request.args = request.args
+            client.hold_args(request.args)
             self.set_retry(blocked, request.ready_at_ms)
             blocked.waits_on = True
             return 0
@@ -194,6 +195,7 @@ cdef class BlockedClients:
             deadline_us += min(request.timeout_ms, (NEVER - 1 - deadline_us) // 1000) * 1000
         blocked = Blocked(client, db, request, deadline_us)
         client.blocked = blocked
+        client.hold_args(request.args)
         self.blocked[client.id] = blocked
         for i in range(len(request.keys)):
             key = <bytes>request.keys[i]
@@ -241,6 +243,7 @@ cdef class BlockedClients:
                 if waiters.readers is None and not waiters.groups:
                     del blocked.db.waiters[key]
         blocked.client.blocked = None
+        blocked.client.drop_args()
         del self.blocked[blocked.client.id]
         return 0
 

@@ -58,6 +58,7 @@ cdef class ClientHost:
     cdef size_t output_watch[3]            # by OutputClass: size from which unsent replies are checked
     cdef size_t output_most[3]             # ... maximum size of a reply while it is written; SIZE_MAX: no limit
     cdef readonly long long names_size     # bytes of the names that clients subscribe to, watch and track
+    cdef readonly long long held_size      # bytes of the requests that wait for a key or the end of a pause
     cdef readonly int replica_count        # how many of the clients are replicas
     cdef public bint limits_clients        # capabilities want to be called after the replies of each turn
     cdef public bint needs_password        # of new connections
@@ -99,6 +100,7 @@ cdef class Client:
     cdef public dict watched               # (database, key) -> whether it had already expired; None: nothing
     cdef public bint is_dirty              # a watched key has changed
     cdef readonly long long names_size     # bytes of the names that it subscribes to, watches and tracks
+    cdef long long held_size               # bytes of its request that waits
     cdef public object tracking            # state of the caching room while CLIENT TRACKING is on, else None
     cdef ReplyWriter deferred              # pushes to itself during its own command, sent after the reply; None: none
     cdef ReplyWriter confirmed             # confirmations that CLIENT REPLY does not suppress; None: none
@@ -146,6 +148,8 @@ cdef class Client:
     cdef int change_state(self, int state, bint is_on) except -1
     cdef int hold_name(self, bytes name) except -1
     cdef int drop_name(self, bytes name) except -1
+    cdef int hold_args(self, list args) except -1
+    cdef int drop_args(self) except -1
     cdef int deliver(self, const char *data, size_t length) except -1
     cdef int deliver_parts(self, const char *head, size_t head_length, const char *tail, size_t tail_length) except -1
     cpdef long long memory_usage(self) except -1

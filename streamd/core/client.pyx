@@ -30,7 +30,9 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
 
 cdef enum:
-    PIECE = 65536       # bytes handed to the transport at a time when the kernel accepts no more
+    PIECE = 65536       # bytes handed to the transport at a time when only that can send them (TLS)
+    WAKING_PIECE = 1024     # ... when the kernel accepts no more: the transport has only to notice when it does again
+    ARG_BYTES = 41          # of an argument besides its content: the object and its place in the list
     TURN_MOST = 1048576     # bytes sent to one client per turn, however fast it reads
     WALL_CLOCK_US = 1000    # maximum age of a reading of the wall clock
 
@@ -71,6 +73,8 @@ cdef class ClientHost:
         sizes[:] = [0, 0, 0]
         for client in self.clients.values():
             sizes[client.output_class] += client.memory_usage()
+            if client.outflow is not None:
+                sizes[client.output_class] -= client.outflow.unsent()   # memory that many may share
         return sizes[0], sizes[1], sizes[2]
 
     def take_peaks(self):
@@ -263,7 +267,8 @@ cdef class Client:
     cdef ssize_t send_some(self, const char *data, size_t size) except -2:
         """Send bytes; returns how many need not be sent again, or -1 when the connection is broken.
 
-        Of what the kernel does not accept, a piece goes to the transport; the next may follow when that has been sent.
+        If the kernel does not accept all of it, a piece is copied to the transport; the next may follow when that has
+        been sent.
         """
         cdef ClientHost host = self.host
         cdef ssize_t sent = 0
@@ -277,7 +282,7 @@ cdef class Client:
                 sent = 0
             host.total_writes += 1
         if <size_t>sent < size:
-            piece = min(size - <size_t>sent, <size_t>PIECE)
+            piece = min(size - <size_t>sent, <size_t>(PIECE if self.fd < 0 else WAKING_PIECE))
             self.transport.write(PyBytes_FromStringAndSize(data + sent, <Py_ssize_t>piece))
             sent += <ssize_t>piece
         self.total_net_out += sent
@@ -521,6 +526,21 @@ cdef class Client:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(name) + NAME_BYTES
         self.names_size -= size
         host.names_size -= size + NAME_SHARED_BYTES
+        return 0
+
+    cdef int hold_args(self, list args) except -1:
+        """Start counting a request that waits: for a key, or the end of a pause."""
+        cdef bytes arg
+        self.drop_args()
+        for arg in args:
+            self.held_size += PyBytes_GET_SIZE(arg) + ARG_BYTES
+        self.host.held_size += self.held_size
+        return 0
+
+    cdef int drop_args(self) except -1:
+        """Stop counting it."""
+        self.host.held_size -= self.held_size
+        self.held_size = 0
         return 0
 
     cpdef long long memory_usage(self) except -1:

@@ -205,6 +205,7 @@ cdef class Dispatcher(Turn):
     cdef int forget(self, Client client) except -1:
         if self.clients.pop(client.id, None) is not None:
             self.blocked.drop(client)
+            client.drop_args()
             if client.state & REPLICA:
                 self.replica_count -= 1
             for capability in self.leaving:
@@ -272,6 +273,7 @@ cdef class Dispatcher(Turn):
         cdef list args = client.postponed
         if args is not None:
             client.postponed = None
+            client.drop_args()
             self.look_at_clocks()
             self.execute(client, args)
             self.process(client)
@@ -386,6 +388,7 @@ cdef class Dispatcher(Turn):
             return 1
         if self.state & PAUSED and self.holds_back(client, route):
             client.postponed = args
+            client.hold_args(args)
             self.pause_keeper.hold_back(client)
             return 1
         if client.state & IN_MULTI and not route.flags & AT_ONCE:

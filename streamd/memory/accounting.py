@@ -33,6 +33,8 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """The unit of getrusage's maximum resident size, in bytes."""
 
 
+WORTH_RETURNING = 16 << 20
+"""Bytes that are free before the system gets them back, which takes about 0.1 ms per MB, in another thread."""
 RESIDENT_AGE_S = 0.1
 """How old the resident memory that INFO reports may be; Redis measures it as often."""
 
@@ -99,7 +101,7 @@ class MemoryReport(NamedTuple):
     startup    used before there were any data or clients
     resident   what the process holds
     clients    connections with their buffers, without replicas
-    replicas   connections of replicas with their buffers
+    replicas   connections of replicas with their buffers, and the stream that is kept for them alone
     databases  those that have keys
     keys       keys of all databases
     uncounted  what maxmemory does not count
@@ -298,6 +300,7 @@ class Memory(Capability):
         self._host = host
         self._eviction = host.get(Eviction)
         self._looked, self._resident = 0.0, 0
+        self._most = self._used = 0
         self.measure_scripts: Callable[[], ScriptMemory] = ScriptMemory
 
     def measure(self) -> MemoryReport:
@@ -315,12 +318,20 @@ class Memory(Capability):
             resident=self.resident(),
             heap=allocated(),
             clients=clients + subscribers,
-            replicas=replicas,
+            replicas=replicas + eviction.uncounted_bytes,
             databases=databases,
             keys=sum(map(len, host.databases)),
             uncounted=eviction.uncounted_bytes,
             code=self.measure_scripts(),
         )
+
+    def each_second(self, now_ms: int) -> None:
+        """Return memory to the system when much less of it has been used for a second."""
+        before, self._used = self._used, self._eviction.used()
+        self._most = max(self._most, self._used)
+        if self._most - max(before, self._used) > WORTH_RETURNING:
+            self._most = self._used
+            self._host.trash.trim_later()
 
     def resident(self) -> int:
         """What the process holds, measured at most RESIDENT_AGE_S ago: reading it takes microseconds."""

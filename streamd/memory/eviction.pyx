@@ -178,7 +178,7 @@ cdef class Eviction(Capability):
         cdef Database db
         cdef long long total = heap_bytes() + len(self.dispatcher.clients) * <long long>CLIENT_BYTES
         cdef Capability user
-        total += self.dispatcher.names_size - idle_block_bytes()
+        total += self.dispatcher.names_size + self.dispatcher.held_size - idle_block_bytes()
         for user in self.memory_users:
             total += user.memory()
         for db in self.databases:

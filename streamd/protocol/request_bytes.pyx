@@ -36,6 +36,15 @@ cdef char *buffer_room(ByteBuffer *buffer, Py_ssize_t n) except NULL:
     return block + buffer.size
 
 
+cdef int buffer_fit(ByteBuffer *buffer) except -1:
+    """Give back what is allocated beyond the bytes in use, of which there are some."""
+    cdef char *block = <char *>realloc(buffer.data, <size_t>buffer.size)
+    if block is not NULL:
+        buffer.data = block
+        buffer.capacity = buffer.size
+    return 0
+
+
 cdef int buffer_put(ByteBuffer *buffer, const char *p, Py_ssize_t n) except -1:
     memcpy(buffer_room(buffer, n), p, <size_t>n)
     buffer.size += n

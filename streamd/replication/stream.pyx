@@ -29,7 +29,7 @@ from libc.stdlib cimport free
 
 from streamd.core.client cimport Client
 from streamd.core.effects cimport Effect, Effects
-from streamd.protocol.request_bytes cimport buffer_put, buffer_put_command, buffer_put_count
+from streamd.protocol.request_bytes cimport buffer_fit, buffer_put, buffer_put_command, buffer_put_count
 
 __all__ = ["Feed", "ReplicationStream"]
 
@@ -182,6 +182,7 @@ cdef class ReplicationStream(EffectSink):
         else:
             block.start = self.last.start + self.last.held.size
             self.last.next = block
+            buffer_fit(&self.last.held)
             self.allocated += self.last.held.capacity
         self.last = block
         return 0

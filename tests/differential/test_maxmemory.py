@@ -742,3 +742,32 @@ def test_telling_those_who_track_evicted_keys_evicts_no_more_keys(server: Server
         assert int(info(wire, "evicted_keys")) >= 1
         for client in clients:
             client.close()
+
+
+WAITING = {
+    "paused": ("CLIENT PAUSE 3600000 WRITE", [("XADD", "s", "*", "f", b"x" * 5 * MB)], "CLIENT UNPAUSE"),
+    "blocked": (
+        "PING",
+        [("XREAD", "BLOCK", "0", "STREAMS", *(f"{i:06}".ljust(1000, "x") for i in range(2000)), *["$"] * 2000)],
+        "PING",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", WAITING)
+def test_requests_that_wait_take_memory_until_they_are_done(server: Server, why: str) -> None:
+    first, requests, last = WAITING[why]
+    with server.connect() as wire:
+        before = used(wire)
+        wire.line(first)
+        with server.connect() as waiting:
+            for request in requests:
+                waiting.send(*request)
+            eventually(lambda: used(wire) > before + 2 * MB, what="memory of a request that waits")
+        wire.line(last)
+
+        def is_free() -> bool:
+            wire.line("DEL s")  # which is written at the end of the pause, perhaps
+            return used(wire) < before + MB
+
+        eventually(is_free, what="the memory of a client that is gone")
