@@ -477,6 +477,11 @@ class Following(Capability):
         received = connection.take()
         connection.hold(False)
         client.data_received(received)
+        if link.has_kept:
+            log.info(
+                "MASTER <-> REPLICA sync: Successfully streamed replication buffer into the db (%d bytes in total)",
+                len(received),
+            )
         self._look_at_data()
         if was_handed_over and self._views.is_on:
             client.close()  # it has a view only now, which has to be joined

@@ -94,6 +94,7 @@ class Link:
     make_tls     makes the context for tls-replication; raises StreamdError
     progress     of the snapshot, while one is received
     main         the connection that carries the stream in the end
+    has_kept     part of the stream has been kept while a snapshot was received on a second connection
     kept_peak    the most bytes of the stream that were kept while a snapshot was received on a second connection
     """
 
@@ -125,6 +126,7 @@ class Link:
         self.main: Connection | None = None
         self.is_loading = False
         self.kept_peak = 0
+        self.has_kept = False
 
     @property
     def place(self) -> str:
@@ -351,6 +353,7 @@ class Link:
         finally:
             self._has_rdb_channel = False
         self.kept_peak = main.peak
+        self.has_kept = True
         if main.is_lost:
             raise ReplicationError(f"MASTER {self.place} has closed the connection while its snapshot was loaded")
         log.info("MASTER <-> REPLICA sync: Starting to stream replication buffer into the db (%d bytes).", main.size)
@@ -371,7 +374,6 @@ class Link:
         if not reply.startswith(b"+FULLRESYNC"):
             raise ReplicationError(f"Unexpected reply to PSYNC on the RDB channel: {shown(reply)}")
         point = self._read_point(reply.decode("utf-8", "replace").split())
-        log.info("Full resync from master: %s:%d", point.replid, point.offset)
         self._say("Starting to receive RDB and replication stream in parallel.")
         snapshot = await self._receive(second, point)
         second.close()

@@ -37,7 +37,7 @@ def run(config: Config) -> int:
     supervisor.take_up(config)
     log.info("oO0OoO0OoO0Oo streamd is starting oO0OoO0OoO0Oo")
     log.info("streamd version=%s, speaks Redis %s, pid=%d, just started", __version__, REDIS_VERSION, os.getpid())
-    if config.config_file:
+    if config.is_given:
         log.info("Configuration loaded")
     else:
         log.warning("Warning: no config file specified, using the default config.")

@@ -92,6 +92,7 @@ class Config:
     callbacks       what to call after CONFIG SET, by the names in `Setting.apply`; raises ConfigError to refuse the change.
                     Without a callback only the value changes.
     config_file     absolute path of the file it was read from, or empty
+    is_given        the command line had a file or options
     rename_command  pairs of command names, old and new, in the order of the file; an empty new name removes the command
     users           users that the file declares: name and rules
     user_lines      callable: the `user` lines to write into the file; None leaves them unchanged
@@ -106,6 +107,7 @@ class Config:
             setattr(self, setting.attribute, setting.default)
         self.callbacks: dict[str, Callable[[], None]] = {}
         self.config_file = ""
+        self.is_given = False
         self.rename_command: list[tuple[str, str]] = []
         self.users: list[tuple[bytes, list[bytes]]] = []
         self.user_lines: Callable[[], list[str]] | None = None
@@ -124,6 +126,7 @@ class Config:
         Raises ConfigError, ConfigFileError or UnresolvedError.
         """
         config = cls()
+        config.is_given = bool(arguments)
         path, wants_stdin, directives = parse_arguments(arguments)
         content = b""
         if path is not None:

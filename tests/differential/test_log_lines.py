@@ -137,7 +137,7 @@ def test_the_append_only_file_started_and_rewritten(new_streamd: Start, new_redi
 
 
 OF_PRIMARIES = (
-    "Ready to accept connections tcp", "Server initialized", "asks for synchronization", "Full resync requested by replica",
+    "Configuration loaded", "no config file specified", "Ready to accept connections tcp", "Server initialized", "asks for synchronization", "Full resync requested by replica",
     "Replication backlog created, my new replication IDs are", "Starting BGSAVE for SYNC with target: disk",
     "Starting BGSAVE for SYNC with target: replicas sockets", "Background saving started by pid",
     "Background saving terminated with success", "Background RDB transfer started by pid",
@@ -158,6 +158,8 @@ OF_REPLICAS = (
     "PSYNC is not possible, initialize RDB channel.", "Starting to receive RDB and replication stream in parallel.",
     "MASTER <-> REPLICA sync: Loading DB in memory", "MASTER <-> REPLICA sync: Finished with success", "Done loading RDB",
     "sync: Swapping active DB with loaded DB", "sync: Discarding old DB in background", "sync: Starting to stream replication",
+    "sync: Successfully streamed replication buffer into the db (", "Full resync from master: ",
+    "Creating AOF incr file temp-appendonly.aof.incr on background rewrite", "Configuration loaded",
     "sync: Starting AOF after a successful sync", "Background AOF rewrite finished successfully",
     "Connection with master lost.", "Caching the disconnected master state.", "Reconnecting to MASTER 127.0.0.1:",
     "Successful partial resynchronization with master.", "sync: Master accepted a Partial Resynchronization.",

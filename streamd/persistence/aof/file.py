@@ -273,6 +273,7 @@ class AppendOnlyFile:
             self.buffer.clear()
             self.tail.replace(self.disk.open_append(files.temporary_incremental, new=True))
             self.tail.wait_for_base()
+            log.info("Creating AOF incr file %s on background rewrite", os.path.basename(files.temporary_incremental))
             return
         self.flush(force=True)
         if self.buffer:
