@@ -35,6 +35,7 @@ import hashlib
 import itertools
 import random
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -581,6 +582,8 @@ def main() -> int:
     parser.add_argument("--fresh", type=int, default=25, help="rounds after which everything is started anew")
     parser.add_argument("--keep", action="store_true", help="keep the folder with all logs")
     options = parser.parse_args()
+    # Sentinels that are left behind would disturb those who get their ports.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     mode = MODES[options.mode] if options.durable is None else MODES[options.mode].with_durable(options.durable)
     faults = [FAULTS[name] for name in options.fault or FAULTS]
     folder = Path(tempfile.mkdtemp(prefix="streamd-failover-"))
