@@ -110,7 +110,9 @@ class Visit(web.RequestHandler):
         is_unread = self._stuck_s is not None and now_s > self._stuck_s + SEND_S
         if request is None and now_s > self._idle_s + SEND_S and transport.get_write_buffer_size():
             is_unread = True
-        if is_late or is_unread or (request is None and self._received > REQUEST_BYTES):
+        # Its refusal may be about to be written.
+        is_too_long = request is None and self._received > REQUEST_BYTES and now_s > (self._began_s or 0) + LINGER_S
+        if is_late or is_unread or is_too_long:
             self.abort()
 
     # --- Called by the transport -------------------------------------------------------------------------------------
