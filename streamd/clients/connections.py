@@ -43,16 +43,14 @@ class Connections(Capability):
     info = {
         "clients": (
             Fields(
-                "connected_clients maxclients blocked_clients",
+                "connected_clients maxclients blocked_clients clients_in_timeout_table total_blocking_keys"
+                " total_blocking_keys_on_nokey",
                 lambda self: (
                     len(self.host.clients) - self.host.dispatcher.replica_count,
                     self.host.config.maxclients,
                     len(self.host.blocked) + len(self.host.get(Pause)),
+                    *(self.waiting() if len(self.host.blocked) else (0, 0, 0)),
                 ),
-            ),
-            Fields(
-                "clients_in_timeout_table total_blocking_keys total_blocking_keys_on_nokey",
-                lambda self: self.waiting() if len(self.host.blocked) else (0, 0, 0),
             ),
         ),
         "stats": (Fields("total_connections_received rejected_connections", lambda self: (self.total, self.rejected)),),

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """What a capability contributes to INFO: lines of sections, as `Capability.info` declares them.
 
     info = {
@@ -13,14 +13,16 @@
     }
 
 observe/info.py combines the sections of all capabilities, in Redis's order. A value is an integer (a bool is 0 or 1), a
-float, shown with two decimals, or a text. Exporters and job libraries request INFO all the time: a call of Python for
-each of some 250 lines, and a string for each number, were most of what it cost.
+float, shown with two decimals, or a text; if the name ends in `_human`, a number of bytes. Exporters and job libraries
+request INFO all the time: a call of Python for each of some 250 lines, and a string for each number, were most of what
+it cost.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.math cimport llrint
 
 from streamd.numbers cimport INT64_ROOM, put_int64
 from streamd.protocol.reply cimport ReplyWriter
@@ -88,6 +90,8 @@ cdef class Lines(Part):
         self.read = read
 
 
+cdef double MOST_EXACT = 1e15    # a hundred times as much is an integer of 64 bits, and of a double
+
 cdef enum:
     WHOLE = -1      # what was read is the value,
     LINES = -2      # ... or lines
@@ -98,6 +102,7 @@ cdef struct Line:
     Py_ssize_t size
     Py_ssize_t source       # which of the sources has the value
     Py_ssize_t at           # ... and where
+    bint is_human           # it shows bytes as `human_size` does
 
 
 cdef class Section:
@@ -147,7 +152,9 @@ cdef class Section:
             raise MemoryError
         self.count = len(rows)
         for at, (head, source, place) in enumerate(rows):
-            self.table[at] = Line(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place)
+            self.table[at] = Line(
+                PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), source, place, head.endswith(b"_human:")
+            )
         return 0
 
     def __dealloc__(self):
@@ -181,7 +188,10 @@ cdef class Section:
                     continue
                 value = (<tuple>value)[line.at]
             out.raw_c(line.head, <size_t>line.size)
-            write_value(value, out)
+            if line.is_human:
+                write_line(human_size(value), out)
+            else:
+                write_value(value, out)
         return 0
 
     def lines(self):
@@ -219,7 +229,22 @@ cdef int write_value(value, ReplyWriter out) except -1:
             p[n + 1] = c'\n'
             out.length += n + 2
             return 0
+    if type(value) is float and 0 <= <double>value < MOST_EXACT:
+        return write_decimals(llrint(100 * <double>value), out)
     return write_line(value if type(value) is str else decimals(value) if type(value) is float else str(value), out)
+
+
+cdef int write_decimals(long long hundredths, ReplyWriter out) except -1:
+    """A line's value with two decimals."""
+    cdef char *p = out.grow(INT64_ROOM + 5)
+    cdef size_t n = put_int64(p, hundredths // 100)
+    p[n] = c'.'
+    p[n + 1] = c'0' + <char>(hundredths // 10 % 10)
+    p[n + 2] = c'0' + <char>(hundredths % 10)
+    p[n + 3] = c'\r'
+    p[n + 4] = c'\n'
+    out.length += n + 5
+    return 0
 
 
 cdef int write_line(str text, ReplyWriter out) except -1:

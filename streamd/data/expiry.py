@@ -6,7 +6,7 @@ import time
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field
+from streamd.core.info import Field, Fields
 from streamd.engine.database import has_due
 from streamd.observe.latency import LatencyMonitor
 
@@ -26,10 +26,11 @@ class Expiry(Capability):
         "stats": (
             Field("expired_subkeys", 0),
             Field("expired_subkeys_active", 0),
-            Field("expired_keys_active", lambda self: self.expired_keys),
             Field("expired_stale_perc", "0.00"),
-            Field("expired_time_cap_reached_count", lambda self: self.cycles_cut),
-            Field("expire_cycle_cpu_milliseconds", lambda self: self.cycle_us // 1000),
+            Fields(
+                "expired_keys_active expired_time_cap_reached_count expire_cycle_cpu_milliseconds",
+                lambda self: (self.expired_keys, self.cycles_cut, self.cycle_us // 1000),
+            ),
         ),
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.core.info import Fields, Lines
-from streamd.engine.database import total_counts
+from streamd.engine.database import total_counts, with_keys
 
 __all__ = ["KeyStatistics"]
 
@@ -35,13 +35,12 @@ class KeyStatistics(Capability):
 
     def database_lines(self) -> Iterator[str]:
         """The databases that have keys."""
-        for db in self.databases:
-            if len(db):
-                yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
+        for db in with_keys(self.databases):
+            yield f"db{db.index}:keys={len(db)},expires={db.expiring},avg_ttl={db.avg_ttl},subexpiry=0"
 
     def size_lines(self) -> Iterator[str]:
         """Numbers of strings by length, rounded up to a power of two; like Redis, no line for streams."""
-        for db in self.databases:
+        for db in with_keys(self.databases):
             if sizes := db.string_sizes:
                 counts = ",".join(f"{short(size)}={count}" for size, count in sizes)
                 yield f"db{db.index}_distrib_strings_sizes:{counts}"

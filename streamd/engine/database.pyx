@@ -85,7 +85,7 @@ cdef extern from *:
     """
     PyObject *extend "streamd_extend"(PyObject *string, const char *more, Py_ssize_t size) noexcept
 
-__all__ = ["Database", "has_due", "total_counts"]
+__all__ = ["Database", "has_due", "total_counts", "with_keys"]
 
 cdef enum:
     CHUNK_BITS = 12
@@ -823,6 +823,16 @@ cdef class Database:
         assert sizes == [self.sizes[at] for at in range(SIZE_CLASSES)], "strings are counted by their length"
         for at in range(1, self.deadline_count):
             assert self.deadlines[(at - 1) >> 1].at_ms <= self.deadlines[at].at_ms, "no parent is later than its child"
+
+
+def with_keys(list databases not None):
+    """Those that have keys."""
+    cdef Database db
+    cdef list found = []
+    for db in databases:
+        if db.count:
+            found.append(db)
+    return found
 
 
 def total_counts(list databases not None):

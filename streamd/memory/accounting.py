@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from streamd.core.capability import Capability
 from streamd.core.host import Host
-from streamd.core.info import Field, Fields, human_size, ratio
+from streamd.core.info import Field, Fields, ratio
+from streamd.engine.database import with_keys
 from streamd.heap import allocated, describe
 from streamd.memory.eviction import Eviction
 
@@ -255,11 +256,11 @@ def measured(self: Memory) -> tuple[object, ...]:
     fragmentation = report.fragmentation
     return (
         used,
-        human_size(used),
+        used,
         resident,
-        human_size(resident),
+        resident,
         peak,
-        human_size(peak),
+        peak,
         int(report.peak_time),
         f"{100 * ratio(used, peak):.2f}%",
         overhead,
@@ -290,7 +291,7 @@ class Memory(Capability):
             Field("rss_overhead_ratio", "1.00"),
             Field("rss_overhead_bytes", 0),
             Field("total_system_memory", system_memory()),
-            Field("total_system_memory_human", human_size(system_memory())),
+            Field("total_system_memory_human", lambda self: system_memory()),
             Field("mem_allocator", "libc"),
             Field("mem_overhead_db_hashtable_rehashing", 0),
         ),
@@ -307,9 +308,8 @@ class Memory(Capability):
         """Look at the server. O(clients + databases)."""
         host, eviction = self._host, self._eviction
         clients, replicas, subscribers = host.dispatcher.clients_memory()
-        databases = tuple(
-            DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in host.databases if len(db)
-        )
+        databases = with_keys(host.databases)
+        uncounted = eviction.uncounted_bytes
         return MemoryReport(
             used=eviction.used(),
             peak=eviction.peak,
@@ -318,10 +318,10 @@ class Memory(Capability):
             resident=self.resident(),
             heap=allocated(),
             clients=clients + subscribers,
-            replicas=replicas + eviction.uncounted_bytes,
-            databases=databases,
-            keys=sum(map(len, host.databases)),
-            uncounted=eviction.uncounted_bytes,
+            replicas=replicas + uncounted,
+            databases=tuple([DatabaseMemory(db.index, db.lookup_bytes, db.deadline_bytes) for db in databases]),
+            keys=sum(map(len, databases)),
+            uncounted=uncounted,
             code=self.measure_scripts(),
         )
 

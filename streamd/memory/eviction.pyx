@@ -42,7 +42,7 @@ from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
 from streamd.core.capability cimport Capability
 from streamd.core.dispatch cimport BUSY, MEMORY_LIMITED, PAUSED, Dispatcher
-from streamd.core.info import Fields, human_size
+from streamd.core.info import Fields
 from streamd.observe.latency import LatencyMonitor
 from streamd.core.route cimport Route
 from streamd.protocol.reply cimport idle_block_bytes
@@ -114,7 +114,7 @@ cdef class Eviction(Capability):
             Fields(
                 "maxmemory maxmemory_human maxmemory_policy mem_not_counted_for_evict",
                 lambda self: (
-                    limit := self.config.maxmemory, human_size(limit),
+                    limit := self.config.maxmemory, limit,
                     self.config.maxmemory_policy, self.uncounted_bytes,
                 ),
             ),

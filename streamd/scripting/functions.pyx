@@ -13,7 +13,7 @@ cimport cython
 from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
-from streamd.core.info import Fields, human_size
+from streamd.core.info import Fields
 from streamd.errors import CommandError, CorruptFileError
 from streamd.memory.accounting import Memory, ScriptMemory
 from streamd.persistence.keeper import Persistence
@@ -54,7 +54,7 @@ cdef class Functions(Capability):
             Fields(
                 "used_memory_vm_total used_memory_vm_total_human used_memory_scripts used_memory_scripts_human",
                 lambda self: (
-                    both := self.both_vm_sizes, human_size(both), size := self.both_sizes, human_size(size)
+                    both := self.both_vm_sizes, both, size := self.both_sizes, size
                 ),
             ),
         ),

@@ -11,7 +11,7 @@ from streamd.core.capability cimport Capability
 from streamd.core.client cimport Client
 from streamd.core.context cimport Context
 from streamd.core.dispatch cimport BUSY
-from streamd.core.info import Field, Fields, human_size
+from streamd.core.info import Field, Fields
 from streamd.core.route cimport ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, RUNS_SCRIPT, STALE, WRITE, Route
 from streamd.core.transaction cimport Transaction
 from streamd.digests import sha1_hex
@@ -44,7 +44,7 @@ cdef class Scripts(Capability):
             Fields(
                 "used_memory_lua used_memory_vm_eval used_memory_lua_human used_memory_scripts_eval"
                 " number_of_cached_scripts",
-                lambda self: (size := self.vm_size, size, human_size(size), self.size, len(self)),
+                lambda self: (size := self.vm_size, size, size, self.size, len(self)),
             ),
         ),
         "stats": (Field("evicted_scripts", lambda self: self.evicted),),
