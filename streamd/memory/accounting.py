@@ -301,8 +301,12 @@ class Memory(Capability):
         self._host = host
         self._eviction = host.get(Eviction)
         self._looked, self._resident = 0.0, 0
-        self._most = self._used = 0
+        self._free = self._kept = 0
+        """What the process holds and does not use; and the least of that since it was returned: so much cannot be."""
         self.measure_scripts: Callable[[], ScriptMemory] = ScriptMemory
+
+    def start(self) -> None:
+        self._kept = self._unused()
 
     def measure(self) -> MemoryReport:
         """Look at the server. O(clients + databases)."""
@@ -326,12 +330,15 @@ class Memory(Capability):
         )
 
     def each_second(self, now_ms: int) -> None:
-        """Return memory to the system when much less of it has been used for a second."""
-        before, self._used = self._used, self._eviction.used()
-        self._most = max(self._most, self._used)
-        if self._most - max(before, self._used) > WORTH_RETURNING:
-            self._most = self._used
+        """Return memory to the system when the process has held much more of it than it uses, for a second."""
+        before, self._free = self._free, self._unused()
+        self._kept = min(self._kept, self._free)
+        if min(before, self._free) > self._kept + WORTH_RETURNING:
+            self._kept = self._free  # less as soon as the system has it
             self._host.trash.trim_later()
+
+    def _unused(self) -> int:
+        return self.resident() - self._eviction.used()
 
     def resident(self) -> int:
         """What the process holds, measured at most RESIDENT_AGE_S ago: reading it takes microseconds."""
