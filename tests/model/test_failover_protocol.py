@@ -62,14 +62,9 @@ def test_nothing_is_lost_by_deaths_and_planned_switches(durable: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_nothing_is_lost_by_two_faults_of_any_kind_when_all_replicas_confirm() -> None:
-    assert_nothing_is_lost(Model(2, faults=2, writes=1, kinds=FAULTS))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_nothing_is_lost_by_two_of_deaths_cuts_and_planned_switches() -> None:
-    assert_nothing_is_lost(Model(faults=2, writes=1, kinds=frozenset({"death", "cut", "planned"})))
+@pytest.mark.parametrize("durable", [1, 2])
+def test_nothing_is_lost_by_two_faults_of_any_kind(durable: int) -> None:
+    assert_nothing_is_lost(Model(durable, faults=2, writes=1, kinds=FAULTS))
 
 
 @pytest.mark.slow
