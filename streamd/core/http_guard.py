@@ -34,7 +34,7 @@ class RefusedError(StreamdError):
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port; empty if there is none."""
+    """The name in a Host header, without its port; empty without a header."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -168,7 +168,7 @@ cdef class Glob:
         return &self.parts[low] if low < self.count and self.parts[low].start == start else NULL
 
     cdef const char *behind_stars(self, const char *start, const char *end) noexcept nogil:
-        """What follows a run of stars, or `start` where there is none."""
+        """The place after a run of stars that may start at `start`."""
         cdef LongPart *part
         if self.count and start < end and start[0] == c'*':
             part = self.find_long(start)

@@ -106,7 +106,7 @@ cdef class Durability(Capability):
     """
     is_on      replies are held
     is_fenced  commands that read or write data are refused
-    is_watched  most Sentinels have been heard lately, or there are none
+    is_watched  most Sentinels have been heard lately; also true without Sentinels
     is_covered  as many replicas as must confirm are connected: no other primary has been established
     durable    the offset up to which the stream is safe; -1: not known
     refused    replies that were replaced by errors

@@ -126,6 +126,6 @@ class Sentinels:
         self.successor = None
 
     def is_majority_heard(self, since: float) -> bool:
-        """Whether most have been heard since a time, monotonic seconds, or there are none."""
+        """Whether most have been heard since a time, in monotonic seconds. True without Sentinels."""
         heard = sum(each.client.transport is not None and each.heard_at > since for each in self.known.values())
         return not self.known or 2 * heard > len(self.known)

@@ -215,7 +215,7 @@ cdef int insert(lua_State *L) noexcept:
 cdef int collect_garbage(lua_State *L) noexcept:
     """collectgarbage([option [, number]]). Upvalue 1: Lua's own, which can be told to collect all again and again.
 
-    What it is told holds for later scripts, too.
+    Its settings also apply to later scripts.
     """
     cdef const char *option = lua.optlstring(L, 1, "", NULL)
     look(L)

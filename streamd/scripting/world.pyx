@@ -968,7 +968,7 @@ cdef int load_chunk(lua_State *L) noexcept:
 
 
 cdef bint push_file(lua_State *L) noexcept:
-    """Push the file whose name is at the bottom of the stack, an empty string if there is none.
+    """Push the file whose name is at the bottom of the stack, or an empty string without one.
 
     Returns whether it is compiled: SCRIPT FLUSH starts an interpreter, and most of a start was compiling these files.
     """

@@ -166,7 +166,7 @@ def test_a_reader_that_waited_gets_no_entry_that_is_not_confirmed(
 def test_a_reader_that_waited_in_vain_does_not_report_a_deletion(
     primary: Node, replica: DurableReplica, end: str
 ) -> None:
-    """It is told that there is nothing: true only if the XDEL stays."""
+    """Its empty reply is true only if the XDEL stays."""
     with primary.connect() as reader, primary.connect() as writer:
         identity = reader.client_id()
         writer.send_bytes(b"MULTI\r\nXADD s 1-1 f v\r\nXDEL s 1-1\r\nEXEC\r\n")

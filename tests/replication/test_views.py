@@ -1,6 +1,6 @@
 """min-replicas-durable, whoever is promoted: what was acknowledged is there, and what is ahead with nothing of it gives way.
 
-The nodes are told what Sentinels tell them, in the order in which that goes wrong. N = 1, one primary and two replicas.
+The nodes get the commands that Sentinels send, in the order in which that goes wrong. N = 1, one primary and two replicas.
 """
 
 from __future__ import annotations

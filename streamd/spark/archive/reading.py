@@ -51,7 +51,7 @@ def read_archived(
 
 
 def find_archived(layout: Layout, log: ManifestLog, number: int) -> list[bytes] | None:
-    """Fields and values, in turn, of the archived entry with this ID; None when there is none. Reads one row group."""
+    """Fields and values, in turn, of the archived entry with this ID, or None. Reads one row group."""
     for batch in read_archived(layout, log.stream, number, number, ("fields",), log=log):
         for row in batch.to_pylist():
             return [word for pair in row["fields"] for word in (pair["field"], pair["value"])]

@@ -233,7 +233,7 @@ class Journal:
             time.sleep(POLL_S)
 
     def _find_missing(self, connection: Connection) -> dict[int, bool]:
-        """The partitions to wait for, and whether this attempt has started them; when there are none, note that.
+        """The partitions to wait for, and whether this attempt has started them. Notes it if there are none yet.
 
         Those of which no row is written are struck out instead.
         """
