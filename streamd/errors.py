@@ -1,4 +1,4 @@
-"""The error types that rooms share, and every Redis error text that is used twice.
+"""The error types and error texts that rooms share.
 
     StreamdError
      +- ProtocolError       the bytes are not a request: answered once, then the connection is closed
@@ -37,7 +37,14 @@ from __future__ import annotations
 
 __all__ = [
     "COUNT_NOT_POSITIVE",
+    "INTERNAL_ERROR",
+    "MUST_BE_POSITIVE",
+    "NOT_AN_INTEGER",
     "NO_SUCH_DATABASE",
+    "OUT_OF_MEMORY",
+    "REPLICAS_READ_NO_KEYS",
+    "TOO_FEW_REPLICAS",
+    "WRONG_PAYLOAD",
     "AclError",
     "BusyGroupError",
     "CommandError",
@@ -65,8 +72,15 @@ __all__ = [
 ]
 
 
-NO_SUCH_DATABASE = "ERR DB index is out of range"
 COUNT_NOT_POSITIVE = "ERR COUNT must be > 0"
+INTERNAL_ERROR = "ERR internal error, see the log of the server"
+MUST_BE_POSITIVE = "ERR value is out of range, must be positive"
+NO_SUCH_DATABASE = "ERR DB index is out of range"
+NOT_AN_INTEGER = "ERR value is not an integer or out of range"
+OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
+REPLICAS_READ_NO_KEYS = "ERR Replica can't interact with the keyspace"
+TOO_FEW_REPLICAS = "NOREPLICAS Not enough good replicas to write."
+WRONG_PAYLOAD = "ERR DUMP payload version or checksum are wrong"
 
 
 def invalid_expire_time(command_name: str) -> str:
@@ -118,7 +132,7 @@ class OptionSyntaxError(CommandError):
 
 class NotIntegerError(CommandError):
     def __init__(self) -> None:
-        super().__init__("ERR value is not an integer or out of range")
+        super().__init__(NOT_AN_INTEGER)
 
 
 class InvalidIDError(CommandError):

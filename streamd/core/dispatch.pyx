@@ -46,7 +46,7 @@ from streamd.core.route cimport (
 )
 from streamd.core.transaction cimport Transaction, Transactions
 from streamd.engine.database cimport Database
-from streamd.errors import CommandError, ProtocolError, UnknownCommandError
+from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, UnknownCommandError
 from streamd.protocol.reply cimport ReplyWriter, give_back_idle_blocks
 
 __all__ = ["SERVER_STATES", "Dispatcher", "ServerContext"]
@@ -819,7 +819,7 @@ cdef class Dispatcher(Turn):
         if isinstance(error, MemoryError):
             self.answer_error(client, "ERR out of memory")
         else:
-            self.answer_error(client, "ERR internal error, see the log of the server")
+            self.answer_error(client, INTERNAL_ERROR)
         return 0
 
     cdef int answer_error(self, Client client, str text) except -1:

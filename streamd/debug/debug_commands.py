@@ -28,7 +28,7 @@ from streamd.data.expiry import Expiry
 from streamd.debug import crash
 from streamd.engine.database import Database
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError, NoSuchKeyError, one_line, printable
+from streamd.errors import MUST_BE_POSITIVE, CommandError, NoSuchKeyError, one_line, printable
 from streamd.integers import INT64_MAX, UINT64_MAX
 from streamd.persistence.keeper import Persistence
 from streamd.replication.replication import Replication
@@ -360,7 +360,7 @@ def populate(ctx: ServerContext, args: list[bytes]) -> None:
 
 def _positive(text: bytes) -> int:
     if not re.fullmatch(rb"0|[1-9][0-9]{0,18}", text) or int(text) > INT64_MAX:
-        raise CommandError("ERR value is out of range, must be positive")
+        raise CommandError(MUST_BE_POSITIVE)
     return int(text)
 
 

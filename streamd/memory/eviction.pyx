@@ -37,6 +37,7 @@ import logging
 
 from streamd.engine.database cimport Database
 from streamd.engine.slot cimport ACCESS_CHANGES, ACCESS_FREQUENCY, ACCESS_TIME, Slot
+from streamd.errors import OUT_OF_MEMORY
 from streamd.heap cimport heap_bytes
 from streamd.core.client cimport CLASS_REPLICA, Client
 from streamd.core.clock cimport monotonic_us, wall_ms
@@ -255,7 +256,7 @@ cdef class Eviction(Capability):
         finally:
             self.request_bytes = 0
         if self.is_full and self.dispatcher.needs_memory(client, route):
-            return "OOM command not allowed when used memory > 'maxmemory'."
+            return OUT_OF_MEMORY
         return None
 
     cpdef bint make_room(self) except -1:

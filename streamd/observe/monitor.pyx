@@ -12,6 +12,7 @@ there is one.
 
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from streamd.errors import REPLICAS_READ_NO_KEYS
 from streamd.numbers cimport put_digits, put_int64
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.core.client cimport MONITORING, Client
@@ -57,7 +58,7 @@ cdef class Monitors(Capability):
 
     cpdef str find_refusal(self, Client client, Route route, list args):
         if route.flags & (WRITE | READ_ONLY | MAY_REPLICATE):
-            return "ERR Replica can't interact with the keyspace"
+            return REPLICAS_READ_NO_KEYS
         return None
 
     def remove(self, Client client not None):

@@ -7,7 +7,7 @@ import logging
 from streamd.core.capability import Capability
 from streamd.core.host import Host
 from streamd.engine.stream import Stream
-from streamd.errors import CommandError, CorruptFileError
+from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
 from streamd.persistence.rdb.format import LoadOptions, WriteOptions, lossless_form
 from streamd.persistence.rdb.read import PayloadError, restore_value
 from streamd.persistence.rdb.write import dump_value
@@ -41,7 +41,7 @@ class Payloads(Capability):
         try:
             return restore_value(payload, options)
         except PayloadError as error:
-            raise CommandError("ERR DUMP payload version or checksum are wrong") from error
+            raise CommandError(WRONG_PAYLOAD) from error
         except (CorruptFileError, MemoryError) as error:  # a few bytes may claim to expand to many
             log.debug("RESTORE of a payload that is damaged: %s", error)
             raise CommandError("ERR Bad data format") from error

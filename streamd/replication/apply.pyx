@@ -36,7 +36,7 @@ from streamd.core.effects cimport EVERYWHERE
 from streamd.core.redaction import redacted
 from streamd.core.route cimport ADMIN, SKIP_MONITOR, Route
 from streamd.engine.database cimport Database
-from streamd.errors import CommandError, ProtocolError, ReplicationError, StreamLostError
+from streamd.errors import INTERNAL_ERROR, CommandError, ProtocolError, ReplicationError, StreamLostError
 from streamd.protocol.reply cimport ReplyWriter
 
 __all__ = ["PrimaryClient"]
@@ -287,7 +287,7 @@ cdef class PrimaryClient(Client):
         cdef str text = str(error)
         if not isinstance(error, CommandError):
             log.exception("Unexpected error while running a command of the primary", exc_info=error)
-            text = "ERR internal error, see the log of the server"
+            text = INTERNAL_ERROR
         route.failed_calls += 1
         dispatcher.unexpected_errors += 1
         dispatcher.count_error(text)

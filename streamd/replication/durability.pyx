@@ -37,7 +37,7 @@ from streamd.core.dispatch cimport FENCED, Dispatcher
 from streamd.core.route cimport SEES_DATA, WRITE, Route
 
 from streamd.core.info import Fields
-from streamd.errors import ConfigError
+from streamd.errors import TOO_FEW_REPLICAS, ConfigError
 from streamd.persistence.keeper import Persistence, do_nothing
 from streamd.replication.replacement import Replacement
 from streamd.replication.replication import Replication
@@ -48,7 +48,6 @@ from streamd.settings.table import declare, integer
 __all__ = ["Durability"]
 
 UNKNOWN = "NOREPLICAS Not enough replicas have confirmed this in time. It was executed, and may or may not be lost."
-FENCED_TEXT = "NOREPLICAS Not enough good replicas to write."
 
 ASK_AGAIN_S = 0.001
 
@@ -207,7 +206,7 @@ cdef class Durability(Capability):
     # --- Requests -----------------------------------------------------------------------------------------------------
 
     cpdef str find_refusal(self, Client client, Route route, list args):
-        return FENCED_TEXT if self.dispatcher.has_flags(client, route, SEES_DATA | WRITE) else None
+        return TOO_FEW_REPLICAS if self.dispatcher.has_flags(client, route, SEES_DATA | WRITE) else None
 
     cdef int reply_written(self, Client client, int flags, size_t mark) except -1:
         cdef Holds holds = self.holds.get(client.id)

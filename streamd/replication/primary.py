@@ -31,6 +31,7 @@ from streamd.core.dispatch import SERVER_STATES
 from streamd.core.host import Host
 from streamd.core.info import Field, Fields, Lines
 from streamd.core.route import Route
+from streamd.errors import REPLICAS_READ_NO_KEYS, TOO_FEW_REPLICAS
 from streamd.persistence.child import Child, Report
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.write import RdbWriter
@@ -144,9 +145,9 @@ class Primary(Capability):
 
     def find_refusal(self, client: Client, route: Route, args: list[bytes]) -> str | None:
         if client.id in self.replicas:
-            return None if route.command.full_name in OF_REPLICAS else "ERR Replica can't interact with the keyspace"
+            return None if route.command.full_name in OF_REPLICAS else REPLICAS_READ_NO_KEYS
         if self._host.dispatcher.is_write(client, route):
-            return "NOREPLICAS Not enough good replicas to write."
+            return TOO_FEW_REPLICAS
         return None
 
     def record(self, client: Client) -> Replica:

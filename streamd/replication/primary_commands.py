@@ -10,7 +10,7 @@ from streamd.core.args import is_option, parse_timeout
 from streamd.core.context import BlockRequest
 from streamd.core.dispatch import ServerContext
 from streamd.core.spec import command, integer, string
-from streamd.errors import CommandError, OptionSyntaxError
+from streamd.errors import MUST_BE_POSITIVE, CommandError, OptionSyntaxError
 from streamd.replication.durability import Durability
 from streamd.replication.failover import Failover
 from streamd.replication.following import Following
@@ -212,7 +212,7 @@ def waitaof(ctx: ServerContext, args: list[bytes]) -> None:
     if not 0 <= wanted_here <= 1:
         raise CommandError("ERR value is out of range, value must between 0 and 1")
     if wanted is None:
-        raise CommandError("ERR value is out of range, must be positive")
+        raise CommandError(MUST_BE_POSITIVE)
     timeout_ms = parse_timeout(args[3], ctx.now_ms)
     if ctx.get(Replication).is_replica:
         raise CommandError(

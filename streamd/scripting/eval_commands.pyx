@@ -9,7 +9,7 @@ from streamd.core.client cimport Client
 from streamd.core.context cimport Context
 from streamd.core.dispatch cimport HAS_MONITORS
 from streamd.core.spec import KeysCounted, command, integer, key, multiple, optional, string
-from streamd.errors import CommandError
+from streamd.errors import NOT_AN_INTEGER, CommandError
 from streamd.scripting.scripts cimport Script, Scripts
 
 __all__ = ["eval_", "eval_ro", "evalsha", "evalsha_ro"]
@@ -22,7 +22,7 @@ COMPLEXITY = "that of the script"
 KEYS = KeysCounted(2, flags="RW access update", notes="")
 
 
-cpdef Py_ssize_t count_keys(list args, str problem="ERR value is not an integer or out of range") except -1:
+cpdef Py_ssize_t count_keys(list args, str problem=NOT_AN_INTEGER) except -1:
     """The number of keys of a request that runs a script. Raises CommandError.
 
     problem  what is answered if it is no number

@@ -14,7 +14,7 @@ from streamd.core.client cimport Client
 from streamd.core.clock cimport monotonic_us
 from streamd.core.context cimport Context
 from streamd.core.info import Fields
-from streamd.errors import CommandError, CorruptFileError
+from streamd.errors import WRONG_PAYLOAD, CommandError, CorruptFileError
 from streamd.memory.accounting import Memory, ScriptMemory
 from streamd.persistence.keeper import Persistence
 from streamd.persistence.rdb.format import WriteOptions, lossless_form
@@ -229,7 +229,7 @@ cdef class Functions(Capability):
         try:
             codes = restore_libraries(payload)
         except PayloadError:
-            raise CommandError("ERR DUMP payload version or checksum are wrong") from None
+            raise CommandError(WRONG_PAYLOAD) from None
         except CorruptFileError as error:
             raise CommandError(f"ERR {describe_damage(error)}") from None
         found = self.compile_all(codes)

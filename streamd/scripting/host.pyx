@@ -17,7 +17,7 @@ from streamd.core.route cimport (
     AT_ONCE, DENY_OOM, FOR_SUBSCRIBERS, MAY_REPLICATE, NO_AUTH, NO_MULTI, NO_SCRIPT, READ_ONLY, RUNS_SCRIPT, SEES_DATA,
     STALE, WRITE, Route,
 )
-from streamd.errors import CommandError
+from streamd.errors import OUT_OF_MEMORY, TOO_FEW_REPLICAS, CommandError
 from streamd.memory.eviction import Eviction
 from streamd.persistence.keeper import Persistence
 from streamd.replication.refusals import READ_ONLY_TEXT, STALE_TEXT, ReplicaRefusals
@@ -36,7 +36,6 @@ cdef enum:
 cdef unsigned long long FIRST_RANDOM = 0x1234ABCD330E
 cdef unsigned long long RANDOM_MASK = 0xFFFFFFFFFFFF
 
-OUT_OF_MEMORY_TEXT = "OOM command not allowed when used memory > 'maxmemory'."
 OUT_OF_MEMORY_SCRIPT_TEXT = (
     "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
 )
@@ -124,7 +123,7 @@ cdef class ScriptHost:
         if is_read_only:
             return "ERR Can not execute a script with write flag using *_ro command."
         if state & (FENCED | FEW_REPLICAS):
-            return "NOREPLICAS Not enough good replicas to write."
+            return TOO_FEW_REPLICAS
         if state & MEMORY_LIMITED and not flags & ALLOW_OOM and self.eviction.is_full:
             return OUT_OF_MEMORY_SCRIPT_TEXT
         return None
@@ -195,7 +194,7 @@ cdef class ScriptHost:
                     if refusal is not None:
                         return refusal
         if self.checks_memory and route.flags & DENY_OOM:
-            return OUT_OF_MEMORY_TEXT
+            return OUT_OF_MEMORY
         return None
 
     cdef int reject(self, Route route, str text) except -1:

@@ -31,7 +31,7 @@ from streamd.core.clock cimport monotonic_us
 from streamd.core.effects cimport EVERYWHERE, FILES, NOWHERE, REPLICAS
 from streamd.core.log import VERBOSE
 from streamd.digests import sha1_hex
-from streamd.errors import CommandError
+from streamd.errors import INTERNAL_ERROR, CommandError
 from streamd.heap cimport free, realloc
 from streamd.protocol.reply cimport ReplyWriter
 from streamd.scripting.host cimport ScriptHost
@@ -315,7 +315,7 @@ cdef class World:
             self.note(str(error))
         except BaseException as error:
             self.bug = error
-            self.note("ERR internal error, see the log of the server")
+            self.note(INTERNAL_ERROR)
         return 1
 
     cdef int note(self, str text) noexcept:
@@ -401,7 +401,7 @@ cdef class World:
             self.fail(answer, False)
         except BaseException as error:
             self.bug = error
-            self.note("ERR internal error, see the log of the server")
+            self.note(INTERNAL_ERROR)
         return -1
 
     cdef int register_function(self, lua_State *L) noexcept:
@@ -413,7 +413,7 @@ cdef class World:
             self.fail(str(error), False)
         except BaseException as error:
             self.bug = error
-            self.note("ERR internal error, see the log of the server")
+            self.note(INTERNAL_ERROR)
         return 1
 
     cdef int take_registration(self, lua_State *L) except -1:
