@@ -18,9 +18,9 @@ HEAD = """\
 #
 # One directive per line: name, blanks, value. A `#` starts a comment only at the start of a line. A value with blanks
 # is put in double quotes, in which \\n, \\t, \\", \\\\ and \\x41 mean what they mean in C. Names are the same in upper
-# and lower case. Later directives override earlier ones; what the command line says comes last.
+# and lower case. Later directives override earlier ones, and the command line overrides all.
 #
-# A directive that is commented out below is planned: it is stored and shown by CONFIG GET, but has no effect yet.
+# A directive that is commented out below is accepted and reported by CONFIG GET, but has no effect yet.
 #
 # Memory sizes:  1k = 1000, 1kb = 1024, and m, mb, g, gb likewise.
 #
@@ -34,20 +34,24 @@ HEAD = """\
 """
 
 FOREIGN = """\
-# These are accepted so that a Redis configuration can be read. They tune what does not exist here (other data types,
-# scripts, the cluster, Redis's own process), and have no effect:
+# The following are accepted so that a configuration of Redis can be read. They have no effect, because they configure
+# features that are not supported (other data types, the cluster) or the process of Redis itself:
 #
 """
 
 
 def render_conf() -> str:
-    """conf/streamd.conf: every setting with its meaning and its default, commented out where it does nothing."""
+    """conf/streamd.conf: every setting with its meaning and its default, commented out where it has no effect."""
     parts = [HEAD]
     for title, rows in GROUPS.items():
         parts.append(f"\n# --- {title} {'-' * (WIDTH - len(title) - 7)}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(row.name for row in rows)
-            parts += [FOREIGN, textwrap.fill(names, WIDTH, initial_indent="#   ", subsequent_indent="#   "), "\n"]
+            parts += [
+                FOREIGN,
+                textwrap.fill(names, WIDTH, initial_indent="#   ", subsequent_indent="#   ", break_on_hyphens=False),
+                "\n",
+            ]
         else:
             parts += [_conf_entry(row) for row in rows if not (row.is_hidden or row.is_foreign)]
     return "".join(parts).rstrip("\n") + "\n"
@@ -74,13 +78,13 @@ def render_markdown() -> str:
     parts = [
         "# Settings\n\n",
         "In a configuration file, on the command line (`--name value`), and with CONFIG SET unless a row says *at start*."
-        " *Planned* settings are stored and shown by CONFIG GET, but have no effect yet.\n",
+        " *Planned* settings are accepted and reported by CONFIG GET, but have no effect yet.\n",
     ]
     for title, rows in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
         if all(row.is_foreign for row in rows):
             names = ", ".join(f"`{row.name}`" for row in rows)
-            parts.append(f"Accepted so that a Redis configuration can be read; they have no effect: {names}.\n")
+            parts.append(f"Accepted so that a configuration of Redis can be read, but without effect: {names}.\n")
             continue
         parts += ["| Name | Default | Values | Meaning |\n", "|---|---|---|---|\n"]
         parts += [_markdown_row(row) for row in rows if not (row.is_hidden or row.is_foreign)]

@@ -576,7 +576,7 @@ TLS = (
 
 
 def _foreign() -> tuple[Setting, ...]:
-    """Settings of other data types, scripts, the cluster, or Redis's own process."""
+    """Settings of other data types, the cluster, or the process of Redis itself."""
     f = "foreign"
     i = "foreign immutable"
     types = (
