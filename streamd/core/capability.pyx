@@ -8,13 +8,14 @@ knows no capability by name; `serve/app.py` has the one list of them all, whose 
     life        start, close; apply_settings after every change of a setting; cron `hz` times a second, each_second once
     clients     client_connected, client_gone, client_reset
     requests    find_refusal, while one of the capability's bits is set; command_took for slow commands
-    keys        data_dropped: all data was deleted on request
+    keys        data_dropped: all data was deleted on request; permissions_change; pause_ended; child_begins
     a turn      before_replies if it called `Dispatcher.ask_before_replies` in this turn; after_replies
+    memory      memory, unlimited_memory: bytes that a capability uses, for `maxmemory`
     INFO        `info`: fields by section; reset_statistics
 
-The `cdef` methods are for compiled capabilities only: hooks in the path of every request. They are called only
-when a state bit or an attribute of the dispatcher says that some capability wants it (see dispatch.pyx), so unused
-hooks cost nothing.
+The `cdef` methods can be overridden by compiled capabilities only, the `cpdef` methods by any. Those of requests and keys
+are called only when a state bit, `slow_us`, or an attribute of the dispatcher or of the keyspace asks for them (it is named
+in each docstring), so unused hooks cost nothing.
 """
 
 from libc.stdint cimport INT64_MAX

@@ -3,7 +3,8 @@
 
 Handlers say what is propagated (`Context.propagate`); the dispatcher collects it here until the unit ends. Then the
 sinks get all effects of the unit together: the append-only file, the increments of a backup, replicas. Each effect
-says where it goes. Changes leave the server in no other way.
+says where it goes. The changes of a server that is a primary leave it in no other way. A replica passes the bytes that
+its primary sends on to its own replicas unchanged (replication/apply.pyx); only its files get effects.
 """
 
 cimport cython

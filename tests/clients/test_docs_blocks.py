@@ -32,17 +32,19 @@ INSTALLS = "installs, or names what to run in a clone; tests/unit/test_install.p
 FRAGMENT = "a part of a test; tests of that form run everywhere"
 SPARK = "run by tests/spark/test_docs.py"
 LISTING = "a list of names and variables, not a command"
+ENGINE = "needs a container engine; built and run by .ci/image, with buildah and podman"
 
 ELSEWHERE = {
     ("README.md", "./install && venv/bin/streamd server --port 6379"): "run by .ci/fresh-root",
     ("README.md", "./install -e '.[test]' && venv/bin/pytest"): "run by .ci/fresh-root",
     ("README.md", "import streamd.spark"): SPARK,
+    ("README.md", "docker build -t streamd . && docker run -p 127.0.0.1:6379:6379 -v streamd:/data streamd --appendonly yes"): ENGINE,
     ("CONTRIBUTING.md", "./install -e '.[dev]'           # builds the extensions in place, in venv/; again after editing a .pyx"): INSTALLS,
     ("docs/architecture.md", "cli  embedded  shell  importing  watching  pytest plugin    programs: they start servers, or speak to them"): DRAWING,
     ("docs/architecture.md", "socket ─▶ Client.data_received ─▶ RequestParser ─▶ Dispatcher.process       complete requests, until the client's share is used"): DRAWING,
     ("docs/archive.md", "s3  s3.endpoint, if it is not Amazon's; credentials are found as the AWS tools find them"): LISTING,
     ("docs/archive.md", 'history = spark.read.format("streamd").option("stream", "readings").option("archive", "/var/lib/archive").load()'): SPARK,
-    ("docs/image.md", "docker build -t streamd ."): "needs a container engine; built and run by .ci/image, with buildah and podman",
+    ("docs/image.md", "docker build -t streamd ."): ENGINE,
     ("docs/replication.md", "cd examples/failover"): "run by tests/replication/test_demo.py",
     ("docs/replication.md", "port 7001: master"): "compared by tests/replication/test_demo.py",
     ("docs/reports.md", "from streamd.spark.analytics import aggregates, gaps, rates"): SPARK,
