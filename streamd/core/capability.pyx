@@ -13,9 +13,9 @@ knows no capability by name; `serve/app.py` has the one list of them all, whose 
     memory      memory, unlimited_memory: bytes that a capability uses, for `maxmemory`
     INFO        `info`: fields by section; reset_statistics
 
-The `cdef` methods can be overridden by compiled capabilities only, the `cpdef` methods by any. Those of requests and keys
-are called only when a state bit, `slow_us`, or an attribute of the dispatcher or of the keyspace asks for them (it is named
-in each docstring), so unused hooks cost nothing.
+The `cdef` methods can be overridden by compiled capabilities only, the `cpdef` methods by any. Those of requests and
+keys are called only when a state bit, `slow_us`, or an attribute of the dispatcher or of the keyspace asks for them
+(each docstring names it), so unused hooks cost nothing.
 """
 
 from libc.stdint cimport INT64_MAX
