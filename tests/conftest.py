@@ -206,6 +206,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             said = server.log_since(marks.get(server, 0))
             if said.strip():
                 report.sections.append((f"output of {server.name} during the test", said[-5000:]))
+            if died := server.process.find_fatal_signal():
+                # .ci/tests never forgives a failure with this property.
+                for properties in (item.user_properties, report.user_properties):
+                    properties.append(("died", f"{server.name} was ended by {died}"))
     return report
 
 

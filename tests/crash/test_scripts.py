@@ -6,7 +6,6 @@ must answer afterwards. What only happens where memory is laid out in one way is
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import signal
@@ -366,7 +365,7 @@ def test_what_was_acknowledged_is_there_after_a_script_has_crashed_the_process(
                 "0",
             )
             eventually(lambda: other.call("PING").value.startswith(b"BUSY"), what="the script runs")
-            os.kill(server.process.pid, signal.SIGSEGV)
+            server.process.send_signal(signal.SIGSEGV)
             with pytest.raises((ConnectionClosed, ConnectionError)):
                 wire.read(100)
         eventually(lambda: not server.is_running)

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from .wire import ConnectionClosed, Reply, Wire
 
@@ -125,6 +126,23 @@ def _ports() -> Iterator[int]:
     return itertools.cycle([*own[first:], *own[:first]])
 
 
+class Process(subprocess.Popen[bytes]):
+    """A process that knows which signals it was sent on purpose, through this object."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.sent: set[int] = set()
+        super().__init__(*args, **settings)
+
+    def send_signal(self, sig: int) -> None:
+        self.sent.add(sig)
+        super().send_signal(sig)
+
+    def find_fatal_signal(self) -> str | None:
+        """The signal that ended it, unless it was sent here."""
+        number = -(self.poll() or 0)
+        return signal.Signals(number).name if number > 0 and number not in self.sent else None
+
+
 class Server:
     """A running server. `stop` ends it; `log_since(mark)` returns its output since `mark`."""
 
@@ -140,7 +158,7 @@ class Server:
 
     def _start(self) -> None:
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = Process(
                 self._argv,
                 cwd=self.folder,
                 env=self._env,
