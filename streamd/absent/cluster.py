@@ -67,7 +67,7 @@ _declare(
 )  # fmt: skip
 _declare("MYID", 2, "stale", "Returns the ID of this node.")
 _declare("MYSHARDID", 2, "stale", "Returns the ID of the shard of this node.", since="7.2.0", tips=UNSTEADY)
-_declare("NODES", 2, "stale", "Returns what this node knows about all nodes.", tips=UNSTEADY)
+_declare("NODES", 2, "stale", "Returns the state of all nodes as this node sees it.", tips=UNSTEADY)
 _declare("REPLICAS", 3, "admin stale", "Returns the replicas of a node.", *NODE, since="5.0.0", tips=UNSTEADY)
 _declare("REPLICATE", 3, ADMIN, "Makes this node a replica of another one.", *NODE)
 _declare(
@@ -90,7 +90,7 @@ _declare(
     replaced_by="`CLUSTER REPLICAS`",
 )  # fmt: skip
 _declare(
-    "SLOT-STATS", -4, "loading stale", "Returns what the slots of this node hold and do.",
+    "SLOT-STATS", -4, "loading stale", "Returns statistics about the slots of this node.",
     oneof(
         "filter",
         block("slotsrange", integer("start-slot"), integer("end-slot"), token="SLOTSRANGE"),

@@ -19,7 +19,7 @@ container("MODULE", group="server", since="4.0.0", summary="Groups the commands 
 
 @command(
     "MODULE LIST", arity=2, group="server", flags="admin noscript", since="4.0.0", tips=("nondeterministic_output_order",),
-    summary="Returns the modules: none.",
+    summary="Returns an empty list: modules are not supported.",
 )  # fmt: skip
 def module_list(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.array(0)
@@ -49,7 +49,7 @@ def module_loadex(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "MODULE UNLOAD", arity=3, group="server", flags=LOADING_FLAGS, since="4.0.0",
-    summary="Answers that there is no such module.", args=(string("name"),),
+    summary="Answers that the module does not exist.", args=(string("name"),),
 )  # fmt: skip
 def module_unload(ctx: ServerContext, args: list[bytes]) -> None:
     check_enabled("MODULE", ctx.get(Config).enable_module_command, ctx.client)

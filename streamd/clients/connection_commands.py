@@ -177,7 +177,7 @@ def auth(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "PING", arity=-1, group="connection", flags="fast", since="1.0.0",
-    summary="Answers, to show that the server is alive.", args=(optional(string("message")),),
+    summary="Returns PONG, or its argument.", args=(optional(string("message")),),
     tips=("request_policy:all_shards", "response_policy:all_succeeded"),
 )  # fmt: skip
 def ping(ctx: ServerContext, args: list[bytes]) -> None:

@@ -24,7 +24,7 @@ IDLE_RANGE_S = 2**24
 @command(
     "DUMP", arity=2, group="generic", flags="readonly", keys=KeysAt(1, flags="RO access"), since="2.6.0",
     complexity="O(N) with N being the bytes of the value", tips=("nondeterministic_output",),
-    summary="Returns the value of a key in the form in which RESTORE takes it.", args=(key(),),
+    summary="Returns the value of a key as a payload for RESTORE.", args=(key(),),
 )  # fmt: skip
 def dump(ctx: Context, args: list[bytes]) -> None:
     value = ctx.db.find(args[1])
@@ -73,7 +73,7 @@ class RestoreOptions(NamedTuple):
 @command(
     "RESTORE", arity=-4, group="generic", flags="write denyoom", categories="dangerous", since="2.6.0",
     keys=KeysAt(1, flags="OW update"), complexity="O(N) with N being the bytes of the value",
-    summary="Makes a key of what DUMP returned.",
+    summary="Creates a key from a payload of DUMP.",
     history=(("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`."), ("5.0.0", "`IDLETIME` and `FREQ`.")),
     args=(
         key(), integer("ttl"), string("serialized-value"), optional(token("REPLACE"), since="3.0.0"),

@@ -72,7 +72,7 @@ def database_at(ctx: Context, index: int) -> Database:
 @command(
     "EXISTS", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="1.0.0",
     complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS, history=(("3.0.3", "Several keys."),),
-    summary="Counts how many of the given keys there are; a key given twice counts twice.", args=(multiple(key()),),
+    summary="Counts how many of the given keys exist; a key given twice counts twice.", args=(multiple(key()),),
 )  # fmt: skip
 def exists(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.integer(sum(ctx.db.find_untouched(name) is not None for name in args[1:]))
@@ -81,7 +81,7 @@ def exists(ctx: Context, args: list[bytes]) -> None:
 @command(
     "TOUCH", arity=-2, group="generic", flags="readonly fast", keys=KeysAt(1, -1, flags="RO"), since="3.2.1",
     complexity="O(N) with N being the number of keys", tips=SUM_OF_SHARDS,
-    summary="Makes now the time of the last access of keys, and counts those that there are.", args=(multiple(key()),),
+    summary="Updates the access time of keys, and returns how many of them exist.", args=(multiple(key()),),
 )  # fmt: skip
 def touch(ctx: Context, args: list[bytes]) -> None:
     ctx.reply.integer(sum(ctx.db.touch(name) for name in args[1:]))
@@ -89,7 +89,7 @@ def touch(ctx: Context, args: list[bytes]) -> None:
 
 @command(
     "TYPE", arity=2, group="generic", flags="readonly fast", keys=KeysAt(1, flags="RO"), since="1.0.0",
-    summary="Returns the type of what a key holds.", args=(key(),),
+    summary="Returns the type of the value of a key.", args=(key(),),
 )  # fmt: skip
 def type_(ctx: Context, args: list[bytes]) -> None:
     value = ctx.db.find_untouched(args[1])
@@ -224,7 +224,7 @@ def del_(ctx: Context, args: list[bytes]) -> None:
 @command(
     "UNLINK", arity=-2, group="generic", flags="write fast", keys=KeysAt(1, -1, flags="RM delete"), since="4.0.0",
     complexity="O(N) with N being the number of keys; large values are freed by another thread", tips=SUM_OF_SHARDS,
-    summary="Deletes keys; the memory of what they held is freed later.", args=(multiple(key()),),
+    summary="Deletes keys, and frees their memory later.", args=(multiple(key()),),
 )  # fmt: skip
 def unlink(ctx: Context, args: list[bytes]) -> None:
     _delete(ctx, args)
@@ -233,7 +233,7 @@ def unlink(ctx: Context, args: list[bytes]) -> None:
 @command(
     "RENAME", arity=3, group="generic", flags="write", since="1.0.0",
     keys=(KeysAt(1, flags="RW access delete"), KeysAt(2, flags="OW update")),
-    summary="Gives a key another name; what was there is overwritten.", args=(key(), key("newkey", 1)),
+    summary="Renames a key, and overwrites a key that has the new name.", args=(key(), key("newkey", 1)),
 )  # fmt: skip
 def rename(ctx: Context, args: list[bytes]) -> None:
     _, name, new_name = args
@@ -262,7 +262,7 @@ def renamenx(ctx: Context, args: list[bytes]) -> None:
 
 @command(
     "MOVE", arity=3, group="generic", flags="write fast", keys=KeysAt(1, flags="RW access update"), since="1.0.0",
-    summary="Takes a key, and what it holds, to another database.", args=(key(), integer("db")),
+    summary="Moves a key to another database.", args=(key(), integer("db")),
 )  # fmt: skip
 def move(ctx: Context, args: list[bytes]) -> None:
     target = database_at(ctx, database_index(args[2]))
@@ -276,7 +276,7 @@ def move(ctx: Context, args: list[bytes]) -> None:
 @command(
     "COPY", arity=-3, group="generic", flags="write denyoom", since="6.2.0",
     keys=(KeysAt(1), KeysAt(2, flags="OW update")), complexity="O(N) with N being the number of entries of a stream",
-    summary="Copies what a key holds to another key.",
+    summary="Copies the value of a key to another key.",
     args=(
         key("source"), key("destination", 1), optional(integer("destination-db", "DB")),
         optional(token("REPLACE")),
@@ -472,7 +472,7 @@ def pexpireat(ctx: Context, args: list[bytes]) -> None:
 
 @command(
     "PERSIST", arity=2, group="generic", flags="write fast", keys=KeysAt(1, flags="RW update"), since="2.2.0",
-    summary="Takes the expiry of a key away.", args=(key(),),
+    summary="Removes the expiry of a key.", args=(key(),),
 )  # fmt: skip
 def persist(ctx: Context, args: list[bytes]) -> None:
     ctx.db.find_for_write(args[1])
@@ -532,9 +532,7 @@ def pexpiretime(ctx: Context, args: list[bytes]) -> None:
 
 # --- OBJECT ----------------------------------------------------------------------------------------------------------
 
-container(
-    "OBJECT", group="generic", since="2.2.3", summary="Tells how what a key holds is kept. A container of subcommands."
-)
+container("OBJECT", group="generic", since="2.2.3", summary="Groups the commands about the representation of values.")
 
 
 def _object(name: str, since: str, summary: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -106,7 +106,7 @@ class MigrateOptions(NamedTuple):
     ),
     complexity="O(N) with N being the bytes of the values, and what the other server takes",
     tips=("nondeterministic_output",),
-    summary="Gives keys to another server, and deletes them here.",
+    summary="Moves keys to another server, or copies them.",
     history=(("3.0.0", "`COPY` and `REPLACE`."), ("3.0.6", "`KEYS`."), ("4.0.7", "`AUTH`."), ("6.0.0", "`AUTH2`.")),
     args=(
         string("host"), integer("port"), oneof("key-selector", key(), token("", "empty-string")),

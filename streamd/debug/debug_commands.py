@@ -126,7 +126,7 @@ def subcommand(name: bytes, least: int, most: int | None = None) -> Callable[[Ha
 
 @command(
     "DEBUG", arity=-2, group="server", flags="admin noscript loading stale", since="1.0.0", doc_flags="syscmd",
-    summary="Commands for tests of the server.", complexity="Depends on subcommand.",
+    summary="Groups the commands for tests of the server.", complexity="Depends on subcommand.",
 )  # fmt: skip
 def debug(ctx: ServerContext, args: list[bytes]) -> None:
     check_enabled("DEBUG", ctx.get(Config).enable_debug_command, ctx.client)

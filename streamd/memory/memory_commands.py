@@ -44,7 +44,7 @@ def memory_usage(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "MEMORY STATS", arity=2, group="server", since="4.0.0", tips=ALL_NODES,
-    summary="Returns what the memory of the server is used for.",
+    summary="Returns how the memory of the server is used.",
 )  # fmt: skip
 def memory_stats(ctx: ServerContext, args: list[bytes]) -> None:
     fields = ctx.get(Memory).statistics()

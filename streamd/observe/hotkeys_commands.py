@@ -21,7 +21,9 @@ LAST_SLOT = 16383
 
 # --- The commands -----------------------------------------------------------------------------------------------------
 
-container("HOTKEYS", group="server", since="8.6.0", summary="Groups the commands that find the keys with most load.")
+container(
+    "HOTKEYS", group="server", since="8.6.0", summary="Groups the commands that find the keys with the most load."
+)
 
 
 def _is_active(ctx: ServerContext) -> bool:
@@ -31,7 +33,7 @@ def _is_active(ctx: ServerContext) -> bool:
 
 @command(
     "HOTKEYS START", arity=-2, group="server", flags="admin noscript", since="8.6.0", tips=("request_policy:special",),
-    summary="Starts counting which keys take most time or most bytes.",
+    summary="Starts counting the time and the bytes that keys use.",
     args=(
         block("metrics", integer("count"), optional(token("CPU")), optional(token("NET")), token="METRICS"),
         optional(integer("k", "COUNT")),
@@ -49,7 +51,7 @@ def hotkeys_start(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "HOTKEYS STOP", arity=2, group="server", flags="admin noscript", since="8.6.0", tips=("request_policy:special",),
-    summary="Stops counting; the results stay.",
+    summary="Stops counting; the results remain available.",
 )  # fmt: skip
 def hotkeys_stop(ctx: ServerContext, args: list[bytes]) -> None:
     if not _is_active(ctx):
@@ -74,7 +76,7 @@ def hotkeys_reset(ctx: ServerContext, args: list[bytes]) -> None:
     "HOTKEYS GET", arity=2, group="server", flags="admin noscript", since="8.6.0",
     complexity="O(K log K) with K being the number of keys that are remembered",
     tips=("nondeterministic_output", "request_policy:special", "response_policy:special"),
-    summary="Returns the keys that took most time, and most bytes.",
+    summary="Returns the keys that used the most time and the most bytes.",
 )  # fmt: skip
 def hotkeys_get(ctx: ServerContext, args: list[bytes]) -> None:
     session = ctx.get(HotKeys).session

@@ -56,7 +56,7 @@ def latency_latest(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "LATENCY HISTORY", arity=3, group="server", flags=FLAGS, since="2.8.13", tips=TIPS, args=(string("event"),),
-    summary="Returns the samples of an event: when, and how long.",
+    summary="Returns the samples of an event, with their times and durations.",
 )  # fmt: skip
 def latency_history(ctx: ServerContext, args: list[bytes]) -> None:
     event = ctx.get(LatencyMonitor).events.get(_decoded(args[2]))
@@ -70,7 +70,7 @@ def latency_history(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "LATENCY RESET", arity=-2, group="server", flags=FLAGS, since="2.8.13",
-    summary="Clears the samples of events, or of all.", args=(optional(multiple(string("event"))),),
+    summary="Clears the samples of some events, or of all.", args=(optional(multiple(string("event"))),),
     tips=("request_policy:all_nodes", "response_policy:agg_sum"),
 )  # fmt: skip
 def latency_reset(ctx: ServerContext, args: list[bytes]) -> None:
@@ -170,7 +170,7 @@ def diagnose(ctx: ServerContext, now_s: int) -> str:
 
 @command(
     "LATENCY DOCTOR", arity=2, group="server", flags=FLAGS, since="2.8.13", tips=TIPS,
-    summary="Reports in words what took long, and what may help.",
+    summary="Reports the causes of latency, and possible remedies.",
 )  # fmt: skip
 def latency_doctor(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.reply.verbatim("txt", diagnose(ctx, int(time.time())).encode("utf-8", "surrogateescape"))
@@ -193,7 +193,7 @@ def _named(entries: Mapping[str, Route], names: Sequence[str]) -> Iterator[tuple
 @command(
     "LATENCY HISTOGRAM", arity=-2, group="server", flags=FLAGS, since="7.0.0", tips=TIPS,
     complexity="O(N) with N being the number of commands",
-    summary="Returns how many calls of commands took how long.", args=(optional(multiple(string("command"))),),
+    summary="Returns histograms of the times of commands.", args=(optional(multiple(string("command"))),),
 )  # fmt: skip
 def latency_histogram(ctx: ServerContext, args: list[bytes]) -> None:
     entries = ctx.get(Dispatcher).routes.by_full_name

@@ -37,7 +37,7 @@ def _read_count(text: bytes) -> int:
 @command(
     "SLOWLOG GET", arity=-2, group="server", flags="admin loading stale", since="2.2.12",
     complexity="O(N) with N being the number of entries returned",
-    summary="Returns requests that took long, the latest first.", args=(optional(integer("count")),),
+    summary="Returns slow requests, the latest first.", args=(optional(integer("count")),),
     history=(("4.0.0", "The client's address and name."), ("8.10.0", "The number of arguments.")), tips=("request_policy:all_nodes", "nondeterministic_output"),
 )  # fmt: skip
 def slowlog_get(ctx: ServerContext, args: list[bytes]) -> None:

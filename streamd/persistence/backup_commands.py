@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 SINCE = "8.10.0"
 
-container("BACKUP", group="server", since=SINCE, summary="Holds the commands about backups.")
+container("BACKUP", group="server", since=SINCE, summary="Groups the commands about backups.")
 
 
 @command(
@@ -27,7 +27,7 @@ def backup_start(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "BACKUP SEAL", arity=2, group="server", flags="admin noscript", since=SINCE,
-    summary="Ends the backup: it has the data as of now.",
+    summary="Ends the backup, which then contains the data as of this moment.",
 )  # fmt: skip
 def backup_seal(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Persistence).backup.seal(must_wait=ctx.in_transaction)
@@ -56,7 +56,7 @@ def backup_list(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "BACKUP ABORT", arity=2, group="server", flags="admin noscript", since=SINCE,
-    summary="Gives up the backup that is in progress.",
+    summary="Cancels the backup that is in progress.",
 )  # fmt: skip
 def backup_abort(ctx: ServerContext, args: list[bytes]) -> None:
     ctx.get(Persistence).backup.abort()

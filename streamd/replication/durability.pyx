@@ -60,11 +60,12 @@ declare(
     "Replication",
     integer(
         "min-replicas-durable", 0, hi=1000, apply="refresh",
-        doc="Send replies only when what they acknowledge is on disk here and on this many replicas; needs appendonly.",
+        doc="Send replies only when the writes that they acknowledge are on disk here and on this many replicas;"
+        " needs appendonly.",
     ),
     integer(
         "min-replicas-durable-timeout", 5000, lo=1, hi=2**31 - 1, unit="milliseconds",
-        doc="How long replicas may take for that, until commands that read or write data are refused.",
+        doc="How long to wait for that before commands that read or write data are refused.",
     ),
     integer(
         "min-replicas-durable-to-start", 0, hi=1000,
@@ -73,8 +74,8 @@ declare(
     ),
     integer(
         "min-replicas-durable-sentinel-timeout", 3000, lo=0, hi=2**31 - 1, unit="milliseconds",
-        doc="Send no such replies after most Sentinels were silent for this long; below their down-after-milliseconds."
-        " 0: never mind them.",
+        doc="Send no such replies while most Sentinels have been silent for this long. Keep it below their"
+        " down-after-milliseconds. 0: ignore Sentinels.",
     ),
 )
 

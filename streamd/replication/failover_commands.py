@@ -58,7 +58,7 @@ def read_options(args: list[bytes]) -> FailoverOptions:
 
 @command(
     "FAILOVER", arity=-1, group="server", flags="admin noscript stale", since="6.2.0",
-    summary="Hands the part of the primary over to a replica.",
+    summary="Hands the role of the primary over to a replica.",
     args=(
         optional(block("target", string("host"), integer("port"), optional(token("FORCE")), token="TO")),
         optional(token("ABORT")),

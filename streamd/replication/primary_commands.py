@@ -33,7 +33,7 @@ CAPABILITIES = frozenset({"eof", "psync2", "rdb-channel-repl"})
 
 @command(
     "PSYNC", arity=-3, group="server", flags="admin noscript no_async_loading no_multi", since="2.8.0",
-    summary="Asks for the replication stream from a place in a history; sent by replicas.",
+    summary="Requests the replication stream from an offset on; sent by replicas.",
     args=(string("replicationid"), integer("offset")),
 )  # fmt: skip
 def psync(ctx: ServerContext, args: list[bytes]) -> None:
@@ -58,7 +58,7 @@ def take_over(ctx: ServerContext, replid: str) -> None:
 
 @command(
     "SYNC", arity=1, group="server", flags="admin noscript no_async_loading no_multi", since="1.0.0",
-    summary="Asks for a snapshot and the replication stream; sent by old replicas.",
+    summary="Requests a snapshot and the replication stream; sent by old replicas.",
 )  # fmt: skip
 def sync(ctx: ServerContext, args: list[bytes]) -> None:
     replica = check_sync(ctx)
@@ -92,7 +92,7 @@ def check_sync(ctx: ServerContext, *, is_handed_over: bool = False) -> Replica |
 
 @command(
     "REPLCONF", arity=-1, group="server", flags="admin noscript loading stale allow_busy", since="3.0.0", doc_flags="syscmd",
-    summary="Tells a primary about the replica that sends it, and how far it is.",
+    summary="Reports the state of a replica to its primary; sent by replicas.",
 )  # fmt: skip
 def replconf(ctx: ServerContext, args: list[bytes]) -> None:
     if len(args) % 2 == 0:
@@ -169,7 +169,7 @@ def read_filter(value: bytes) -> frozenset[str]:
 @command(
     "WAIT", arity=3, group="generic", flags="blocking", categories="connection -keyspace", since="3.0.0",
     tips=("request_policy:all_shards", "response_policy:agg_min"),
-    summary="Waits until replicas have what this connection has written; returns how many have.",
+    summary="Waits until replicas have received the writes of this connection, and returns their number.",
     args=(integer("numreplicas"), integer("timeout")),
 )  # fmt: skip
 def wait(ctx: ServerContext, args: list[bytes]) -> None:
@@ -204,7 +204,7 @@ def find_count(word: bytes) -> int | None:
 @command(
     "WAITAOF", arity=4, group="generic", flags="blocking", categories="connection -keyspace", since="7.2.0",
     tips=("request_policy:all_shards", "response_policy:agg_min"),
-    summary="Waits until what this connection has written is on disk, here and on replicas; returns on how many.",
+    summary="Waits until the writes of this connection are on disk, here and on replicas, and returns on how many servers.",
     args=(integer("numlocal"), integer("numreplicas"), integer("timeout")),
 )  # fmt: skip
 def waitaof(ctx: ServerContext, args: list[bytes]) -> None:

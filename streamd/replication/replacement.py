@@ -29,7 +29,7 @@ declare(
     "Replication",
     boolean(
         "refuse-when-replaced", True, apply="refresh",
-        doc="Refuse writes, and close ordinary connections, when a Sentinel says that another server is the primary now.",
+        doc="Refuse writes, and close ordinary connections, when a Sentinel announces that another server has become the primary.",
     ),
     integer(
         "refuse-without-sentinels", 0, lo=0, hi=2**31 - 1, unit="milliseconds", apply="refresh",

@@ -73,7 +73,7 @@ def _read_port(text: bytes) -> int:
 
 @command(
     "ROLE", arity=1, group="server", flags="noscript loading stale fast", categories="admin dangerous", since="2.8.12",
-    summary="Returns the server's part in replication.",
+    summary="Returns the server's role in replication.",
 )  # fmt: skip
 def role(ctx: ServerContext, args: list[bytes]) -> None:
     following, replication = ctx.get(Following), ctx.get(Replication)

@@ -72,7 +72,7 @@ def eval_(Context ctx not None, list args not None):
 
 @command(
     "EVALSHA", arity=-3, group="scripting", flags=WRITING_FLAGS, keys=KEYS, since="2.6.0", complexity=COMPLEXITY,
-    summary="Runs a script that the server knows.", args=arguments("sha1"),
+    summary="Runs a stored script.", args=arguments("sha1"),
 )
 def evalsha(Context ctx not None, list args not None):
     run(ctx, args, True, False)
@@ -88,7 +88,7 @@ def eval_ro(Context ctx not None, list args not None):
 
 @command(
     "EVALSHA_RO", arity=-3, group="scripting", flags=FLAGS + " readonly", keys=KeysCounted(2), since="7.0.0",
-    complexity=COMPLEXITY, summary="Runs a script that the server knows and that does not write.",
+    complexity=COMPLEXITY, summary="Runs a stored script that does not write.",
     args=arguments("sha1"),
 )
 def evalsha_ro(Context ctx not None, list args not None):

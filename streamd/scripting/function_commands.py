@@ -151,7 +151,7 @@ def write_library(ctx: ServerContext, library: Library, *, with_code: bool) -> N
 @command(
     "FUNCTION STATS", arity=2, group="scripting", flags="noscript allow_busy", since="7.0.0",
     tips=("nondeterministic_output", "request_policy:all_shards", "response_policy:special"),
-    complexity="O(1)", summary="Returns which function runs, and how many functions there are.",
+    complexity="O(1)", summary="Returns the running function, and the number of libraries and functions.",
 )  # fmt: skip
 def function_stats(ctx: ServerContext, args: list[bytes]) -> None:
     functions, reply = ctx.get(Functions), ctx.reply

@@ -17,7 +17,7 @@ container("SCRIPT", group="scripting", since="2.6.0", summary="Groups the comman
 
 @command(
     "SCRIPT LOAD", arity=3, group="scripting", flags="noscript stale", since="2.6.0", tips=ON_ALL,
-    complexity="O(N) with N being the length of the script", summary="Makes a script known to the server.",
+    complexity="O(N) with N being the length of the script", summary="Stores a script for EVALSHA.",
     args=(string("script"),),
 )  # fmt: skip
 def script_load(ctx: ServerContext, args: list[bytes]) -> None:
@@ -28,7 +28,7 @@ def script_load(ctx: ServerContext, args: list[bytes]) -> None:
     "SCRIPT EXISTS", arity=-3, group="scripting", flags="noscript", since="2.6.0",
     complexity="O(N) with N being the number of scripts asked for",
     tips=("request_policy:all_shards", "response_policy:agg_logical_and"),
-    summary="Returns which scripts are known.", args=(multiple(string("sha1")),),
+    summary="Returns which scripts are stored.", args=(multiple(string("sha1")),),
 )  # fmt: skip
 def script_exists(ctx: ServerContext, args: list[bytes]) -> None:
     scripts = ctx.get(Scripts)
@@ -37,7 +37,7 @@ def script_exists(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "SCRIPT FLUSH", arity=-2, group="scripting", flags="noscript", since="2.6.0", tips=ON_ALL,
-    complexity="O(N) with N being the number of scripts", summary="Forgets all scripts.",
+    complexity="O(N) with N being the number of scripts", summary="Removes all scripts.",
     history=(("6.2.0", "`ASYNC` and `SYNC`."),),
     args=(optional(oneof("flush-type", token("ASYNC"), token("SYNC"), since="6.2.0")),),
 )  # fmt: skip
@@ -60,7 +60,7 @@ def script_kill(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "SCRIPT DEBUG", arity=3, group="scripting", flags="noscript", since="3.2.0",
-    summary="Refuses to start the debugger, which this server does not have.",
+    summary="Refuses to start the debugger, which is not supported.",
     args=(oneof("mode", token("YES"), token("SYNC"), token("NO")),),
 )  # fmt: skip
 def script_debug(ctx: ServerContext, args: list[bytes]) -> None:

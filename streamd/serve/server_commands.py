@@ -33,7 +33,7 @@ def encoded(text: str) -> bytes:
 
 # --- CONFIG --------------------------------------------------------------------------------------------------------
 
-container("CONFIG", group="server", since="2.0.0", summary="Commands about the configuration.")
+container("CONFIG", group="server", since="2.0.0", summary="Groups the commands about the configuration.")
 
 
 @command(
@@ -52,7 +52,7 @@ def config_get(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CONFIG SET", arity=-4, group="server", flags="admin noscript loading stale", since="2.0.0",
-    summary="Changes settings: all that are named, or none.",
+    summary="Changes all of the given settings, or none of them.",
     args=(multiple(block("data", string("parameter"), string("value"))),),
     complexity="O(N) when N is the number of configuration parameters provided",
     history=(("7.0.0", "Several settings may be given."),),
@@ -84,7 +84,7 @@ def config_set(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CONFIG REWRITE", arity=2, group="server", flags="admin noscript loading stale", since="2.8.0",
-    summary="Writes the settings of now into the configuration file.",
+    summary="Writes the current settings to the configuration file.",
     tips=("request_policy:all_nodes", "response_policy:all_succeeded"),
 )  # fmt: skip
 def config_rewrite(ctx: ServerContext, args: list[bytes]) -> None:
@@ -112,7 +112,7 @@ def config_resetstat(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "CONFIG HELP", arity=2, group="server", flags="loading stale", since="5.0.0",
-    summary="Tells what the subcommands do.",
+    summary="Lists the subcommands of DEBUG.",
 )  # fmt: skip
 def config_help(ctx: ServerContext, args: list[bytes]) -> None:
     write_help(
@@ -136,7 +136,7 @@ def config_help(ctx: ServerContext, args: list[bytes]) -> None:
 
 @command(
     "INFO", arity=-1, group="server", flags="loading stale", since="1.0.0", categories="dangerous",
-    summary="Returns what the server says about itself.", args=(optional(multiple(string("section"))),),
+    summary="Returns information and statistics about the server.", args=(optional(multiple(string("section"))),),
     history=(("7.0.0", "Several sections may be given."),),
     tips=("nondeterministic_output", "request_policy:all_shards", "response_policy:special"),
 )  # fmt: skip
@@ -171,7 +171,7 @@ def parse_shutdown(args: list[bytes]) -> frozenset[bytes]:
 
 @command(
     "SHUTDOWN", arity=-1, group="server", flags="admin noscript loading stale no_multi allow_busy", since="1.0.0",
-    summary="Ends the server.",
+    summary="Shuts the server down.",
     complexity="O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
     args=(
         optional(oneof("save-selector", token("NOSAVE"), token("SAVE"))),

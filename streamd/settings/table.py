@@ -227,7 +227,7 @@ PROCESS = (
     ),
     setting(
         "oom-score-adj-values", OomScores(), (0, 200, 800), apply="oom-score",
-        doc="Scores of the server, of a replica and of children that write files; `relative`: added to what it starts with.",
+        doc="Scores of the server, of a replica and of children that write files; `relative`: added to the initial score.",
     ),
     boolean("syslog-enabled", False, flags="immutable planned", doc="Log to the system's log as well."),
     text("syslog-ident", "redis", flags="immutable planned", doc="Name in the system's log."),
@@ -237,7 +237,7 @@ PROCESS = (
     ),
     choice(
         "supervised", "no", ("upstart", "systemd", "auto", "no"), flags="immutable",
-        doc="Tell the supervisor of the process that the server is ready, and that it stops; `auto`: whichever there is.",
+        doc="Notify the supervisor of the process when the server is ready and when it stops; `auto`: the one that is found.",
     ),
     boolean("hide-user-data-from-log", False, flags="planned", doc="Keep keys and values out of the log."),
 )  # fmt: skip
@@ -323,7 +323,7 @@ MEMORY = (
     integer(
         "maxmemory-eviction-tenacity", 10, hi=100, apply="refresh", doc="How much time eviction may take, 0 to 100."
     ),
-    integer("lfu-log-factor", 10, hi=INT32_MAX, apply="refresh", doc="How fast access counts of keys saturate."),
+    integer("lfu-log-factor", 10, hi=INT32_MAX, apply="refresh", doc="How slowly access counts of keys saturate."),
     integer("lfu-decay-time", 1, hi=INT32_MAX, unit="minutes", apply="refresh", doc="Minutes without access after which the access count of a key falls by one; 0: never."),
     integer("active-expire-effort", 1, lo=1, hi=10, flags="planned", doc="How much effort goes into finding expired keys."),
     boolean("dynamic-hz", True, flags="planned", doc="Do background work more often while there are many clients."),
@@ -352,19 +352,19 @@ EVENTS = (
 METRICS = (
     integer(
         "metrics-port", 0, hi=65535, apply="listen-metrics",
-        doc="HTTP port on which /metrics tells Prometheus about the server; 0: none. Needs the extra `metrics`.",
+        doc="HTTP port that serves /metrics to Prometheus; 0: none. Needs the extra `metrics`.",
     ),
     setting(
         "metrics-bind", Words(16), ("127.0.0.1", "-::1"), apply="listen-metrics",
-        doc="Addresses of that port. Whoever reaches it sees names of streams, groups and consumers, without a password.",
+        doc="Addresses of that port. Anyone who can connect to it can read the names of streams, groups and consumers.",
     ),
     text(
         "metrics-hosts", "",
-        doc="Host names with a dot under which that port may be addressed, separated by blanks; `*` allows any. Others and addresses always may.",
+        doc="Host names with a dot by which clients may address that port, separated by blanks; `*` allows any. Names without a dot and addresses are always allowed.",
     ),
-    text("metrics-streams", "*", doc="Pattern of the streams whose figures the metrics report one by one."),
-    integer("metrics-max-streams", 1000, doc="How many of them at most."),
-    integer("metrics-max-consumers", 1000, doc="How many consumers the metrics report one by one, all groups together."),
+    text("metrics-streams", "*", doc="Pattern of the streams that the metrics report individually."),
+    integer("metrics-max-streams", 1000, doc="Maximum number of these streams."),
+    integer("metrics-max-consumers", 1000, doc="Maximum number of consumers, of all groups, that the metrics report individually."),
     integer(
         "metrics-max-deliveries", 5,
         doc="Pending entries that were delivered more often than this are counted in the metrics.",
@@ -382,14 +382,14 @@ CONSOLE = (
     ),
     text(
         "http-hosts", "",
-        doc="Host names under which browsers may address the console, separated by blanks; `*` allows any. `localhost` and addresses always may.",
+        doc="Host names by which browsers may address the console, separated by blanks; `*` allows any. `localhost` and addresses are always allowed.",
     ),
     boolean(
         "http-allow-writes", False,
         doc="Let users of the console acknowledge, claim, trim and remove consumers, as far as their permissions go.",
     ),
-    integer("http-session-timeout", 1800, unit="s", lo=1, doc="Sessions of the console end after so long without a request; an open page makes requests."),
-    integer("http-max-streams", 5000, doc="How many streams the console lists at most."),
+    integer("http-session-timeout", 1800, unit="s", lo=1, doc="End sessions of the console after this time without a request; an open page sends requests."),
+    integer("http-max-streams", 5000, doc="Maximum number of streams that the console lists."),
 )  # fmt: skip
 
 PERSISTENCE = (
@@ -417,16 +417,16 @@ PERSISTENCE = (
     boolean("rdb-save-incremental-fsync", True, doc="Flush a snapshot to disk while it is written."),
     integer(
         "rdb-key-save-delay", 0, lo=INT32_MIN, hi=INT32_MAX, flags="hidden",
-        doc="For tests: children write slowly: microseconds per key, or, if negative, keys per microsecond.",
+        doc="For tests: slow down children that write, by microseconds per key, or, if negative, to keys per microsecond.",
     ),
     integer(
         "key-load-delay", 0, lo=INT32_MIN, hi=INT32_MAX, flags="hidden",
-        doc="For tests: files are loaded slowly: microseconds per key, or, if negative, keys per microsecond.",
+        doc="For tests: slow down loading, by microseconds per key, or, if negative, to keys per microsecond.",
     ),
     boolean("stop-writes-on-bgsave-error", True, apply="refresh", doc="Refuse writes while snapshots fail."),
     choice(
         "sanitize-dump-payload", "no", ("no", "yes", "clients"),
-        doc="Accepted; data from snapshots and RESTORE is always verified thoroughly.",
+        doc="No effect: data from snapshots and RESTORE is always verified completely.",
     ),
     boolean("appendonly", False, apply="append-only", doc="Write every change to a log that survives a crash."),
     choice(
@@ -494,7 +494,7 @@ REPLICATION = (
     boolean("replica-ignore-disk-write-errors", False, doc="Continue when a replica cannot write its files."),
     integer(
         "replica-priority", 100, hi=INT32_MAX, aliases="slave-priority",
-        doc="Smaller numbers are promoted first; 0 is never promoted.",
+        doc="Sentinel promotes the replica with the smallest number, and never one with 0.",
     ),
     boolean("replica-announced", True, doc="Let Sentinel report this replica."),
     text("replica-announce-ip", aliases="slave-announce-ip", doc="Address to report to the primary."),
@@ -503,13 +503,13 @@ REPLICATION = (
         doc="Port to report to the primary.",
     ),
     memory("replica-full-sync-buffer-limit", 0, doc="Memory for changes during a full resync."),
-    integer("repl-timeout", 60, lo=1, hi=INT32_MAX, unit="seconds", doc="When a silent link is dropped."),
+    integer("repl-timeout", 60, lo=1, hi=INT32_MAX, unit="seconds", doc="Drop a link that has been silent for this long."),
     integer(
         "repl-ping-replica-period", 10, lo=1, hi=INT32_MAX, unit="seconds",
         aliases="repl-ping-slave-period", doc="How often replicas are pinged.",
     ),
     memory("repl-backlog-size", MB, lo=1, apply="refresh", doc="Changes that are kept for replicas that reconnect."),
-    integer("repl-backlog-ttl", 3600, unit="seconds", doc="When the backlog is freed without replicas."),
+    integer("repl-backlog-ttl", 3600, unit="seconds", doc="Free the backlog when no replica has been connected for this long."),
     boolean("repl-disable-tcp-nodelay", False, doc="Send to replicas in fewer, larger packets."),
     boolean("repl-diskless-sync", True, doc="Send snapshots without writing a file."),
     integer(
@@ -518,7 +518,7 @@ REPLICATION = (
     ),
     integer(
         "repl-diskless-sync-max-replicas", 0, hi=INT32_MAX,
-        doc="Do not wait when there are this many; 0 waits.",
+        doc="Do not wait when this many replicas have requested one; 0: always wait.",
     ),
     choice(
         "repl-diskless-load", "disabled", ("disabled", "on-empty-db", "swapdb", "flushdb"),
@@ -531,7 +531,7 @@ REPLICATION = (
     ),
     integer(
         "min-replicas-max-lag", 10, hi=INT32_MAX, unit="seconds", apply="refresh", aliases="min-slaves-max-lag",
-        doc="A replica that was silent for longer does not count as connected.",
+        doc="A replica that has been silent for longer does not count as connected.",
     ),
     choice(
         "propagation-error-behavior", "ignore", ("ignore", "panic", "panic-on-replicas"),
@@ -560,7 +560,7 @@ TLS = (
     text("tls-client-key-file-pass", flags="secret", doc="Password of the private key for outgoing connections."),
     choice(
         "tls-auth-clients", "yes", ("no", "yes", "optional"), apply="tls",
-        doc="Ask clients for certificates: require them, do not ask, or accept both.",
+        doc="Certificates of clients: `yes` requires them, `optional` accepts clients without, `no` does not request them.",
     ),
     choice(
         "tls-auth-clients-user", "off", ("CN", "off"),
@@ -569,8 +569,8 @@ TLS = (
     boolean("tls-replication", False, apply="refresh", doc="Use TLS to the primary."),
     boolean("tls-prefer-server-ciphers", False, apply="tls", doc="Prefer this server's order of ciphers."),
     boolean("tls-session-caching", True, apply="tls", doc="Let clients resume sessions."),
-    integer("tls-session-cache-size", 20480, hi=INT32_MAX, apply="tls", doc="Sessions that are kept; 0: no limit."),
-    integer("tls-session-cache-timeout", 300, hi=INT32_MAX, unit="seconds", apply="tls", doc="For how long."),
+    integer("tls-session-cache-size", 20480, hi=INT32_MAX, apply="tls", doc="Number of sessions that are kept; 0: no limit."),
+    integer("tls-session-cache-timeout", 300, hi=INT32_MAX, unit="seconds", apply="tls", doc="How long sessions are kept."),
     integer("max-new-tls-connections-per-cycle", 1, lo=1, hi=1000, flags="planned", doc="TLS connections accepted at once."),
 )  # fmt: skip
 
@@ -694,11 +694,11 @@ declare(
     "Scripts",
     integer(
         "busy-reply-threshold", 5000, unit="ms", aliases="lua-time-limit", apply="refresh",
-        doc="How long a script may run alone; after that, other clients are answered `BUSY`. 0: until it ends.",
+        doc="How long a script may run before other clients are answered `BUSY`. 0: until it ends.",
     ),
     memory(
         "lua-memory-limit", 1 << 30, unit="bytes", apply="refresh",
-        doc="How much memory scripts may use, and functions as much again; 0: no limit. Redis has none.",
+        doc="Memory limit of scripts, and another of the same size of functions; 0: no limit, as in Redis.",
     ),
 )  # fmt: skip
 

@@ -239,7 +239,7 @@ POLICY_HISTORY = ("8.2.0", "New: KEEPREF, DELREF and ACKED.")
     "XADD", arity=-5, group="stream", flags="write denyoom fast",
     keys=KeysAt(1, flags="RW update", notes="UPDATE instead of INSERT because of the optional trimming feature"),
     since="5.0.0", tips=("nondeterministic_output",),
-    summary="Adds an entry at the end of a stream, and makes the stream when there is none.",
+    summary="Adds an entry at the end of a stream, and creates the stream if it does not exist.",
     complexity="O(1) for the entry; O(N) for trimming, with N the entries that are removed.",
     history=(
         ("6.2.0", "New: NOMKSTREAM, the MINID strategy, and LIMIT."),
@@ -413,7 +413,7 @@ cdef int remember(Context ctx, Stream stream, bytes pid, bytes iid, StreamID id)
 @command(
     "XIDMPRECORD", arity=5, group="stream", flags="write denyoom fast", keys=KeysAt(1, flags="RW update"),
     since="8.6.2",
-    summary="Notes, for files, under which idempotent ID an entry that is there was sent.",
+    summary="Records the idempotent ID of an existing entry; used in files.",
     args=(key(), string("pid"), string("iid"), string("stream-id")),
 )
 def xidmprecord(Context ctx not None, list args not None):
@@ -440,7 +440,7 @@ def xidmprecord(Context ctx not None, list args not None):
 
 @command(
     "XCFGSET", arity=-2, group="stream", flags="write fast", keys=KeysAt(1, flags="RW update"), since="8.6.0",
-    summary="Sets how long and how many idempotent IDs a stream remembers.",
+    summary="Sets how many idempotent IDs a stream remembers, and for how long.",
     args=(
         key(),
         optional(block("idmp-duration-block", token("IDMP-DURATION", "idmp-duration-token"), integer("duration"))),

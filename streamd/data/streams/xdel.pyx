@@ -19,7 +19,7 @@ __all__ = []
 
 @command(
     "XDEL", arity=-3, group="stream", flags="write fast", keys=KeysAt(1, flags="RW delete"), since="5.0.0",
-    summary="Deletes entries of a stream, and returns how many there were.",
+    summary="Deletes entries of a stream, and returns how many were deleted.",
     complexity="O(1) for each entry, however long the stream is.",
     args=(key(), multiple(string("id"))),
 )
@@ -41,7 +41,7 @@ def xdel(Context ctx not None, list args not None):
 
 @command(
     "XDELEX", arity=-5, group="stream", flags="write fast", keys=KeysAt(1, flags="RW delete"), since="8.2.0",
-    summary="Deletes entries of a stream, with regard to the consumer groups that know of them.",
+    summary="Deletes entries of a stream, with regard to the consumer groups that refer to them.",
     complexity="O(1) for each entry, however long the stream is.",
     args=(key(), POLICY, block("ids", integer("numids"), multiple(string("id")), token="IDS")),
 )

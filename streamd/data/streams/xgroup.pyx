@@ -24,7 +24,7 @@ from streamd.errors import BusyGroupError, CommandError, printable
 __all__ = []
 
 
-container("XGROUP", group="stream", since="5.0.0", summary="The commands that make and change consumer groups.")
+container("XGROUP", group="stream", since="5.0.0", summary="Groups the commands about consumer groups.")
 
 cdef object MISSING_KEY = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
@@ -72,7 +72,7 @@ cdef int parse_group_options(list args, bint is_create, GroupOptions *out) excep
 
 @command(
     "XGROUP CREATE", arity=-5, group="stream", flags="write denyoom", keys=KeysAt(2, flags="RW insert"), since="5.0.0",
-    summary="Makes a consumer group.",
+    summary="Creates a consumer group.",
     args=(
         key(), string("group"), oneof("id-selector", string("id"), token("$", "new-id")), optional(token("MKSTREAM")),
         optional(integer("entriesread", "ENTRIESREAD", display="entries-read")),
@@ -108,7 +108,7 @@ def xgroup_create(Context ctx not None, list args not None):
 
 @command(
     "XGROUP SETID", arity=-5, group="stream", flags="write", keys=KeysAt(2, flags="RW update"), since="5.0.0",
-    summary="Sets the ID after which a consumer group reads on.",
+    summary="Sets the last-delivered ID of a consumer group.",
     args=(
         key(), string("group"), oneof("id-selector", string("id"), token("$", "new-id")),
         optional(integer("entriesread", "ENTRIESREAD", display="entries-read")),
@@ -139,7 +139,7 @@ def xgroup_setid(Context ctx not None, list args not None):
 
 @command(
     "XGROUP DESTROY", arity=4, group="stream", flags="write", keys=KeysAt(2, flags="RW delete"), since="5.0.0",
-    summary="Removes a consumer group with all that is pending in it.",
+    summary="Removes a consumer group and its pending entries.",
     complexity="O(1); the pending entries are freed out of line.", args=(key(), string("group")),
 )  # fmt: skip
 def xgroup_destroy(Context ctx not None, list args not None):
@@ -158,7 +158,7 @@ def xgroup_destroy(Context ctx not None, list args not None):
 
 @command(
     "XGROUP CREATECONSUMER", arity=5, group="stream", flags="write denyoom", keys=KeysAt(2, flags="RW insert"),
-    since="6.2.0", summary="Makes a consumer in a consumer group.", args=(key(), string("group"), string("consumer")),
+    since="6.2.0", summary="Creates a consumer in a consumer group.", args=(key(), string("group"), string("consumer")),
 )  # fmt: skip
 def xgroup_createconsumer(Context ctx not None, list args not None):
     cdef Stream stream = get_stream_for_write(ctx, <bytes>args[2])
@@ -174,7 +174,7 @@ def xgroup_createconsumer(Context ctx not None, list args not None):
 
 @command(
     "XGROUP DELCONSUMER", arity=5, group="stream", flags="write", keys=KeysAt(2, flags="RW delete"), since="5.0.0",
-    summary="Removes a consumer from a consumer group with all that is pending for it.",
+    summary="Removes a consumer and its pending entries from a consumer group.",
     complexity="O(N), with N entries pending for the consumer.", args=(key(), string("group"), string("consumer")),
 )  # fmt: skip
 def xgroup_delconsumer(Context ctx not None, list args not None):

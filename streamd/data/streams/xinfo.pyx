@@ -27,7 +27,7 @@ cdef enum:
     FULL_COUNT = 10
     # XINFO STREAM FULL without COUNT, or with a negative one: how many items of each list are shown.
 
-container("XINFO", group="stream", since="5.0.0", summary="The commands that look at streams and consumer groups.")
+container("XINFO", group="stream", since="5.0.0", summary="Groups the commands that report on streams and groups.")
 
 
 cdef Stream get_stream(Context ctx, bytes stream_key):
@@ -82,7 +82,7 @@ cdef object wrong_options(list args):
 
 @command(
     "XINFO STREAM", arity=-3, group="stream", flags="readonly", keys=KeysAt(2, flags="RO access"), since="5.0.0",
-    summary="Tells the counters, IDs and settings of a stream; with FULL its entries, groups and consumers too.",
+    summary="Returns the counters, IDs and settings of a stream; with FULL, also entries, groups and consumers.",
     args=(key(), optional(block("full-block", token("FULL"), optional(integer("count", "COUNT"))))),
     history=(
         ("6.0.0", "Takes the option `FULL`."),

@@ -27,7 +27,7 @@ cdef struct PendingRange:
 
 @command(
     "XPENDING", arity=-3, group="stream", flags="readonly", keys=KeysAt(1, flags="RO access"), since="5.0.0",
-    summary="Returns what is pending in a consumer group: a summary, or entry by entry.",
+    summary="Returns the pending entries of a consumer group, as a summary or one by one.",
     complexity="O(C) for the summary, with C consumers; O(log(N)+M) else, with N entries pending and M looked at.",
     args=(
         key(), string("group"),

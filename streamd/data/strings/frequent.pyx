@@ -25,7 +25,7 @@ cdef extern from *:
     "SET", arity=-3, group="string", flags="write denyoom", since="1.0.0",
     keys=KeysAt(1, flags="RW access update variable_flags", notes="GET reads the key, comparisons too; otherwise OW"),
     key_flags=SetOptions.key_flags,
-    summary="Stores a string under a key, whatever the key held before.",
+    summary="Stores a string under a key, and replaces a value of any type.",
     history=(
         ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
         ("6.0.0", "`KEEPTTL`."),

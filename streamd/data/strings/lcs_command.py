@@ -55,7 +55,7 @@ class LcsOptions(NamedTuple):
 @command(
     "LCS", arity=-3, group="string", flags="readonly", keys=KeysAt(1, 1), since="7.0.0",
     complexity="O(N*M/64) with N and M being the lengths of the strings",
-    summary="Returns the longest common subsequence of two strings, its length, or where its parts are.",
+    summary="Returns the longest common subsequence of two strings, its length, or the positions of its parts.",
     args=(
         key("key1"), key("key2"), optional(token("LEN")), optional(token("IDX")),
         optional(integer("min-match-len", "MINMATCHLEN")), optional(token("WITHMATCHLEN")),

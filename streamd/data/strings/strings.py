@@ -110,7 +110,7 @@ def set_with_options(ctx: Context, args: list[bytes]) -> None:
 
 @command(
     "SETNX", arity=3, group="string", flags="write denyoom fast", keys=KeysAt(1, flags="OW insert"), since="1.0.0",
-    summary="Stores a string under a key that is missing.", deprecated_since="2.6.12",
+    summary="Stores a string under a key that does not exist.", deprecated_since="2.6.12",
     replaced_by="`SET` with the `NX` argument", args=(key(), string("value")),
 )  # fmt: skip
 def setnx(ctx: Context, args: list[bytes]) -> None:
@@ -340,7 +340,7 @@ def _pairs(args: list[bytes], command_name: str) -> list[tuple[bytes, bytes]]:
     "MSET", arity=-3, group="string", flags="write denyoom", keys=KeysAt(1, -1, 2, flags="OW update"), since="1.0.1",
     complexity="O(N) with N being the number of keys",
     tips=("request_policy:multi_shard", "response_policy:all_succeeded"),
-    summary="Stores strings under several keys, whatever they held before.",
+    summary="Stores strings under several keys, and replaces values of any type.",
     args=(multiple(block("data", key(), string("value"))),),
 )  # fmt: skip
 def mset(ctx: Context, args: list[bytes]) -> None:
@@ -353,7 +353,7 @@ def mset(ctx: Context, args: list[bytes]) -> None:
 @command(
     "MSETNX", arity=-3, group="string", flags="write denyoom", keys=KeysAt(1, -1, 2, flags="OW insert"), since="1.0.1",
     complexity="O(N) with N being the number of keys",
-    summary="Stores strings under several keys if all of them are missing.",
+    summary="Stores strings under several keys if none of them exists.",
     args=(multiple(block("data", key(), string("value"))),),
 )  # fmt: skip
 def msetnx(ctx: Context, args: list[bytes]) -> None:
@@ -388,7 +388,7 @@ def _parse_msetex(args: list[bytes]) -> tuple[list[tuple[bytes, bytes]], SetOpti
     "MSETEX", arity=-4, group="string", flags="write denyoom", keys=KeysCounted(1, 2, flags="OW update"), since="8.4.0",
     complexity="O(N) with N being the number of keys",
     tips=("request_policy:multi_shard", "response_policy:all_succeeded"),
-    summary="Stores strings under several keys that expire together, if all or none of them are there when asked for.",
+    summary="Stores strings under several keys with a common expiry; with NX or XX only if none or all of them exist.",
     args=(
         integer("numkeys"), multiple(block("data", key(), string("value"))),
         optional(oneof("condition", token("NX"), token("XX"))),
@@ -471,7 +471,7 @@ def append(ctx: Context, args: list[bytes]) -> None:
 @command(
     "SETRANGE", arity=4, group="string", flags="write denyoom", keys=KeysAt(1, flags="RW update"), since="2.2.0",
     complexity="O(N) with N being the length of the string after it",
-    summary="Overwrites a part of the string that a key holds, with zero bytes up to it where the string is too short.",
+    summary="Overwrites a part of the string that a key holds, and fills a gap before it with zero bytes.",
     args=(key(), integer("offset"), string("value")),
 )  # fmt: skip
 def setrange(ctx: Context, args: list[bytes]) -> None:
